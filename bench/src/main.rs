@@ -1,0 +1,59 @@
+//! Measures wigwag beside what it stands on, in one run. Ratios are the result; times are of the machine.
+#![expect(clippy::print_stdout, reason = "its output is its result")]
+#![expect(clippy::disallowed_methods, reason = "it measures real time")]
+
+mod floor;
+mod measure;
+mod store;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+/// Measures wigwag beside what it stands on, in one run.
+#[derive(Debug, Parser)]
+#[command(name = "wigwag-bench")]
+struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Durable commits of the embedded store, beside the floor of the same disk
+    ///
+    /// Each writer repeats the writes of one run: seven small objects in five commits.
+    Store {
+        /// Write the figures as JSON to this file too
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// A folder on the disk to measure; a new one below it is made and removed
+        #[arg(long, value_name = "DIR", default_value = "target")]
+        dir: PathBuf,
+        /// Seconds for each measurement; there are three rounds of each
+        #[arg(long, value_name = "N", default_value_t = 3)]
+        seconds: u64,
+        /// How many writers at once, one measurement each
+        #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 16, 256])]
+        writers: Vec<usize>,
+    },
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    match Args::parse().what {
+        What::Store {
+            json,
+            dir,
+            seconds,
+            writers,
+        } => {
+            let figures = store::run(&dir, Duration::from_secs(seconds), &writers)?;
+            println!("{figures}");
+            if let Some(file) = json {
+                std::fs::write(file, serde_json::to_string_pretty(&figures)? + "\n")?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! Latencies, rates and CPU time of a load.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+/// What one load did in some time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Load {
+    pub(crate) latencies: Vec<Duration>,
+    pub(crate) puts: u64,
+    pub(crate) elapsed: Duration,
+    pub(crate) cpu: Duration,
+}
+
+/// The same in figures.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Figures {
+    pub(crate) commits_per_s: f64,
+    pub(crate) puts_per_s: f64,
+    pub(crate) p50_ms: f64,
+    pub(crate) p99_ms: f64,
+    pub(crate) cpu_us_per_put: f64,
+}
+
+impl Load {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.latencies.extend(other.latencies);
+        self.puts += other.puts;
+        self.elapsed += other.elapsed;
+        self.cpu += other.cpu;
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "counts of a benchmark are far below 2^53"
+    )]
+    pub(crate) fn figures(&mut self) -> Figures {
+        self.latencies.sort_unstable();
+        let at = |share: f64| {
+            let place = (self.latencies.len() as f64 * share) as usize;
+            self.latencies
+                .get(place)
+                .map_or(0.0, |latency| latency.as_secs_f64() * 1e3)
+        };
+        let seconds = self.elapsed.as_secs_f64();
+        Figures {
+            commits_per_s: self.latencies.len() as f64 / seconds,
+            puts_per_s: self.puts as f64 / seconds,
+            p50_ms: at(0.50),
+            p99_ms: at(0.99),
+            cpu_us_per_put: self.cpu.as_secs_f64() * 1e6 / self.puts as f64,
+        }
+    }
+}
+
+/// Times and counts the CPU of everything this process does from its making to [`Span::end`].
+#[derive(Debug)]
+pub(crate) struct Span {
+    began: Instant,
+    cpu: Duration,
+}
+
+impl Span {
+    pub(crate) fn begin() -> Self {
+        Self {
+            began: Instant::now(),
+            cpu: cpu(),
+        }
+    }
+
+    pub(crate) fn end(self, latencies: Vec<Duration>, puts: u64) -> Load {
+        Load {
+            latencies,
+            puts,
+            elapsed: self.began.elapsed(),
+            cpu: cpu() - self.cpu,
+        }
+    }
+}
+
+fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        u32::try_from(time.tv_nsec).unwrap_or_default(),
+    )
+}

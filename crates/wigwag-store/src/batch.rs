@@ -1,0 +1,397 @@
+//! What a write consists of, checked before any store sees it.
+
+use bytes::Bytes;
+
+use crate::limits::{
+    BATCH_OPERATIONS_MAX, BODY_BYTES_MAX, KEY_BYTES_MAX, SEGMENT_BYTES_MAX, STAMP_AHEAD_MAX,
+};
+use crate::{Error, Result, STAMP, Stamp, Version};
+
+/// Puts and deletes to be carried out in order.
+///
+/// At most one put is conditional, and what stands before it must be harmless if it is refused: on a bucket
+/// it has landed by then. The body of a conditional put must be unique to its writer (a nonce in it will do):
+/// after a lost answer that is how the writer knows its own write from another's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    pub(crate) operations: Vec<Operation>,
+    pub(crate) stamp_from: Stamp,
+}
+
+/// One step of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Writes an object.
+    Put(Put),
+    /// Removes an object, if it is there.
+    Delete(Delete),
+}
+
+/// Writes an object whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Put {
+    /// Where; may hold [`STAMP`] once.
+    pub key: String,
+    /// What.
+    pub body: Bytes,
+    /// On what condition.
+    pub when: When,
+}
+
+/// Removes an object, if it is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delete {
+    /// Which.
+    pub key: String,
+}
+
+/// The condition of a put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum When {
+    /// Whatever is there is replaced.
+    Any,
+    /// Only if there is no such key.
+    Absent,
+    /// Only if the object is at this version.
+    Version(Version),
+}
+
+impl Batch {
+    /// An empty batch.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a put that replaces whatever is there.
+    #[must_use]
+    pub fn put(self, key: impl Into<String>, body: impl Into<Bytes>) -> Self {
+        self.put_when(key, body, When::Any)
+    }
+
+    /// Adds a put that is refused with `Exists` if the key is there.
+    #[must_use]
+    pub fn create(self, key: impl Into<String>, body: impl Into<Bytes>) -> Self {
+        self.put_when(key, body, When::Absent)
+    }
+
+    /// Adds a put that is refused with `Changed` unless the object is at that version.
+    #[must_use]
+    pub fn update(self, key: impl Into<String>, body: impl Into<Bytes>, version: Version) -> Self {
+        self.put_when(key, body, When::Version(version))
+    }
+
+    /// Adds a put on a condition.
+    #[must_use]
+    pub fn put_when(mut self, key: impl Into<String>, body: impl Into<Bytes>, when: When) -> Self {
+        self.operations.push(Operation::Put(Put {
+            key: key.into(),
+            body: body.into(),
+            when,
+        }));
+        self
+    }
+
+    /// Adds a delete; deleting what is not there is no error.
+    #[must_use]
+    pub fn delete(mut self, key: impl Into<String>) -> Self {
+        self.operations
+            .push(Operation::Delete(Delete { key: key.into() }));
+        self
+    }
+
+    /// Lets [`STAMP`] become no less than this.
+    #[must_use]
+    pub fn stamp_from(mut self, least: Stamp) -> Self {
+        self.stamp_from = self.stamp_from.max(least);
+        self
+    }
+
+    /// The operations, in order.
+    #[must_use]
+    pub fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+
+    /// The puts, in order.
+    pub fn puts(&self) -> impl Iterator<Item = &Put> {
+        self.operations.iter().filter_map(Operation::as_put)
+    }
+
+    /// The one conditional put, if there is one.
+    #[must_use]
+    pub fn conditional(&self) -> Option<&Put> {
+        self.puts().find(|put| put.when != When::Any)
+    }
+
+    /// How many bytes of bodies it holds.
+    #[must_use]
+    pub fn body_bytes(&self) -> usize {
+        self.puts().map(|put| put.body.len()).sum()
+    }
+
+    pub(crate) fn wants_stamp(&self) -> bool {
+        self.puts().any(|put| has_stamp(&put.key))
+    }
+
+    /// The stamp of a batch that is written now.
+    ///
+    /// One far ahead is refused: the clock never goes back, and would stay there for all.
+    pub(crate) fn stamp_at(&self, now: Stamp) -> Result<Stamp> {
+        if self.stamp_from > now.after(STAMP_AHEAD_MAX) {
+            let what = format!(
+                "a stamp is at most an hour ahead of the store's time {now}, got: {}",
+                self.stamp_from
+            );
+            return Err(Error::invalid(what));
+        }
+        Ok(now.max(self.stamp_from))
+    }
+
+    /// Fills the placeholder in every key that has it.
+    pub(crate) fn fill(&mut self, stamp: Stamp) {
+        for operation in &mut self.operations {
+            if let Operation::Put(put) = operation
+                && has_stamp(&put.key)
+            {
+                put.key = put.key.replacen(STAMP, &stamp.to_string(), 1);
+            }
+        }
+    }
+
+    /// The rest of the batch after its first `landed` operations.
+    pub(crate) fn rest(&self, landed: usize) -> Self {
+        let operations = self.operations.get(landed..).unwrap_or_default().to_vec();
+        Self {
+            operations,
+            stamp_from: self.stamp_from,
+        }
+    }
+
+    /// One operation of it as a batch.
+    #[cfg(feature = "testing")]
+    pub(crate) fn only(&self, position: usize) -> Self {
+        Self {
+            operations: self.operations[position..=position].to_vec(),
+            stamp_from: self.stamp_from,
+        }
+    }
+
+    /// Refuses what no store may accept, naming the rule.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.operations.len() > BATCH_OPERATIONS_MAX {
+            let count = self.operations.len();
+            return Err(Error::invalid(format!(
+                "a batch has at most {BATCH_OPERATIONS_MAX} operations, got: {count}"
+            )));
+        }
+        if self.puts().filter(|put| put.when != When::Any).count() > 1 {
+            return Err(Error::invalid("a batch has at most one conditional put"));
+        }
+        for operation in &self.operations {
+            check_operation(operation)?;
+        }
+        self.check_keys_differ()
+    }
+
+    /// One key twice would make the order inside a batch matter to the stores that check conditions first.
+    fn check_keys_differ(&self) -> Result<()> {
+        let twice = |key: &str| {
+            Err(Error::invalid(format!(
+                "a batch names a key once, got twice: `{key}`"
+            )))
+        };
+        if self.operations.len() <= 8 {
+            // A few compares are cheaper than making a list to sort.
+            let pairs = self.operations.iter().enumerate();
+            let found = pairs.flat_map(|(place, one)| {
+                self.operations[place + 1..]
+                    .iter()
+                    .map(move |other| (one, other))
+            });
+            return match found
+                .map(|(one, other)| (one.key(), other.key()))
+                .find(|(one, other)| one == other)
+            {
+                Some((key, _)) => twice(key),
+                None => Ok(()),
+            };
+        }
+        let mut keys: Vec<&str> = self.operations.iter().map(Operation::key).collect();
+        keys.sort_unstable();
+        match keys.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => twice(pair[0]),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Operation {
+    /// The put, if it is one.
+    #[must_use]
+    pub fn as_put(&self) -> Option<&Put> {
+        match self {
+            Self::Put(put) => Some(put),
+            Self::Delete(_) => None,
+        }
+    }
+
+    /// The key it is about.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Put(put) => &put.key,
+            Self::Delete(delete) => &delete.key,
+        }
+    }
+}
+
+/// Looks for one byte first, which most keys do not have.
+fn has_stamp(key: &str) -> bool {
+    key.contains('{') && key.contains(STAMP)
+}
+
+fn check_operation(operation: &Operation) -> Result<()> {
+    match operation {
+        Operation::Delete(delete) => check_key(&delete.key),
+        Operation::Put(put) => {
+            check_key(&put.key)?;
+            if put.body.len() > BODY_BYTES_MAX {
+                let size = put.body.len();
+                let what = format!(
+                    "a body of `{}` has at most {BODY_BYTES_MAX} bytes, got: {size}",
+                    put.key
+                );
+                return Err(Error::invalid(what));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Refuses a key that some store could not hold, with the rule in the message.
+///
+/// A key is one or more segments joined by `/`: 1 to 1,024 bytes in all, 1 to 255 each, no control
+/// characters, no segment `.` or `..`.
+pub fn check_key(key: &str) -> Result<()> {
+    match broken_rule(key) {
+        None => Ok(()),
+        Some(rule) => {
+            let shown: String = key.chars().take(80).collect();
+            Err(Error::invalid(format!(
+                "a key {rule}, got: `{}`",
+                shown.escape_debug()
+            )))
+        }
+    }
+}
+
+/// One look at each byte: this runs for every key of every write.
+fn broken_rule(key: &str) -> Option<&'static str> {
+    if key.is_empty() {
+        return Some("is not empty");
+    }
+    if key.len() > KEY_BYTES_MAX {
+        return Some("has at most 1,024 bytes");
+    }
+    // U+0080 to U+009F are control characters too: 0xC2 and a byte below 0xA0.
+    let bytes = key.as_bytes();
+    let mut segment = 0;
+    for (place, &byte) in bytes.iter().enumerate() {
+        match byte {
+            b'/' => {
+                if let Some(rule) = broken_segment_rule(&bytes[segment..place]) {
+                    return Some(rule);
+                }
+                segment = place + 1;
+            }
+            0..0x20 | 0x7F => return Some(NO_CONTROL),
+            0xC2 if bytes.get(place + 1).is_some_and(|&next| next < 0xA0) => {
+                return Some(NO_CONTROL);
+            }
+            _ => {}
+        }
+    }
+    broken_segment_rule(&bytes[segment..])
+}
+
+const NO_CONTROL: &str = "has no control characters";
+
+fn broken_segment_rule(segment: &[u8]) -> Option<&'static str> {
+    match segment {
+        [] => Some("has no empty segment, and no `/` at its ends"),
+        b"." | b".." => Some("has no segment `.` or `..`"),
+        long if long.len() > SEGMENT_BYTES_MAX => Some("has segments of at most 255 bytes"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_key_is_refused_by_the_rule_it_breaks() {
+        let long_segment = "x".repeat(256);
+        let long_key = ["x"; 600].join("/");
+        let cases = [
+            ("", "not empty"),
+            ("a\0b", "control"),
+            ("a\nb", "control"),
+            ("a\u{7f}b", "control"),
+            ("a\u{85}b", "control"),
+            ("/a", "empty segment"),
+            ("a/", "empty segment"),
+            ("a//b", "empty segment"),
+            ("a/../b", "`..`"),
+            (".", "`.`"),
+            (&long_segment, "255"),
+            (&long_key, "1,024"),
+        ];
+        for (key, rule) in cases {
+            let error = check_key(key).unwrap_err().to_string();
+            assert!(error.contains(rule), "{key:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_good_key_is_accepted() {
+        for key in [
+            "a",
+            "a/b",
+            "¡\u{a0}",
+            ".control",
+            "a b",
+            "naïve/日本/🦀",
+            "a..b/...",
+            "due/00/2026~x",
+        ] {
+            check_key(key).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_batch_is_refused_by_the_rule_it_breaks() {
+        let cases = [
+            (
+                Batch::new().create("a", "1").create("b", "2"),
+                "one conditional",
+            ),
+            (Batch::new().put("a", "1").delete("a"), "twice"),
+            (
+                Batch::new().put("a", vec![0; BODY_BYTES_MAX + 1]),
+                "at most",
+            ),
+            (
+                (0..=BATCH_OPERATIONS_MAX).fold(Batch::new(), |b, i| b.delete(i.to_string())),
+                "operations",
+            ),
+        ];
+        for (batch, rule) in cases {
+            let error = batch.check().unwrap_err().to_string();
+            assert!(error.contains(rule), "{error}");
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! The store in a bucket: S3 and its kin, GCS, Azure.
+//!
+//! `object_store` is used inside this module and nowhere else; none of its types leave it. Its own retries are
+//! off, because they would repeat a create unseen; [`Retry`](crate::Retry) repeats what is safe.
+//!
+//! What if we die here? A batch is carried out in order, one request after another, so what has landed is
+//! always a prefix of it. Callers order their batches so that every prefix is harmless.
+//!
+//! What an answer means (`failure.rs`): 412 is a lost race. **409 is not**: S3 gives it when conditional
+//! writes collide and nothing landed. A lost connection, 500, 502 and 504 leave it open whether a write landed.
+
+mod credentials;
+mod date;
+mod failure;
+mod http;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::path::Path;
+use object_store::{
+    ClientOptions, GetOptions, ObjectMeta, ObjectStore, PutMode, PutOptions, RetryConfig,
+    UpdateVersion,
+};
+
+use self::date::DateClock;
+use self::failure::{Asked, Failure};
+use self::http::{Connector, watched};
+use crate::limits::LIST_PAGE;
+use crate::{
+    Action, Batch, Changes, Clock, Error, ErrorKind, LAYOUT_KEY, Listed, Now, Object, Operation,
+    Page, Peers, Put, Receipt, Result, Stamp, Store, System, Traits, Version, VersionForm, When,
+};
+
+/// A whole bucket. Put [`Prefix`](crate::Prefix) around it for a corner of one, [`Retry`](crate::Retry) around
+/// that, and [`Proven`](crate::Proven) outermost; [`open`](crate::open()) does.
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    objects: Arc<dyn ObjectStore>,
+    pages: Arc<dyn Pages>,
+    dates: Arc<DateClock>,
+    url: String,
+}
+
+/// How a bucket is reached; what is not said here comes from the provider's ordinary environment variables.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct BucketSettings {
+    /// Another server than the provider's own (`http://127.0.0.1:9000`).
+    pub endpoint: Option<String>,
+    /// The region; `us-east-1` if nothing says otherwise.
+    pub region: Option<String>,
+    /// The profile in the AWS configuration files.
+    pub profile: Option<String>,
+    /// The bucket's name stands in the host name instead of the path.
+    pub virtual_hosted: bool,
+    /// How long one request may take.
+    pub request_max: Duration,
+    /// How long a connection may take to make.
+    pub connect_max: Duration,
+    /// The machine's clock, against which the bucket's is measured.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for BucketSettings {
+    fn default() -> Self {
+        Self {
+            endpoint: None,
+            region: None,
+            profile: None,
+            virtual_hosted: false,
+            request_max: Duration::from_secs(20),
+            connect_max: Duration::from_secs(5),
+            clock: Arc::new(System),
+        }
+    }
+}
+
+/// What `object_store` calls a paginated list, with a `Debug` bound.
+trait Pages: PaginatedListStore + std::fmt::Debug {}
+impl<T: PaginatedListStore + std::fmt::Debug> Pages for T {}
+
+impl Bucket {
+    /// Opens `s3://bucket`, `gs://bucket` or `az://container`. Nothing is sent yet.
+    pub fn open(url: &str, settings: &BucketSettings) -> Result<Self> {
+        let (scheme, name) = url
+            .split_once("://")
+            .ok_or_else(|| Error::invalid(format!("not a bucket's URL: `{url}`")))?;
+        if name.is_empty() || name.contains('/') {
+            return Err(Error::invalid(format!(
+                "want a bucket's name after `{scheme}://`, got: `{name}`"
+            )));
+        }
+        // Without a provider of its own reqwest would refuse to make a client; another may be installed already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let dates = Arc::new(DateClock::new(Arc::clone(&settings.clock)));
+        let connector = Connector {
+            dates: Arc::clone(&dates),
+        };
+        match scheme {
+            "s3" | "s3a" => Ok(Self::from(settings.s3(name, connector)?, dates, url)),
+            "gs" | "gcs" => Ok(Self::from(settings.gcs(name, connector)?, dates, url)),
+            "az" | "azure" | "abfs" => Ok(Self::from(settings.azure(name, connector)?, dates, url)),
+            other => Err(Error::invalid(format!(
+                "want `s3://`, `gs://` or `az://`, got: `{other}://`"
+            ))),
+        }
+    }
+
+    fn from<T: ObjectStore + PaginatedListStore + std::fmt::Debug>(
+        store: T,
+        dates: Arc<DateClock>,
+        url: &str,
+    ) -> Self {
+        let store = Arc::new(store);
+        Self {
+            objects: Arc::clone(&store) as Arc<dyn ObjectStore>,
+            pages: store,
+            dates,
+            url: url.to_owned(),
+        }
+    }
+
+    async fn put(&self, put: &Put) -> Result<Version> {
+        let asked = Asked {
+            action: Action::Write,
+            key: &put.key,
+            url: &self.url,
+            creates: put.when == When::Absent,
+        };
+        let mode = match &put.when {
+            When::Any => PutMode::Overwrite,
+            When::Absent => PutMode::Create,
+            When::Version(Version(VersionForm::Tag { e_tag, version }))
+                if e_tag.is_some() || version.is_some() =>
+            {
+                PutMode::Update(UpdateVersion {
+                    e_tag: e_tag.clone(),
+                    version: version.clone(),
+                })
+            }
+            // A version of another store, or one that was never learnt, is that of no object here.
+            When::Version(_) => return Err(Error::changed(&put.key)),
+        };
+        let options = PutOptions {
+            mode,
+            ..PutOptions::default()
+        };
+        let path = path(&put.key)?;
+        let (answer, seen) = watched(self.objects.put_opts(
+            &path,
+            put.body.clone().into(),
+            options,
+        ))
+        .await;
+        let put = answer.map_err(|error| Failure { error, seen }.explain(&asked))?;
+        Ok(Version(VersionForm::Tag {
+            e_tag: put.e_tag,
+            version: put.version,
+        }))
+    }
+
+    async fn delete(&self, keys: &[&str]) -> Result<()> {
+        let paths = keys
+            .iter()
+            .map(|key| path(key))
+            .collect::<Result<Vec<_>>>()?;
+        let stream = futures_util::stream::iter(paths.into_iter().map(Ok)).boxed();
+        let (answers, seen) = watched(self.objects.delete_stream(stream).collect::<Vec<_>>()).await;
+        for (answer, key) in answers.into_iter().zip(keys) {
+            match answer {
+                Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(error) => {
+                    let asked = Asked {
+                        action: Action::Write,
+                        key,
+                        url: &self.url,
+                        creates: false,
+                    };
+                    return Err(Failure { error, seen }.explain(&asked));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn page(&self, prefix: &str, after: &str, limit: usize) -> Result<Page> {
+        let options = PaginatedListOptions {
+            offset: (!after.is_empty()).then(|| after.to_owned()),
+            max_keys: Some(limit),
+            ..PaginatedListOptions::default()
+        };
+        let prefix_wanted = (!prefix.is_empty()).then_some(prefix);
+        let (answer, seen) = watched(self.pages.list_paginated(prefix_wanted, options)).await;
+        let asked = Asked {
+            action: Action::List,
+            key: prefix,
+            url: &self.url,
+            creates: false,
+        };
+        let found = answer.map_err(|error| Failure { error, seen }.explain(&asked))?;
+        let mut entries: Vec<Listed> = found.result.objects.into_iter().map(listed).collect();
+        // Servers differ in whether `after` itself comes back, and the order is ours to promise.
+        entries.retain(|entry| entry.key.as_str() > after && entry.key.starts_with(prefix));
+        entries.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        Ok(Page {
+            entries,
+            more: found.page_token.is_some(),
+        })
+    }
+}
+
+#[async_trait]
+impl Store for Bucket {
+    async fn get(&self, key: &str) -> Result<Option<Object>> {
+        crate::check_key(key)?;
+        let path = path(key)?;
+        let asked = Asked {
+            action: Action::Get,
+            key,
+            url: &self.url,
+            creates: false,
+        };
+        let read = async {
+            let found = self.objects.get_opts(&path, GetOptions::default()).await?;
+            let meta = found.meta.clone();
+            Ok((meta, found.bytes().await?))
+        };
+        match watched(read).await {
+            (Ok((meta, body)), _) => {
+                let modified = listed(meta.clone()).modified;
+                Ok(Some(Object {
+                    body,
+                    version: Version(VersionForm::Tag {
+                        e_tag: meta.e_tag,
+                        version: meta.version,
+                    }),
+                    modified,
+                }))
+            }
+            (Err(error), seen) => Failure { error, seen }.or_absent(&asked),
+        }
+    }
+
+    async fn write(&self, mut batch: Batch) -> Result<Receipt> {
+        batch.check()?;
+        let mut receipt = Receipt::default();
+        if batch.wants_stamp() {
+            let stamp = batch.stamp_at(self.now().await?.at)?;
+            batch.fill(stamp);
+            receipt.stamp = Some(stamp);
+        }
+        let mut landed = 0;
+        while let Some(operation) = batch.operations.get(landed) {
+            let done = match operation {
+                Operation::Put(put) => self.put(put).await.map(|version| {
+                    receipt.versions.push(version);
+                    1
+                }),
+                Operation::Delete(_) => {
+                    let keys = deletes(&batch.operations[landed..]);
+                    self.delete(&keys).await.map(|()| keys.len())
+                }
+            };
+            match done {
+                Ok(more) => landed += more,
+                Err(error) => return Err(error.after_landing(landed, receipt.versions)),
+            }
+        }
+        Ok(receipt)
+    }
+
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page> {
+        let mut page = Page::default();
+        let mut after = after.to_owned();
+        if limit == 0 {
+            return Ok(page);
+        }
+        loop {
+            let wanted = (limit - page.entries.len()).min(LIST_PAGE);
+            let next = self.page(prefix, &after, wanted).await?;
+            page.more = next.more;
+            page.entries.extend(next.entries);
+            match page.entries.last() {
+                Some(last) if page.more && page.entries.len() < limit => {
+                    after.clone_from(&last.key)
+                }
+                _ => return Ok(page),
+            }
+        }
+    }
+
+    async fn now(&self) -> Result<Now> {
+        if let Some(now) = self.dates.now() {
+            return Ok(now);
+        }
+        // Any answer carries a date.
+        self.get(LAYOUT_KEY).await?;
+        self.dates.now().ok_or_else(|| {
+            Error::new(
+                ErrorKind::Invalid,
+                "the server's answers carry no `Date`, so that its time cannot be known",
+            )
+            .on(Action::Now, &self.url)
+        })
+    }
+
+    fn changes(&self, _: &str) -> Changes {
+        Changes::silent()
+    }
+
+    fn traits(&self) -> Traits {
+        Traits {
+            kind: "bucket",
+            atomic: false,
+            stamps_at_commit: false,
+            update_if: true,
+            nudges: false,
+        }
+    }
+
+    fn peers(&self) -> Option<Arc<dyn Peers>> {
+        None
+    }
+}
+
+/// The deletes at the head, which go in one request where the server can.
+fn deletes(operations: &[Operation]) -> Vec<&str> {
+    let keys = operations.iter().map_while(|operation| match operation {
+        Operation::Delete(delete) => Some(delete.key.as_str()),
+        Operation::Put(_) => None,
+    });
+    keys.collect()
+}
+
+fn path(key: &str) -> Result<Path> {
+    Path::parse(key).map_err(|error| {
+        Error::invalid(format!("not a key a bucket can hold: `{key}`")).because(error)
+    })
+}
+
+fn listed(meta: ObjectMeta) -> Listed {
+    let micros = u64::try_from(meta.last_modified.timestamp_micros()).unwrap_or_default();
+    Listed {
+        key: meta.location.into(),
+        size: meta.size,
+        modified: Stamp::from_micros(micros),
+    }
+}
+
+impl BucketSettings {
+    fn client(&self, endpoint: Option<&str>) -> ClientOptions {
+        let plain = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
+        ClientOptions::new()
+            .with_timeout(self.request_max)
+            .with_connect_timeout(self.connect_max)
+            .with_allow_http(plain)
+    }
+
+    fn s3(&self, name: &str, connector: Connector) -> Result<object_store::aws::AmazonS3> {
+        if name.ends_with("--x-s3") {
+            return Err(Error::invalid(format!(
+                "`{name}` is a directory bucket (S3 Express), which lists in no order"
+            ))
+            .hint("use an ordinary bucket: wigwag finds due work by listing in order"));
+        }
+        let profile = credentials::Profile::load(self.profile.as_deref())?;
+        let mut builder = AmazonS3Builder::from_env().with_bucket_name(name);
+        builder = profile.fill(builder, self.region.as_deref())?;
+        let endpoint = self.endpoint.clone().or_else(|| profile.endpoint());
+        if let Some(endpoint) = &endpoint {
+            check_endpoint(endpoint)?;
+            builder = builder.with_endpoint(endpoint);
+        }
+        builder
+            .with_virtual_hosted_style_request(
+                self.virtual_hosted || credentials::flag("AWS_VIRTUAL_HOSTED_STYLE_REQUEST"),
+            )
+            .with_conditional_put(S3ConditionalPut::ETagMatch)
+            .with_client_options(self.client(endpoint.as_deref()))
+            .with_retry(no_retries())
+            .with_http_connector(connector)
+            .build()
+            .map_err(|error| unopened(name, error))
+    }
+
+    fn gcs(
+        &self,
+        name: &str,
+        connector: Connector,
+    ) -> Result<object_store::gcp::GoogleCloudStorage> {
+        let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(name);
+        if let Some(endpoint) = &self.endpoint {
+            check_endpoint(endpoint)?;
+            builder = builder.with_base_url(endpoint);
+        }
+        builder
+            .with_client_options(self.client(self.endpoint.as_deref()))
+            .with_retry(no_retries())
+            .with_http_connector(connector)
+            .build()
+            .map_err(|error| unopened(name, error))
+    }
+
+    fn azure(
+        &self,
+        name: &str,
+        connector: Connector,
+    ) -> Result<object_store::azure::MicrosoftAzure> {
+        let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(name);
+        if let Some(endpoint) = &self.endpoint {
+            check_endpoint(endpoint)?;
+            builder = builder.with_endpoint(endpoint.clone());
+        }
+        builder
+            .with_client_options(self.client(self.endpoint.as_deref()))
+            .with_retry(no_retries())
+            .with_http_connector(connector)
+            .build()
+            .map_err(|error| unopened(name, error))
+    }
+}
+
+fn check_endpoint(endpoint: &str) -> Result<()> {
+    let rest = endpoint
+        .strip_prefix("https://")
+        .or_else(|| endpoint.strip_prefix("http://"));
+    match rest {
+        Some(host) if !host.is_empty() => Ok(()),
+        _ => Err(Error::invalid(format!(
+            "an endpoint starts with `https://` or `http://`, got: `{endpoint}`"
+        ))),
+    }
+}
+
+fn unopened(name: &str, error: object_store::Error) -> Error {
+    Error::invalid(format!("cannot open bucket `{name}`: {error}")).because(error)
+}
+
+/// Repeating is [`Retry`](crate::Retry)'s: it alone knows what is safe to repeat.
+fn no_retries() -> RetryConfig {
+    RetryConfig {
+        max_retries: 0,
+        ..RetryConfig::default()
+    }
+}

@@ -1,0 +1,186 @@
+//! The store in a directory of this machine, shared by any number of its processes.
+//!
+//! ```text
+//! ./dir/wigwag.db        SQLite, write-ahead log, `synchronous=FULL`
+//! ./dir/locks/           writer.lock and next.lock (whose turn it is to write), open.lock (creation)
+//! ./dir/processes/       a file per process that has the store open, locked for as long as it lives
+//! ```
+//!
+//! **One writer thread** per process takes all batches that wait into one transaction, checks their conditions
+//! inside it, commits once and then answers each caller: many writers share one fdatasync, a lone one goes at
+//! once. A few reader threads answer `get` and `list` from connections of their own.
+//!
+//! What if we die here? Before the commit: nothing of the group is there, and nobody was answered. Between the
+//! commit and the answers: all of it is there, and callers that live elsewhere read back. A batch is never
+//! torn, because a group is one transaction. Creation builds the database under another name and renames it,
+//! so that a half-made one is never opened.
+//!
+//! **Across processes** conditions hold because they are checked inside the transaction; the clock's
+//! high-water mark is a row of the database; commits of others are noticed by `PRAGMA data_version`, which
+//! the writer thread looks at every few milliseconds while someone follows changes.
+
+mod checkpoint;
+mod directory;
+mod life;
+mod pen;
+mod reader;
+mod schema;
+mod time;
+mod turnstile;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use self::directory::Directory;
+use self::life::Life;
+use self::reader::Readers;
+use self::time::Time;
+use self::writer::Writer;
+use crate::changes::Followers;
+use crate::{
+    Batch, Changes, Clock, Now, Object, Page, Peers, Receipt, Result, Store, System, Traits,
+};
+
+/// A store in a directory, shared by its clones and by other processes of this machine.
+#[derive(Clone, Debug)]
+pub struct Embedded {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    writer: Writer,
+    readers: Readers,
+    time: Arc<Time>,
+    followers: Arc<Followers>,
+    life: Arc<Life>,
+}
+
+/// How an embedded store is opened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct EmbeddedSettings {
+    /// Make the store if there is none. Off: a missing store is an error.
+    pub create: bool,
+    /// Where the calendar comes from.
+    pub clock: Arc<dyn Clock>,
+    /// How long a write waits for another process to finish its own.
+    pub turn_wait: Duration,
+}
+
+impl Default for EmbeddedSettings {
+    fn default() -> Self {
+        Self {
+            create: true,
+            clock: Arc::new(System),
+            turn_wait: Duration::from_secs(10),
+        }
+    }
+}
+
+impl EmbeddedSettings {
+    /// Settings for a store that must be there.
+    #[must_use]
+    pub fn existing() -> Self {
+        Self {
+            create: false,
+            ..Self::default()
+        }
+    }
+}
+
+impl Embedded {
+    /// Opens the store in that directory, and makes it if there is none.
+    ///
+    /// Blocks while it reads the disk. A directory that holds something else, or a store of another version,
+    /// is refused and left as it is.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(path, &EmbeddedSettings::default())
+    }
+
+    /// Opens it by these settings.
+    pub fn open_with(path: impl AsRef<Path>, settings: &EmbeddedSettings) -> Result<Self> {
+        let directory = Directory::prepare(path.as_ref(), settings)?;
+        let life = Arc::new(Life::begin(&directory, settings.clock.wall())?);
+        let time = Arc::new(Time::new(Arc::clone(&settings.clock)));
+        let followers = Arc::new(Followers::default());
+        let readers = Readers::start(&directory)?;
+        let writer = Writer::start(
+            &directory,
+            Arc::clone(&time),
+            Arc::clone(&followers),
+            settings.turn_wait,
+        )?;
+        let shared = Shared {
+            path: directory.path,
+            writer,
+            readers,
+            time,
+            followers,
+            life,
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// Reads every page and compares the index with the table; the answer names what is wrong.
+    pub async fn check_integrity(&self) -> Result<()> {
+        self.shared.readers.check_integrity().await
+    }
+}
+
+#[async_trait]
+impl Store for Embedded {
+    async fn get(&self, key: &str) -> Result<Option<Object>> {
+        crate::check_key(key)?;
+        self.shared.readers.get(key).await
+    }
+
+    async fn write(&self, batch: Batch) -> Result<Receipt> {
+        batch.check()?;
+        self.shared.writer.write(batch).await
+    }
+
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page> {
+        self.shared.readers.list(prefix, after, limit).await
+    }
+
+    async fn now(&self) -> Result<Now> {
+        Ok(Now {
+            at: self.shared.time.now(),
+            uncertainty: Duration::ZERO,
+        })
+    }
+
+    fn changes(&self, prefix: &str) -> Changes {
+        let changes = self.shared.followers.follow(prefix);
+        self.shared.writer.look_around();
+        changes
+    }
+
+    fn traits(&self) -> Traits {
+        Traits {
+            kind: "embedded",
+            atomic: true,
+            stamps_at_commit: true,
+            update_if: true,
+            nudges: true,
+        }
+    }
+
+    fn peers(&self) -> Option<Arc<dyn Peers>> {
+        Some(Arc::clone(&self.shared.life) as Arc<dyn Peers>)
+    }
+}

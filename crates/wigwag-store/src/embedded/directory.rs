@@ -1,0 +1,164 @@
+//! The directory: made once, recognised later, left alone if it is not ours.
+//!
+//! What if we die here? `wigwag.db` appears by a rename of a finished database, so it is either absent (the
+//! next to open makes it) or whole. `open.lock` keeps two makers apart.
+
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use super::{EmbeddedSettings, schema};
+use crate::{Error, ErrorKind, Result};
+
+const DATABASE: &str = "wigwag.db";
+/// What we put beside the database; a directory with nothing else in it is ours to fill.
+const OWN: [&str; 6] = [
+    "locks",
+    "processes",
+    "wigwag.db.new",
+    "wigwag.db.new-wal",
+    "wigwag.db.new-shm",
+    "wigwag.db.new-journal",
+];
+
+#[derive(Debug)]
+pub(super) struct Directory {
+    pub(super) path: PathBuf,
+}
+
+impl Directory {
+    pub(super) fn prepare(path: &Path, settings: &EmbeddedSettings) -> Result<Self> {
+        let directory = Self {
+            path: path.to_owned(),
+        };
+        directory.look_at_what_is_there(settings.create)?;
+        for folder in [path.to_owned(), directory.locks(), directory.processes()] {
+            fs::create_dir_all(folder).map_err(|error| directory.failed("make", error))?;
+        }
+        refuse_network_disk(path)?;
+
+        let lock = directory.lock_file("open.lock")?;
+        lock.lock()
+            .map_err(|error| directory.failed("lock", error))?;
+        if directory.database().exists() {
+            schema::check_header(&directory.database())?;
+        } else {
+            directory.make(settings)?;
+        }
+        Ok(directory)
+    }
+
+    pub(super) fn database(&self) -> PathBuf {
+        self.path.join(DATABASE)
+    }
+
+    pub(super) fn processes(&self) -> PathBuf {
+        self.path.join("processes")
+    }
+
+    fn locks(&self) -> PathBuf {
+        self.path.join("locks")
+    }
+
+    pub(super) fn lock_file(&self, name: &str) -> Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        options
+            .open(self.locks().join(name))
+            .map_err(|error| self.failed("open a lock file in", error))
+    }
+
+    /// Decides before anything is touched.
+    fn look_at_what_is_there(&self, create: bool) -> Result<()> {
+        let names = match fs::read_dir(&self.path) {
+            Ok(entries) => entries
+                .flatten()
+                .map(|entry| entry.file_name())
+                .collect::<Vec<_>>(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(self.failed("read", error)),
+        };
+        if names.iter().any(|name| name == DATABASE) {
+            return schema::check_header(&self.database());
+        }
+        let shown = self.path.display();
+        if let Some(foreign) = names.iter().find(|name| !OWN.iter().any(|own| name == own)) {
+            let what = format!(
+                "`{shown}` is not a wigwag store: it holds `{}`",
+                foreign.display()
+            );
+            return Err(Error::invalid(what)
+                .hint("name an empty or new directory; this one was left as it is"));
+        }
+        if !create {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("there is no store at `{shown}`"),
+            )
+            .hint("name the directory of an existing store with `--store`"));
+        }
+        Ok(())
+    }
+
+    fn make(&self, settings: &EmbeddedSettings) -> Result<()> {
+        let new = self.path.join("wigwag.db.new");
+        for leftover in OWN.iter().filter(|name| name.starts_with(DATABASE)) {
+            match fs::remove_file(self.path.join(leftover)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(self.failed("clear", error));
+                }
+                _ => {}
+            }
+        }
+        schema::create(&new, settings.clock.wall())?;
+        File::open(&new)
+            .and_then(|file| file.sync_all())
+            .map_err(|error| self.failed("sync", error))?;
+        fs::rename(&new, self.database())
+            .map_err(|error| self.failed("name the database in", error))?;
+        sync_folder(&self.path).map_err(|error| self.failed("sync", error))?;
+        let parent = self
+            .path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        sync_folder(parent).map_err(|error| self.failed("sync the parent of", error))
+    }
+}
+
+/// Makes the names in a folder durable.
+fn sync_folder(path: &Path) -> std::io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// SQLite's shared memory and our locks are of one machine; over a network they would lie.
+#[cfg(target_os = "linux")]
+fn refuse_network_disk(path: &Path) -> Result<()> {
+    const NETWORK: [(u64, &str); 6] = [
+        (0x6969, "NFS"),
+        (0x517B, "SMB"),
+        (0xFF53_4D42, "CIFS"),
+        (0xFE53_4D42, "SMB2"),
+        (0x0102_1997, "9p"),
+        (0x00C3_6400, "Ceph"),
+    ];
+    let Ok(facts) = rustix::fs::statfs(path) else {
+        return Ok(());
+    };
+    let magic = u64::try_from(facts.f_type).unwrap_or_default() & 0xFFFF_FFFF;
+    match NETWORK.iter().find(|(known, _)| *known == magic) {
+        Some((_, name)) => {
+            let what = format!(
+                "`{}` is on a network file system ({name}), where locks of one machine do not hold",
+                path.display()
+            );
+            Err(Error::invalid(what)
+                .hint("use a local disk, or a bucket (`s3://…`) to share between machines"))
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn refuse_network_disk(_: &Path) -> Result<()> {
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! Proof of life: each process holds an OS lock on a file of its own for as long as it has the store open.
+//!
+//! Holds: the file of a living process is locked from the moment it has its final name, because it is locked
+//! under a temporary one and then renamed. So an unlocked file means a dead process, never one that starts.
+
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use super::directory::Directory;
+use crate::{Error, Peers, Result, Stamp};
+
+#[derive(Debug)]
+pub(super) struct Life {
+    me: String,
+    folder: PathBuf,
+    /// Locked; the lock goes when this is closed, by us or by the end of the process.
+    lock: File,
+}
+
+impl Life {
+    pub(super) fn begin(directory: &Directory, now: Stamp) -> Result<Self> {
+        let folder = directory.processes();
+        bury_the_dead(&folder);
+        let me = format!(
+            "{}-{:x}-{:08x}",
+            std::process::id(),
+            now.micros(),
+            fastrand::u32(..)
+        );
+        let (starting, path) = (folder.join(format!("{me}.starting")), folder.join(&me));
+        let lock = File::create_new(&starting)
+            .and_then(|file| file.lock().map(|()| file))
+            .and_then(|file| fs::rename(&starting, &path).map(|()| file))
+            .map_err(|error| directory.failed("lock a file in", error))?;
+        Ok(Self { me, folder, lock })
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.folder.join(&self.me));
+        let _ = self.lock.unlock();
+    }
+}
+
+impl Peers for Life {
+    fn me(&self) -> &str {
+        &self.me
+    }
+
+    fn is_alive(&self, peer: &str) -> bool {
+        // A name from elsewhere must not lead out of the folder.
+        peer == self.me
+            || (!peer.contains(['/', '\\', '\0'])
+                && !peer.is_empty()
+                && is_locked(&self.folder.join(peer)))
+    }
+}
+
+fn is_locked(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else {
+        return false;
+    };
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+}
+
+/// Removes the files of processes that are gone. A `.starting` file that is not locked yet may belong to one
+/// that is about to lock it, and is left to the next who looks.
+fn bury_the_dead(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let starting = path
+            .extension()
+            .is_some_and(|extension| extension == "starting");
+        if !starting && !is_locked(&path) {
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+impl Directory {
+    pub(super) fn failed(&self, doing: &str, error: std::io::Error) -> Error {
+        Error::new(
+            super::schema::kind_of_io(&error),
+            format!("cannot {doing} `{}`: {error}", self.path.display()),
+        )
+        .because(error)
+    }
+}

@@ -1,0 +1,177 @@
+//! The database: its tables, its settings, its mark of version, and what its errors mean.
+//!
+//! A row's `stamp` is its time, its version and its place in the table, so that puts append to the table and
+//! "what was put since" is a range of it. Only the index over keys is written in random order.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::layout::Layout;
+use crate::{Error, ErrorKind, LAYOUT_KEY, Result, Stamp};
+
+/// `WGWG`: marks a SQLite file as ours.
+const APPLICATION: u32 = 0x5747_5747;
+/// The version of the tables below. A change of them is a new number and a migration.
+const FORMAT: u32 = 1;
+
+const TABLES: &str = "
+    CREATE TABLE objects (stamp INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, body BLOB NOT NULL) STRICT;
+    CREATE TABLE clock (id INTEGER PRIMARY KEY CHECK (id = 1), stamp INTEGER NOT NULL) STRICT;
+";
+
+/// Bytes in a page. Measured at 256 writers: 8 KiB takes fewer writes to the log than 4, and copies less than 16.
+const PAGE_BYTES: u32 = 8_192;
+
+/// The writer's cache, in KiB. Measured: its clean-up after a commit grows with its size, and a larger one was
+/// slower; runs under way lie near each other, so that a small one holds them.
+const WRITER_CACHE_KIB: i32 = 8_192;
+
+/// Makes a finished database with nothing in it but the layout.
+pub(super) fn create(path: &Path, now: Stamp) -> Result<()> {
+    let make = || -> rusqlite::Result<()> {
+        let connection = Connection::open(path)?;
+        connection.pragma_update(None, "page_size", PAGE_BYTES)?;
+        connection.pragma_update(None, "application_id", APPLICATION)?;
+        connection.pragma_update(None, "user_version", FORMAT)?;
+        connection.execute_batch(TABLES)?;
+        let stamp = now.micros().cast_signed();
+        connection.execute("INSERT INTO clock (id, stamp) VALUES (1, ?1)", [stamp])?;
+        let layout = Layout::embedded().to_json();
+        connection.execute(
+            "INSERT INTO objects (stamp, key, body) VALUES (?1, ?2, ?3)",
+            (stamp, LAYOUT_KEY, layout),
+        )?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.close().map_err(|(_, error)| error)
+    };
+    make().map_err(|error| failure(error, "make the database"))
+}
+
+/// Reads the file's first bytes, without SQLite, so that what is not ours stays untouched.
+pub(super) fn check_header(path: &Path) -> Result<()> {
+    let shown = path.display();
+    let damaged = |what: String| {
+        Error::new(ErrorKind::Damaged, what).hint("restore it from a backup; it was left as it is")
+    };
+    let mut header = [0; 100];
+    std::fs::File::open(path)
+        .and_then(|mut file| file.read_exact(&mut header))
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => {
+                damaged(format!("`{shown}` is cut short: it has no whole header"))
+            }
+            _ => Error::new(
+                kind_of_io(&error),
+                format!("cannot read `{shown}`: {error}"),
+            )
+            .because(error),
+        })?;
+    if header[..16] != *b"SQLite format 3\0" {
+        return Err(damaged(format!(
+            "`{shown}` is damaged, or not a database at all"
+        )));
+    }
+    let number = |at: usize| {
+        u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+    };
+    if number(68) != APPLICATION {
+        return Err(
+            Error::invalid(format!("`{shown}` is a database of another program"))
+                .hint("it was left as it is"),
+        );
+    }
+    match number(60) {
+        FORMAT => Ok(()),
+        other => {
+            let what = format!(
+                "`{shown}` has format {other}; this version of wigwag reads format {FORMAT}"
+            );
+            Err(Error::new(ErrorKind::Damaged, what)
+                .hint("use the version of wigwag that wrote it; it was left as it is"))
+        }
+    }
+}
+
+/// A connection for the one writer, with what durability rests on set and read back.
+pub(super) fn connect_writer(path: &Path) -> Result<Connection> {
+    let connect = || -> rusqlite::Result<(Connection, String, i64)> {
+        let connection = connect(path)?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
+        let journal = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+        let synchronous = connection.pragma_query_value(None, "synchronous", |row| row.get(0))?;
+        Ok((connection, journal, synchronous))
+    };
+    let (connection, journal, synchronous) =
+        connect().map_err(|error| failure(error, "open the database"))?;
+    if journal != "wal" || synchronous != 2 {
+        let what = format!(
+            "`{}` cannot be written durably: journal_mode `{journal}`, synchronous {synchronous}",
+            path.display()
+        );
+        return Err(Error::new(ErrorKind::Damaged, what));
+    }
+    Ok(connection)
+}
+
+pub(super) fn connect_reader(path: &Path) -> Result<Connection> {
+    let connect = || -> rusqlite::Result<Connection> {
+        let connection = connect(path)?;
+        connection.pragma_update(None, "query_only", true)?;
+        connection.pragma_update(None, "mmap_size", 256 * 1024 * 1024)?;
+        Ok(connection)
+    };
+    connect().map_err(|error| failure(error, "open the database"))
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(Duration::from_secs(5))?;
+    Ok(connection)
+}
+
+/// What an error of SQLite before the commit means to the caller.
+pub(super) fn failure(error: rusqlite::Error, doing: &str) -> Error {
+    let kind = match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => ErrorKind::Full,
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => ErrorKind::Damaged,
+        Some(
+            ErrorCode::PermissionDenied
+            | ErrorCode::ReadOnly
+            | ErrorCode::CannotOpen
+            | ErrorCode::AuthorizationForStatementDenied,
+        ) => ErrorKind::Denied,
+        _ => ErrorKind::Unavailable,
+    };
+    let hint = match kind {
+        ErrorKind::Full => Some("make room on the disk; the store goes on as it was"),
+        ErrorKind::Damaged => Some("stop, copy the directory, and restore it from a backup"),
+        ErrorKind::Denied => {
+            Some("the directory and the files in it must be writable by this user")
+        }
+        _ => None,
+    };
+    let what = format!("cannot {doing}: {error}");
+    let failed = Error::new(kind, what).because(error);
+    match hint {
+        Some(hint) => failed.hint(hint),
+        None => failed,
+    }
+}
+
+pub(super) fn kind_of_io(error: &std::io::Error) -> ErrorKind {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+            ErrorKind::Denied
+        }
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => ErrorKind::Full,
+        std::io::ErrorKind::NotADirectory | std::io::ErrorKind::InvalidFilename => {
+            ErrorKind::Invalid
+        }
+        _ => ErrorKind::Unavailable,
+    }
+}

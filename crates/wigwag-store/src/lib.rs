@@ -1,0 +1,231 @@
+//! Bytes by key, in key order, with one conditional write.
+//!
+//! A [`Store`] knows nothing of what is kept in it. Three exist: [`Memory`] (the executable specification),
+//! [`Embedded`] (a directory that several processes of one machine share) and [`Bucket`] (S3 and its kin).
+//! Around any of them go the layers [`Retry`], [`Meter`], [`Prefix`] and [`Proven`]; [`open()`] puts the usual
+//! ones around the store that a URL names.
+//!
+//! ```
+//! use wigwag_store::{Batch, Memory, Store};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! let store = Memory::new();
+//! store.write(Batch::new().create("greeting", "hello")).await?;
+//!
+//! let refused = store.write(Batch::new().create("greeting", "goodbye")).await.unwrap_err();
+//! assert!(refused.is_exists());
+//! assert_eq!(store.get("greeting").await?.unwrap().body, "hello");
+//! # Ok::<(), wigwag_store::Error>(()) }).unwrap();
+//! ```
+//!
+//! What every store promises, and `conformance` tries:
+//!
+//! - **Durable on return.** `write` answers when the batch survives a power cut.
+//! - **Strong consistency.** A read or list that starts after a write returned sees it.
+//! - **A batch is atomic where the store can** ([`Traits::atomic`]). Elsewhere it is carried out in order and
+//!   stops at the first failure, so callers order it such that every prefix of it is harmless.
+//! - **Time is the store's**, never the caller's wall clock, and never goes back.
+
+mod batch;
+mod changes;
+mod clock;
+mod error;
+pub mod limits;
+mod stamp;
+
+mod bucket;
+mod embedded;
+mod memory;
+
+#[cfg(feature = "testing")]
+mod faulty;
+mod meter;
+mod prefix;
+mod proven;
+mod retry;
+
+#[cfg(feature = "testing")]
+pub mod conformance;
+pub mod doctor;
+mod layout;
+mod open;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+pub use batch::{Batch, Delete, Operation, Put, When, check_key};
+pub use bucket::{Bucket, BucketSettings};
+pub use changes::{Change, Changes};
+pub use clock::{Clock, System};
+pub use embedded::{Embedded, EmbeddedSettings};
+pub use error::{Action, Error, ErrorKind, Result};
+#[cfg(feature = "testing")]
+pub use faulty::{Faults, Faulty};
+pub use layout::{LAYOUT_KEY, Layout, Proof};
+pub use memory::Memory;
+pub use meter::{Cost, Meter, Usage};
+pub use open::{OpenSettings, Opened, open};
+pub use prefix::Prefix;
+pub use proven::Proven;
+pub use retry::{Retry, RetrySettings};
+pub use stamp::{STAMP, Stamp};
+
+/// Bytes by key, in key order, with one conditional write.
+///
+/// No method has a default: a wrapper that forgot one would silently bypass the store inside it.
+#[async_trait]
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// Reads one object; `None` when there is none.
+    async fn get(&self, key: &str) -> Result<Option<Object>>;
+
+    /// Carries out a batch and answers when it is durable.
+    async fn write(&self, batch: Batch) -> Result<Receipt>;
+
+    /// Lists keys that start with `prefix` and sort after `after` (empty: from the start), in byte order.
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page>;
+
+    /// Tells the store's time and how far off it may be.
+    async fn now(&self) -> Result<Now>;
+
+    /// Follows puts under a prefix, as nudges: they may be dropped and may never come ([`Traits::nudges`]).
+    fn changes(&self, prefix: &str) -> Changes;
+
+    /// Says what this store can do beyond the least that all can.
+    fn traits(&self) -> Traits;
+
+    /// The processes that share this store, where they can prove that they live.
+    fn peers(&self) -> Option<Arc<dyn Peers>>;
+}
+
+/// Processes of one machine that share a store and prove by an OS lock that they live.
+///
+/// The lock goes with the process, however it ends, so that its end is known at once and not after a lease.
+pub trait Peers: fmt::Debug + Send + Sync + 'static {
+    /// The name of this process among its peers.
+    fn me(&self) -> &str;
+
+    /// Says whether the process of that name still holds its lock.
+    fn is_alive(&self, peer: &str) -> bool;
+}
+
+/// One object as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Its bytes.
+    pub body: Bytes,
+    /// What [`When::Version`] compares.
+    pub version: Version,
+    /// When it was written, by the store's clock; to the second on some buckets.
+    pub modified: Stamp,
+}
+
+/// Marks one state of one key. Only equality has a meaning.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Version(pub(crate) VersionForm);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum VersionForm {
+    /// The stamp of the put: memory and embedded.
+    Stamp(Stamp),
+    /// What a bucket calls it.
+    Tag {
+        e_tag: Option<String>,
+        version: Option<String>,
+    },
+}
+
+impl Version {
+    pub(crate) fn stamp(stamp: Stamp) -> Self {
+        Self(VersionForm::Stamp(stamp))
+    }
+
+    /// Stands for a version that could not be learnt. It is that of no object.
+    pub(crate) fn lost() -> Self {
+        Self(VersionForm::Tag {
+            e_tag: None,
+            version: None,
+        })
+    }
+}
+
+/// What a batch became.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Receipt {
+    /// What the placeholder [`STAMP`] was filled with, if a key of the batch held it.
+    pub stamp: Option<Stamp>,
+    /// The new version of each put, in the order of the puts.
+    pub versions: Vec<Version>,
+}
+
+/// Some keys in order.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Page {
+    /// The keys, in byte order.
+    pub entries: Vec<Listed>,
+    /// Whether there may be more after the last one.
+    pub more: bool,
+}
+
+/// One key as listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The key.
+    pub key: String,
+    /// The size of its body in bytes.
+    pub size: u64,
+    /// When it was written, by the store's clock; to the second on some buckets.
+    pub modified: Stamp,
+}
+
+/// The store's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// The estimate; per handle it never goes back.
+    pub at: Stamp,
+    /// The true time is at most this far from the estimate, either way.
+    pub uncertainty: Duration,
+}
+
+/// What a store can do beyond the least that all can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traits {
+    /// What kind of store it is, in one word.
+    pub kind: &'static str,
+    /// A batch lands whole or not at all.
+    pub atomic: bool,
+    /// [`STAMP`] is filled inside the commit, so that stamps order as acknowledgements do.
+    pub stamps_at_commit: bool,
+    /// [`When::Version`] works.
+    pub update_if: bool,
+    /// [`Store::changes`] tells of puts by this and other handles.
+    pub nudges: bool,
+}
+
+#[async_trait]
+impl<S: Store + ?Sized> Store for Arc<S> {
+    async fn get(&self, key: &str) -> Result<Option<Object>> {
+        (**self).get(key).await
+    }
+    async fn write(&self, batch: Batch) -> Result<Receipt> {
+        (**self).write(batch).await
+    }
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page> {
+        (**self).list(prefix, after, limit).await
+    }
+    async fn now(&self) -> Result<Now> {
+        (**self).now().await
+    }
+    fn changes(&self, prefix: &str) -> Changes {
+        (**self).changes(prefix)
+    }
+    fn traits(&self) -> Traits {
+        (**self).traits()
+    }
+    fn peers(&self) -> Option<Arc<dyn Peers>> {
+        (**self).peers()
+    }
+}

@@ -1,0 +1,125 @@
+//! From a URL to a store with the usual layers around it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::{
+    Bucket, BucketSettings, Embedded, EmbeddedSettings, Error, Memory, Meter, Prefix, Proven,
+    Result, Retry, RetrySettings, Store, Usage,
+};
+
+/// How a store is opened; what its kind has no use for is passed over.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct OpenSettings {
+    /// How an embedded store is opened.
+    pub embedded: EmbeddedSettings,
+    /// How a bucket is reached.
+    pub bucket: BucketSettings,
+    /// How often failed requests to a bucket are repeated.
+    pub retry: RetrySettings,
+    /// Leave the bucket unproven: for `doctor`, which proves it itself.
+    pub unproven: bool,
+}
+
+/// A store that was opened by its URL.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// The store, with its layers.
+    pub store: Arc<dyn Store>,
+    /// The same as an embedded store, if it is one.
+    pub embedded: Option<Embedded>,
+    meter: Arc<dyn Metered>,
+}
+
+impl Opened {
+    /// What was asked of the store so far.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.meter.usage()
+    }
+}
+
+trait Metered: std::fmt::Debug + Send + Sync {
+    fn usage(&self) -> Usage;
+}
+
+impl<S: Store> Metered for Meter<S> {
+    fn usage(&self) -> Usage {
+        Self::usage(self)
+    }
+}
+
+/// Opens the store that a URL names.
+///
+/// `./dir`, `/dir` and `file:dir` are embedded; `memory:` is gone with the process; `s3://bucket/prefix`,
+/// `gs://…` and `az://…` are buckets. Nothing is sent to a bucket yet. Blocks while an embedded store is opened.
+pub fn open(url: &str, settings: &OpenSettings) -> Result<Opened> {
+    if url == "memory:" {
+        let meter = Meter::new(Memory::new());
+        return Ok(Opened {
+            store: Arc::new(meter.clone()),
+            embedded: None,
+            meter: Arc::new(meter),
+        });
+    }
+    if let Some((scheme, rest)) = url
+        .split_once("://")
+        .filter(|(scheme, _)| *scheme != "file")
+    {
+        return open_bucket(scheme, rest, settings);
+    }
+    let path = url
+        .strip_prefix("file://")
+        .or_else(|| url.strip_prefix("file:"))
+        .unwrap_or(url);
+    if path.is_empty() {
+        return Err(Error::invalid("want a store, got an empty name").hint(FORMS));
+    }
+    if let Some((scheme, _)) = path.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) {
+        return Err(Error::invalid(format!("no kind of store is called `{scheme}:`")).hint(FORMS));
+    }
+    let store = Embedded::open_with(PathBuf::from(path), &settings.embedded)?;
+    let meter = Meter::new(store.clone());
+    Ok(Opened {
+        store: Arc::new(meter.clone()),
+        embedded: Some(store),
+        meter: Arc::new(meter),
+    })
+}
+
+const FORMS: &str = "a store is `./dir`, `file:dir`, `memory:`, `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`";
+
+fn open_bucket(scheme: &str, rest: &str, settings: &OpenSettings) -> Result<Opened> {
+    if !["s3", "s3a", "gs", "gcs", "az", "azure", "abfs"].contains(&scheme) {
+        return Err(
+            Error::invalid(format!("no kind of store is called `{scheme}://`")).hint(FORMS),
+        );
+    }
+    let (name, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    let bucket = Bucket::open(&format!("{scheme}://{name}"), &settings.bucket)?;
+    let meter = Meter::new(Prefix::new(bucket, prefix)?);
+    let retry = Retry::with_clock(
+        meter.clone(),
+        settings.retry.clone(),
+        Arc::clone(&settings.bucket.clock),
+    );
+    let store: Arc<dyn Store> = if settings.unproven {
+        Arc::new(retry)
+    } else {
+        Arc::new(Proven::new(retry))
+    };
+    Ok(Opened {
+        store,
+        embedded: None,
+        meter: Arc::new(meter),
+    })
+}
+
+/// `C:` is a disk and `a:b` may be a folder, but a word before a colon is most likely a mistyped URL.
+fn is_scheme(text: &str) -> bool {
+    text.len() > 1
+        && text
+            .chars()
+            .all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit())
+}
