@@ -24,8 +24,7 @@ impl RawLog {
                     bytes.extend(batch);
                     answers.push(answer);
                 }
-                file.write_all(&bytes)
-                    .expect("the benchmark's disk takes writes");
+                file.write_all(&bytes).expect("the benchmark's disk takes writes");
                 file.sync_data().expect("the benchmark's disk takes a sync");
                 bytes.clear();
                 answers.drain(..).for_each(|answer| _ = answer.send(()));
@@ -36,11 +35,7 @@ impl RawLog {
 
     pub(crate) async fn write(&self, batch: Vec<u8>) {
         let (answer, answered) = oneshot::channel();
-        self.jobs
-            .send((batch, answer))
-            .expect("the log's thread lives as long as its handle");
-        answered
-            .await
-            .expect("the log's thread answers every batch");
+        self.jobs.send((batch, answer)).expect("the log's thread lives as long as its handle");
+        answered.await.expect("the log's thread answers every batch");
     }
 }

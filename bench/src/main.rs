@@ -42,12 +42,7 @@ enum What {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     match Args::parse().what {
-        What::Store {
-            json,
-            dir,
-            seconds,
-            writers,
-        } => {
+        What::Store { json, dir, seconds, writers } => {
             let figures = store::run(&dir, Duration::from_secs(seconds), &writers)?;
             println!("{figures}");
             if let Some(file) = json {

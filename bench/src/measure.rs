@@ -32,17 +32,12 @@ impl Load {
         self.cpu += other.cpu;
     }
 
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "counts of a benchmark are far below 2^53"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^53")]
     pub(crate) fn figures(&mut self) -> Figures {
         self.latencies.sort_unstable();
         let at = |share: f64| {
             let place = (self.latencies.len() as f64 * share) as usize;
-            self.latencies
-                .get(place)
-                .map_or(0.0, |latency| latency.as_secs_f64() * 1e3)
+            self.latencies.get(place).map_or(0.0, |latency| latency.as_secs_f64() * 1e3)
         };
         let seconds = self.elapsed.as_secs_f64();
         Figures {
@@ -64,26 +59,15 @@ pub(crate) struct Span {
 
 impl Span {
     pub(crate) fn begin() -> Self {
-        Self {
-            began: Instant::now(),
-            cpu: cpu(),
-        }
+        Self { began: Instant::now(), cpu: cpu() }
     }
 
     pub(crate) fn end(self, latencies: Vec<Duration>, puts: u64) -> Load {
-        Load {
-            latencies,
-            puts,
-            elapsed: self.began.elapsed(),
-            cpu: cpu() - self.cpu,
-        }
+        Load { latencies, puts, elapsed: self.began.elapsed(), cpu: cpu() - self.cpu }
     }
 }
 
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(
-        time.tv_sec.unsigned_abs(),
-        u32::try_from(time.tv_nsec).unwrap_or_default(),
-    )
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }

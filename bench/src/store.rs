@@ -39,17 +39,10 @@ struct Row {
     p50_of_floor: f64,
 }
 
-pub(crate) fn run(
-    dir: &Path,
-    span: Duration,
-    writers: &[usize],
-) -> Result<Report, Box<dyn std::error::Error>> {
+pub(crate) fn run(dir: &Path, span: Duration, writers: &[usize]) -> Result<Report, Box<dyn std::error::Error>> {
     std::fs::create_dir_all(dir)?;
     let folder = tempfile::tempdir_in(dir)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let store = Embedded::open(folder.path().join("store"))?;
     let log = RawLog::open(&folder.path().join("log"))?;
 
@@ -66,12 +59,7 @@ pub(crate) fn run(
             of_store.add(runtime.block_on(load(writers, span, Target::Store(store.clone()))));
             of_log.add(runtime.block_on(load(writers, span, Target::Log(log.clone()))));
         }
-        rows.push(Row::new(
-            writers,
-            of_store.figures(),
-            of_log.figures(),
-            floor,
-        ));
+        rows.push(Row::new(writers, of_store.figures(), of_log.figures(), floor));
     }
     Ok(Report { floor, rows })
 }
@@ -98,12 +86,9 @@ enum Target {
 impl Target {
     async fn write(&self, batch: Batch) {
         match self {
-            Self::Store(store) => drop(
-                store
-                    .write(batch)
-                    .await
-                    .expect("the benchmark's keys are new and its disk has room"),
-            ),
+            Self::Store(store) => {
+                drop(store.write(batch).await.expect("the benchmark's keys are new and its disk has room"))
+            }
             Self::Log(log) => log.write(bytes(&batch)).await,
         }
     }
@@ -189,10 +174,7 @@ fn commits_of_a_run(id: &str) -> [Batch; 5] {
             format!("due/00/2026-01-28T12:00:30.000000Z~9f86d081~{id}~{id}"),
             format!(r#"{{"type":"order","id":"{id}"}}"#),
         )
-        .put(
-            format!("live/order/{id}"),
-            format!(r#"{{"type":"order","id":"{id}"}}"#),
-        );
+        .put(format!("live/order/{id}"), format!(r#"{{"type":"order","id":"{id}"}}"#));
     [
         create(start, 1),
         create(Batch::new(), 2),
@@ -221,13 +203,7 @@ impl fmt::Display for Report {
             "", "commits/s", "puts/s", "p50 ms", "p99 ms", "CPU µs/put"
         )?;
         let mut line = |name: &str, figures: &Figures| {
-            let Figures {
-                commits_per_s,
-                puts_per_s,
-                p50_ms,
-                p99_ms,
-                cpu_us_per_put,
-            } = figures;
+            let Figures { commits_per_s, puts_per_s, p50_ms, p99_ms, cpu_us_per_put } = figures;
             writeln!(
                 f,
                 "{name:<34} {commits_per_s:>10.0} {puts_per_s:>10.0} {p50_ms:>9.3} {p99_ms:>9.3} {cpu_us_per_put:>11.2}"
@@ -236,18 +212,11 @@ impl fmt::Display for Report {
         line("floor: append + fdatasync", &self.floor)?;
         for row in &self.rows {
             line(&format!("store, {} writers", row.writers), &row.store)?;
-            line(
-                &format!("raw group-commit log, {} writers", row.writers),
-                &row.raw_log,
-            )?;
+            line(&format!("raw group-commit log, {} writers", row.writers), &row.raw_log)?;
         }
         writeln!(f)?;
         for row in &self.rows {
-            let (share, cpu, p50) = (
-                row.share_of_raw_log * 100.0,
-                row.cpu_of_raw_log,
-                row.p50_of_floor,
-            );
+            let (share, cpu, p50) = (row.share_of_raw_log * 100.0, row.cpu_of_raw_log, row.p50_of_floor);
             let writers = row.writers;
             writeln!(
                 f,

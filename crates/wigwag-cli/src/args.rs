@@ -22,31 +22,13 @@ Data goes to standard output, talk to standard error.";
 #[derive(Debug, ClapArgs)]
 pub(crate) struct StoreArgs {
     /// The store: `./dir`, `file:dir`, `memory:`, `s3://bucket/prefix`, `gs://…` or `az://…`
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = "WIGWAG_STORE",
-        default_value = "./.wigwag"
-    )]
+    #[arg(long, global = true, value_name = "URL", env = "WIGWAG_STORE", default_value = "./.wigwag")]
     pub(crate) store: String,
     /// Another server than the provider's own, such as `http://127.0.0.1:9000`
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = "WIGWAG_ENDPOINT",
-        help_heading = "Buckets"
-    )]
+    #[arg(long, global = true, value_name = "URL", env = "WIGWAG_ENDPOINT", help_heading = "Buckets")]
     pub(crate) endpoint: Option<String>,
     /// The region of the bucket
-    #[arg(
-        long,
-        global = true,
-        value_name = "NAME",
-        env = "WIGWAG_REGION",
-        help_heading = "Buckets"
-    )]
+    #[arg(long, global = true, value_name = "NAME", env = "WIGWAG_REGION", help_heading = "Buckets")]
     pub(crate) region: Option<String>,
     /// The profile in the AWS configuration files
     #[arg(long, global = true, value_name = "NAME", help_heading = "Buckets")]
@@ -62,9 +44,7 @@ pub(crate) enum Command {
     ///
     /// Races writers for the same keys, reads and lists after writes, updates at old versions, and looks at the
     /// clock. Writes below `proof/` only and removes it again. An embedded store that does not exist is made.
-    #[command(
-        after_help = "Example:\n  wigwag doctor --store s3://orders --endpoint http://127.0.0.1:9000"
-    )]
+    #[command(after_help = "Example:\n  wigwag doctor --store s3://orders --endpoint http://127.0.0.1:9000")]
     Doctor,
     /// List keys
     ///

@@ -10,30 +10,11 @@ use crate::args::{Args, Command, StoreArgs};
 use crate::error::Failed;
 
 pub(crate) async fn run(args: Args) -> Result<(), Failed> {
-    let Args {
-        store,
-        json,
-        command,
-    } = args;
+    let Args { store, json, command } = args;
     match command {
         Command::Doctor => doctor::run(&store, json).await,
-        Command::Ls {
-            prefix,
-            after,
-            limit,
-            long,
-        } => {
-            ls::run(
-                &store,
-                &ls::Wanted {
-                    prefix,
-                    after,
-                    limit,
-                    long,
-                    json,
-                },
-            )
-            .await
+        Command::Ls { prefix, after, limit, long } => {
+            ls::run(&store, &ls::Wanted { prefix, after, limit, long, json }).await
         }
         Command::Cat { key } => cat::run(&store, &key, json).await,
     }

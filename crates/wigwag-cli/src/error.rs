@@ -14,18 +14,11 @@ pub(crate) struct Failed {
 
 impl Failed {
     pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            hint: None,
-            code: 1,
-        }
+        Self { what: what.into(), hint: None, code: 1 }
     }
 
     pub(crate) fn not_found(what: impl Into<String>) -> Self {
-        Self {
-            code: 3,
-            ..Self::new(what)
-        }
+        Self { code: 3, ..Self::new(what) }
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -54,11 +47,7 @@ impl From<wigwag_store::Error> for Failed {
             ErrorKind::Exists | ErrorKind::Changed => 4,
             _ => 1,
         };
-        Self {
-            what: error.to_string(),
-            hint: error.advice().map(str::to_owned),
-            code,
-        }
+        Self { what: error.to_string(), hint: error.advice().map(str::to_owned), code }
     }
 }
 

@@ -11,9 +11,7 @@ use clap::Parser as _;
 
 fn main() -> ExitCode {
     let args = args::Args::parse();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = match runtime {
         Ok(runtime) => runtime.block_on(commands::run(args)),
         Err(error) => Err(error.into()),

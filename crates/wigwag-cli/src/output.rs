@@ -10,9 +10,7 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        Self {
-            shown: std::io::stderr().is_terminal(),
-        }
+        Self { shown: std::io::stderr().is_terminal() }
     }
 
     pub(crate) fn say(&self, what: &str) {

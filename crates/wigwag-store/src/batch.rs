@@ -2,9 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::limits::{
-    BATCH_OPERATIONS_MAX, BODY_BYTES_MAX, KEY_BYTES_MAX, SEGMENT_BYTES_MAX, STAMP_AHEAD_MAX,
-};
+use crate::limits::{BATCH_OPERATIONS_MAX, BODY_BYTES_MAX, KEY_BYTES_MAX, SEGMENT_BYTES_MAX, STAMP_AHEAD_MAX};
 use crate::{Error, Result, STAMP, Stamp, Version};
 
 /// Puts and deletes to be carried out in order.
@@ -86,19 +84,14 @@ impl Batch {
     /// Adds a put on a condition.
     #[must_use]
     pub fn put_when(mut self, key: impl Into<String>, body: impl Into<Bytes>, when: When) -> Self {
-        self.operations.push(Operation::Put(Put {
-            key: key.into(),
-            body: body.into(),
-            when,
-        }));
+        self.operations.push(Operation::Put(Put { key: key.into(), body: body.into(), when }));
         self
     }
 
     /// Adds a delete; deleting what is not there is no error.
     #[must_use]
     pub fn delete(mut self, key: impl Into<String>) -> Self {
-        self.operations
-            .push(Operation::Delete(Delete { key: key.into() }));
+        self.operations.push(Operation::Delete(Delete { key: key.into() }));
         self
     }
 
@@ -141,10 +134,7 @@ impl Batch {
     /// One far ahead is refused: the clock never goes back, and would stay there for all.
     pub(crate) fn stamp_at(&self, now: Stamp) -> Result<Stamp> {
         if self.stamp_from > now.after(STAMP_AHEAD_MAX) {
-            let what = format!(
-                "a stamp is at most an hour ahead of the store's time {now}, got: {}",
-                self.stamp_from
-            );
+            let what = format!("a stamp is at most an hour ahead of the store's time {now}, got: {}", self.stamp_from);
             return Err(Error::invalid(what));
         }
         Ok(now.max(self.stamp_from))
@@ -164,28 +154,20 @@ impl Batch {
     /// The rest of the batch after its first `landed` operations.
     pub(crate) fn rest(&self, landed: usize) -> Self {
         let operations = self.operations.get(landed..).unwrap_or_default().to_vec();
-        Self {
-            operations,
-            stamp_from: self.stamp_from,
-        }
+        Self { operations, stamp_from: self.stamp_from }
     }
 
     /// One operation of it as a batch.
     #[cfg(feature = "testing")]
     pub(crate) fn only(&self, position: usize) -> Self {
-        Self {
-            operations: self.operations[position..=position].to_vec(),
-            stamp_from: self.stamp_from,
-        }
+        Self { operations: self.operations[position..=position].to_vec(), stamp_from: self.stamp_from }
     }
 
     /// Refuses what no store may accept, naming the rule.
     pub(crate) fn check(&self) -> Result<()> {
         if self.operations.len() > BATCH_OPERATIONS_MAX {
             let count = self.operations.len();
-            return Err(Error::invalid(format!(
-                "a batch has at most {BATCH_OPERATIONS_MAX} operations, got: {count}"
-            )));
+            return Err(Error::invalid(format!("a batch has at most {BATCH_OPERATIONS_MAX} operations, got: {count}")));
         }
         if self.puts().filter(|put| put.when != When::Any).count() > 1 {
             return Err(Error::invalid("a batch has at most one conditional put"));
@@ -198,23 +180,13 @@ impl Batch {
 
     /// One key twice would make the order inside a batch matter to the stores that check conditions first.
     fn check_keys_differ(&self) -> Result<()> {
-        let twice = |key: &str| {
-            Err(Error::invalid(format!(
-                "a batch names a key once, got twice: `{key}`"
-            )))
-        };
+        let twice = |key: &str| Err(Error::invalid(format!("a batch names a key once, got twice: `{key}`")));
         if self.operations.len() <= 8 {
             // A few compares are cheaper than making a list to sort.
             let pairs = self.operations.iter().enumerate();
-            let found = pairs.flat_map(|(place, one)| {
-                self.operations[place + 1..]
-                    .iter()
-                    .map(move |other| (one, other))
-            });
-            return match found
-                .map(|(one, other)| (one.key(), other.key()))
-                .find(|(one, other)| one == other)
-            {
+            let found =
+                pairs.flat_map(|(place, one)| self.operations[place + 1..].iter().map(move |other| (one, other)));
+            return match found.map(|(one, other)| (one.key(), other.key())).find(|(one, other)| one == other) {
                 Some((key, _)) => twice(key),
                 None => Ok(()),
             };
@@ -260,10 +232,7 @@ fn check_operation(operation: &Operation) -> Result<()> {
             check_key(&put.key)?;
             if put.body.len() > BODY_BYTES_MAX {
                 let size = put.body.len();
-                let what = format!(
-                    "a body of `{}` has at most {BODY_BYTES_MAX} bytes, got: {size}",
-                    put.key
-                );
+                let what = format!("a body of `{}` has at most {BODY_BYTES_MAX} bytes, got: {size}", put.key);
                 return Err(Error::invalid(what));
             }
             Ok(())
@@ -280,10 +249,7 @@ pub fn check_key(key: &str) -> Result<()> {
         None => Ok(()),
         Some(rule) => {
             let shown: String = key.chars().take(80).collect();
-            Err(Error::invalid(format!(
-                "a key {rule}, got: `{}`",
-                shown.escape_debug()
-            )))
+            Err(Error::invalid(format!("a key {rule}, got: `{}`", shown.escape_debug())))
         }
     }
 }
@@ -358,16 +324,7 @@ mod tests {
 
     #[test]
     fn a_good_key_is_accepted() {
-        for key in [
-            "a",
-            "a/b",
-            "¡\u{a0}",
-            ".control",
-            "a b",
-            "naïve/日本/🦀",
-            "a..b/...",
-            "due/00/2026~x",
-        ] {
+        for key in ["a", "a/b", "¡\u{a0}", ".control", "a b", "naïve/日本/🦀", "a..b/...", "due/00/2026~x"] {
             check_key(key).unwrap();
         }
     }
@@ -375,19 +332,10 @@ mod tests {
     #[test]
     fn a_batch_is_refused_by_the_rule_it_breaks() {
         let cases = [
-            (
-                Batch::new().create("a", "1").create("b", "2"),
-                "one conditional",
-            ),
+            (Batch::new().create("a", "1").create("b", "2"), "one conditional"),
             (Batch::new().put("a", "1").delete("a"), "twice"),
-            (
-                Batch::new().put("a", vec![0; BODY_BYTES_MAX + 1]),
-                "at most",
-            ),
-            (
-                (0..=BATCH_OPERATIONS_MAX).fold(Batch::new(), |b, i| b.delete(i.to_string())),
-                "operations",
-            ),
+            (Batch::new().put("a", vec![0; BODY_BYTES_MAX + 1]), "at most"),
+            ((0..=BATCH_OPERATIONS_MAX).fold(Batch::new(), |b, i| b.delete(i.to_string())), "operations"),
         ];
         for (batch, rule) in cases {
             let error = batch.check().unwrap_err().to_string();

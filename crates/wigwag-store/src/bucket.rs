@@ -25,8 +25,7 @@ use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{
-    ClientOptions, GetOptions, ObjectMeta, ObjectStore, PutMode, PutOptions, RetryConfig,
-    UpdateVersion,
+    ClientOptions, GetOptions, ObjectMeta, ObjectStore, PutMode, PutOptions, RetryConfig, UpdateVersion,
 };
 
 use self::date::DateClock;
@@ -34,8 +33,8 @@ use self::failure::{Asked, Failure};
 use self::http::{Connector, watched};
 use crate::limits::LIST_PAGE;
 use crate::{
-    Action, Batch, Changes, Clock, Error, ErrorKind, LAYOUT_KEY, Listed, Now, Object, Operation,
-    Page, Peers, Put, Receipt, Result, Stamp, Store, System, Traits, Version, VersionForm, When,
+    Action, Batch, Changes, Clock, Error, ErrorKind, LAYOUT_KEY, Listed, Now, Object, Operation, Page, Peers, Put,
+    Receipt, Result, Stamp, Store, System, Traits, Version, VersionForm, When,
 };
 
 /// A whole bucket. Put [`Prefix`](crate::Prefix) around it for a corner of one, [`Retry`](crate::Retry) around
@@ -49,7 +48,7 @@ pub struct Bucket {
 }
 
 /// How a bucket is reached; what is not said here comes from the provider's ordinary environment variables.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct BucketSettings {
     /// Another server than the provider's own (`http://127.0.0.1:9000`).
@@ -58,6 +57,8 @@ pub struct BucketSettings {
     pub region: Option<String>,
     /// The profile in the AWS configuration files.
     pub profile: Option<String>,
+    /// Access key id and secret, if they are not to come from the environment.
+    pub keys: Option<(String, String)>,
     /// The bucket's name stands in the host name instead of the path.
     pub virtual_hosted: bool,
     /// How long one request may take.
@@ -74,11 +75,24 @@ impl Default for BucketSettings {
             endpoint: None,
             region: None,
             profile: None,
+            keys: None,
             virtual_hosted: false,
             request_max: Duration::from_secs(20),
             connect_max: Duration::from_secs(5),
             clock: Arc::new(System),
         }
+    }
+}
+
+impl std::fmt::Debug for BucketSettings {
+    /// Without the secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BucketSettings")
+            .field("endpoint", &self.endpoint)
+            .field("region", &self.region)
+            .field("profile", &self.profile)
+            .field("access_key_id", &self.keys.as_ref().map(|(id, _)| id))
+            .finish_non_exhaustive()
     }
 }
 
@@ -89,100 +103,55 @@ impl<T: PaginatedListStore + std::fmt::Debug> Pages for T {}
 impl Bucket {
     /// Opens `s3://bucket`, `gs://bucket` or `az://container`. Nothing is sent yet.
     pub fn open(url: &str, settings: &BucketSettings) -> Result<Self> {
-        let (scheme, name) = url
-            .split_once("://")
-            .ok_or_else(|| Error::invalid(format!("not a bucket's URL: `{url}`")))?;
+        let (scheme, name) =
+            url.split_once("://").ok_or_else(|| Error::invalid(format!("not a bucket's URL: `{url}`")))?;
         if name.is_empty() || name.contains('/') {
-            return Err(Error::invalid(format!(
-                "want a bucket's name after `{scheme}://`, got: `{name}`"
-            )));
+            return Err(Error::invalid(format!("want a bucket's name after `{scheme}://`, got: `{name}`")));
         }
         // Without a provider of its own reqwest would refuse to make a client; another may be installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dates = Arc::new(DateClock::new(Arc::clone(&settings.clock)));
-        let connector = Connector {
-            dates: Arc::clone(&dates),
-        };
+        let connector = Connector { dates: Arc::clone(&dates) };
         match scheme {
             "s3" | "s3a" => Ok(Self::from(settings.s3(name, connector)?, dates, url)),
             "gs" | "gcs" => Ok(Self::from(settings.gcs(name, connector)?, dates, url)),
             "az" | "azure" | "abfs" => Ok(Self::from(settings.azure(name, connector)?, dates, url)),
-            other => Err(Error::invalid(format!(
-                "want `s3://`, `gs://` or `az://`, got: `{other}://`"
-            ))),
+            other => Err(Error::invalid(format!("want `s3://`, `gs://` or `az://`, got: `{other}://`"))),
         }
     }
 
-    fn from<T: ObjectStore + PaginatedListStore + std::fmt::Debug>(
-        store: T,
-        dates: Arc<DateClock>,
-        url: &str,
-    ) -> Self {
+    fn from<T: ObjectStore + PaginatedListStore + std::fmt::Debug>(store: T, dates: Arc<DateClock>, url: &str) -> Self {
         let store = Arc::new(store);
-        Self {
-            objects: Arc::clone(&store) as Arc<dyn ObjectStore>,
-            pages: store,
-            dates,
-            url: url.to_owned(),
-        }
+        Self { objects: Arc::clone(&store) as Arc<dyn ObjectStore>, pages: store, dates, url: url.to_owned() }
     }
 
     async fn put(&self, put: &Put) -> Result<Version> {
-        let asked = Asked {
-            action: Action::Write,
-            key: &put.key,
-            url: &self.url,
-            creates: put.when == When::Absent,
-        };
+        let asked = Asked { action: Action::Write, key: &put.key, url: &self.url, creates: put.when == When::Absent };
         let mode = match &put.when {
             When::Any => PutMode::Overwrite,
             When::Absent => PutMode::Create,
-            When::Version(Version(VersionForm::Tag { e_tag, version }))
-                if e_tag.is_some() || version.is_some() =>
-            {
-                PutMode::Update(UpdateVersion {
-                    e_tag: e_tag.clone(),
-                    version: version.clone(),
-                })
+            When::Version(Version(VersionForm::Tag { e_tag, version })) if e_tag.is_some() || version.is_some() => {
+                PutMode::Update(UpdateVersion { e_tag: e_tag.clone(), version: version.clone() })
             }
             // A version of another store, or one that was never learnt, is that of no object here.
             When::Version(_) => return Err(Error::changed(&put.key)),
         };
-        let options = PutOptions {
-            mode,
-            ..PutOptions::default()
-        };
+        let options = PutOptions { mode, ..PutOptions::default() };
         let path = path(&put.key)?;
-        let (answer, seen) = watched(self.objects.put_opts(
-            &path,
-            put.body.clone().into(),
-            options,
-        ))
-        .await;
+        let (answer, seen) = watched(self.objects.put_opts(&path, put.body.clone().into(), options)).await;
         let put = answer.map_err(|error| Failure { error, seen }.explain(&asked))?;
-        Ok(Version(VersionForm::Tag {
-            e_tag: put.e_tag,
-            version: put.version,
-        }))
+        Ok(Version(VersionForm::Tag { e_tag: put.e_tag, version: put.version }))
     }
 
     async fn delete(&self, keys: &[&str]) -> Result<()> {
-        let paths = keys
-            .iter()
-            .map(|key| path(key))
-            .collect::<Result<Vec<_>>>()?;
+        let paths = keys.iter().map(|key| path(key)).collect::<Result<Vec<_>>>()?;
         let stream = futures_util::stream::iter(paths.into_iter().map(Ok)).boxed();
         let (answers, seen) = watched(self.objects.delete_stream(stream).collect::<Vec<_>>()).await;
         for (answer, key) in answers.into_iter().zip(keys) {
             match answer {
                 Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
                 Err(error) => {
-                    let asked = Asked {
-                        action: Action::Write,
-                        key,
-                        url: &self.url,
-                        creates: false,
-                    };
+                    let asked = Asked { action: Action::Write, key, url: &self.url, creates: false };
                     return Err(Failure { error, seen }.explain(&asked));
                 }
             }
@@ -198,21 +167,13 @@ impl Bucket {
         };
         let prefix_wanted = (!prefix.is_empty()).then_some(prefix);
         let (answer, seen) = watched(self.pages.list_paginated(prefix_wanted, options)).await;
-        let asked = Asked {
-            action: Action::List,
-            key: prefix,
-            url: &self.url,
-            creates: false,
-        };
+        let asked = Asked { action: Action::List, key: prefix, url: &self.url, creates: false };
         let found = answer.map_err(|error| Failure { error, seen }.explain(&asked))?;
         let mut entries: Vec<Listed> = found.result.objects.into_iter().map(listed).collect();
         // Servers differ in whether `after` itself comes back, and the order is ours to promise.
         entries.retain(|entry| entry.key.as_str() > after && entry.key.starts_with(prefix));
         entries.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        Ok(Page {
-            entries,
-            more: found.page_token.is_some(),
-        })
+        Ok(Page { entries, more: found.page_token.is_some() })
     }
 }
 
@@ -221,12 +182,7 @@ impl Store for Bucket {
     async fn get(&self, key: &str) -> Result<Option<Object>> {
         crate::check_key(key)?;
         let path = path(key)?;
-        let asked = Asked {
-            action: Action::Get,
-            key,
-            url: &self.url,
-            creates: false,
-        };
+        let asked = Asked { action: Action::Get, key, url: &self.url, creates: false };
         let read = async {
             let found = self.objects.get_opts(&path, GetOptions::default()).await?;
             let meta = found.meta.clone();
@@ -237,10 +193,7 @@ impl Store for Bucket {
                 let modified = listed(meta.clone()).modified;
                 Ok(Some(Object {
                     body,
-                    version: Version(VersionForm::Tag {
-                        e_tag: meta.e_tag,
-                        version: meta.version,
-                    }),
+                    version: Version(VersionForm::Tag { e_tag: meta.e_tag, version: meta.version }),
                     modified,
                 }))
             }
@@ -288,9 +241,7 @@ impl Store for Bucket {
             page.more = next.more;
             page.entries.extend(next.entries);
             match page.entries.last() {
-                Some(last) if page.more && page.entries.len() < limit => {
-                    after.clone_from(&last.key)
-                }
+                Some(last) if page.more && page.entries.len() < limit => after.clone_from(&last.key),
                 _ => return Ok(page),
             }
         }
@@ -303,11 +254,8 @@ impl Store for Bucket {
         // Any answer carries a date.
         self.get(LAYOUT_KEY).await?;
         self.dates.now().ok_or_else(|| {
-            Error::new(
-                ErrorKind::Invalid,
-                "the server's answers carry no `Date`, so that its time cannot be known",
-            )
-            .on(Action::Now, &self.url)
+            Error::new(ErrorKind::Invalid, "the server's answers carry no `Date`, so that its time cannot be known")
+                .on(Action::Now, &self.url)
         })
     }
 
@@ -316,13 +264,7 @@ impl Store for Bucket {
     }
 
     fn traits(&self) -> Traits {
-        Traits {
-            kind: "bucket",
-            atomic: false,
-            stamps_at_commit: false,
-            update_if: true,
-            nudges: false,
-        }
+        Traits { kind: "bucket", atomic: false, stamps_at_commit: false, update_if: true, nudges: false }
     }
 
     fn peers(&self) -> Option<Arc<dyn Peers>> {
@@ -340,18 +282,12 @@ fn deletes(operations: &[Operation]) -> Vec<&str> {
 }
 
 fn path(key: &str) -> Result<Path> {
-    Path::parse(key).map_err(|error| {
-        Error::invalid(format!("not a key a bucket can hold: `{key}`")).because(error)
-    })
+    Path::parse(key).map_err(|error| Error::invalid(format!("not a key a bucket can hold: `{key}`")).because(error))
 }
 
 fn listed(meta: ObjectMeta) -> Listed {
     let micros = u64::try_from(meta.last_modified.timestamp_micros()).unwrap_or_default();
-    Listed {
-        key: meta.location.into(),
-        size: meta.size,
-        modified: Stamp::from_micros(micros),
-    }
+    Listed { key: meta.location.into(), size: meta.size, modified: Stamp::from_micros(micros) }
 }
 
 impl BucketSettings {
@@ -372,7 +308,7 @@ impl BucketSettings {
         }
         let profile = credentials::Profile::load(self.profile.as_deref())?;
         let mut builder = AmazonS3Builder::from_env().with_bucket_name(name);
-        builder = profile.fill(builder, self.region.as_deref())?;
+        builder = profile.fill(builder, self)?;
         let endpoint = self.endpoint.clone().or_else(|| profile.endpoint());
         if let Some(endpoint) = &endpoint {
             check_endpoint(endpoint)?;
@@ -390,11 +326,7 @@ impl BucketSettings {
             .map_err(|error| unopened(name, error))
     }
 
-    fn gcs(
-        &self,
-        name: &str,
-        connector: Connector,
-    ) -> Result<object_store::gcp::GoogleCloudStorage> {
+    fn gcs(&self, name: &str, connector: Connector) -> Result<object_store::gcp::GoogleCloudStorage> {
         let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(name);
         if let Some(endpoint) = &self.endpoint {
             check_endpoint(endpoint)?;
@@ -408,11 +340,7 @@ impl BucketSettings {
             .map_err(|error| unopened(name, error))
     }
 
-    fn azure(
-        &self,
-        name: &str,
-        connector: Connector,
-    ) -> Result<object_store::azure::MicrosoftAzure> {
+    fn azure(&self, name: &str, connector: Connector) -> Result<object_store::azure::MicrosoftAzure> {
         let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(name);
         if let Some(endpoint) = &self.endpoint {
             check_endpoint(endpoint)?;
@@ -428,14 +356,10 @@ impl BucketSettings {
 }
 
 fn check_endpoint(endpoint: &str) -> Result<()> {
-    let rest = endpoint
-        .strip_prefix("https://")
-        .or_else(|| endpoint.strip_prefix("http://"));
+    let rest = endpoint.strip_prefix("https://").or_else(|| endpoint.strip_prefix("http://"));
     match rest {
         Some(host) if !host.is_empty() => Ok(()),
-        _ => Err(Error::invalid(format!(
-            "an endpoint starts with `https://` or `http://`, got: `{endpoint}`"
-        ))),
+        _ => Err(Error::invalid(format!("an endpoint starts with `https://` or `http://`, got: `{endpoint}`"))),
     }
 }
 
@@ -445,8 +369,5 @@ fn unopened(name: &str, error: object_store::Error) -> Error {
 
 /// Repeating is [`Retry`](crate::Retry)'s: it alone knows what is safe to repeat.
 fn no_retries() -> RetryConfig {
-    RetryConfig {
-        max_retries: 0,
-        ..RetryConfig::default()
-    }
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }

@@ -37,10 +37,7 @@ impl Changes {
     /// Nudges that never come: for stores that cannot tell.
     #[must_use]
     pub fn silent() -> Self {
-        Self {
-            inner: None,
-            strip: 0,
-        }
+        Self { inner: None, strip: 0 }
     }
 
     /// The same nudges with the first `bytes` of each key cut off.
@@ -89,20 +86,10 @@ impl Followers {
     pub(crate) fn follow(&self, prefix: &str) -> Changes {
         let (sender, nudges) = mpsc::channel(CHANGES_WAITING_MAX);
         let missed = Arc::new(AtomicBool::new(false));
-        let follower = Follower {
-            prefix: prefix.to_owned(),
-            nudges: sender,
-            missed: Arc::clone(&missed),
-        };
-        self.all
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(follower);
+        let follower = Follower { prefix: prefix.to_owned(), nudges: sender, missed: Arc::clone(&missed) };
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).push(follower);
         self.any.store(true, Ordering::Release);
-        Changes {
-            inner: Some(Inner { nudges, missed }),
-            strip: 0,
-        }
+        Changes { inner: Some(Inner { nudges, missed }), strip: 0 }
     }
 
     pub(crate) fn any(&self) -> bool {
@@ -115,13 +102,8 @@ impl Followers {
         }
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         for key in keys {
-            for follower in all
-                .iter()
-                .filter(|follower| key.starts_with(&follower.prefix))
-            {
-                if let Err(mpsc::error::TrySendError::Full(_)) =
-                    follower.nudges.try_send(key.to_owned())
-                {
+            for follower in all.iter().filter(|follower| key.starts_with(&follower.prefix)) {
+                if let Err(mpsc::error::TrySendError::Full(_)) = follower.nudges.try_send(key.to_owned()) {
                     follower.missed.store(true, Ordering::Release);
                 }
             }

@@ -36,10 +36,7 @@ impl Clock for System {
     }
 
     async fn sleep(&self, span: Duration) {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "this is the door that the rule sends everyone to"
-        )]
+        #[expect(clippy::disallowed_methods, reason = "this is the door that the rule sends everyone to")]
         tokio::time::sleep(span).await;
     }
 }
@@ -53,8 +50,5 @@ const BOOT: ClockId = ClockId::Monotonic;
 /// `None` for a moment before the clock's epoch.
 fn read(clock: ClockId) -> Option<Duration> {
     let time = clock_gettime(clock);
-    Some(Duration::new(
-        u64::try_from(time.tv_sec).ok()?,
-        u32::try_from(time.tv_nsec).ok()?,
-    ))
+    Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?))
 }

@@ -20,24 +20,14 @@ pub struct Races {
 
 impl Races {
     /// Enough to catch a server that ignores the condition, cheap enough for every new bucket ($0.0004 on S3).
-    pub const AT_FIRST_USE: Self = Self {
-        writers: 16,
-        rounds: 5,
-    };
+    pub const AT_FIRST_USE: Self = Self { writers: 16, rounds: 5 };
     /// Enough to catch one that checks and then acts.
-    pub const THOROUGH: Self = Self {
-        writers: 32,
-        rounds: 25,
-    };
+    pub const THOROUGH: Self = Self { writers: 32, rounds: 25 };
 }
 
 impl fmt::Display for Races {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} races of {} writers, one winner each",
-            self.rounds, self.writers
-        )
+        write!(f, "{} races of {} writers, one winner each", self.rounds, self.writers)
     }
 }
 
@@ -76,18 +66,11 @@ impl Report {
     /// Whether wigwag can work on this store.
     #[must_use]
     pub fn is_good(&self) -> bool {
-        self.findings
-            .iter()
-            .all(|finding| finding.outcome != Outcome::Failed)
+        self.findings.iter().all(|finding| finding.outcome != Outcome::Failed)
     }
 
     fn add(&mut self, name: &'static str, outcome: Outcome, detail: impl Into<String>) {
-        self.findings.push(Finding {
-            name,
-            outcome,
-            detail: detail.into(),
-            hint: None,
-        });
+        self.findings.push(Finding { name, outcome, detail: detail.into(), hint: None });
     }
 
     /// A trial that ended in an error the store itself gave is an error; one that disproved a promise is a finding.
@@ -96,12 +79,7 @@ impl Report {
             Ok(detail) => self.add(name, Outcome::Proven, detail),
             Err(error) if error.action() == Action::Prove => {
                 let (detail, hint) = (error.to_string(), error.advice().map(str::to_owned));
-                self.findings.push(Finding {
-                    name,
-                    outcome: Outcome::Failed,
-                    detail,
-                    hint,
-                });
+                self.findings.push(Finding { name, outcome: Outcome::Failed, detail, hint });
             }
             Err(error) => return Err(error),
         }
@@ -112,36 +90,19 @@ impl Report {
 /// Tries every promise of the store; `progress` is told the name of each trial as it begins.
 ///
 /// An error means that the store could not be tried at all: it is away, or does not let us in.
-pub async fn examine(
-    store: &dyn Store,
-    races: Races,
-    mut progress: impl FnMut(&'static str),
-) -> Result<Report> {
+pub async fn examine(store: &dyn Store, races: Races, mut progress: impl FnMut(&'static str)) -> Result<Report> {
     let mut report = Report::default();
     progress("read and write");
     report.judge("read and write", prove_read_after_write(store).await)?;
     progress("create if absent");
-    report.judge(
-        "create if absent",
-        prove_create_if_absent(store, races)
-            .await
-            .map(|()| races.to_string()),
-    )?;
+    report.judge("create if absent", prove_create_if_absent(store, races).await.map(|()| races.to_string()))?;
     if !report.is_good() {
         return Ok(report);
     }
     progress("update if unchanged");
     match proves_update_if(store).await? {
-        true => report.add(
-            "update if unchanged",
-            Outcome::Proven,
-            "a put at an old version was refused",
-        ),
-        false => report.add(
-            "update if unchanged",
-            Outcome::Note,
-            "not kept; wigwag does without it",
-        ),
+        true => report.add("update if unchanged", Outcome::Proven, "a put at an old version was refused"),
+        false => report.add("update if unchanged", Outcome::Note, "not kept; wigwag does without it"),
     }
     progress("list");
     report.judge("list", prove_list(store).await)?;
@@ -166,15 +127,8 @@ pub async fn prove_create_if_absent(store: &dyn Store, races: Races) -> Result<(
     let bench = Bench::new(store);
     for round in 0..races.rounds {
         let key = bench.key(&format!("race-{round:04}"));
-        let bodies: Vec<String> = (0..races.writers)
-            .map(|writer| format!("{}-{writer}", bench.nonce))
-            .collect();
-        let answers = join_all(
-            bodies
-                .iter()
-                .map(|body| store.write(Batch::new().create(&key, body.clone()))),
-        )
-        .await;
+        let bodies: Vec<String> = (0..races.writers).map(|writer| format!("{}-{writer}", bench.nonce)).collect();
+        let answers = join_all(bodies.iter().map(|body| store.write(Batch::new().create(&key, body.clone())))).await;
         let mut winners = Vec::new();
         for (body, answer) in bodies.iter().zip(answers) {
             match answer {
@@ -197,9 +151,7 @@ pub async fn prove_create_if_absent(store: &dyn Store, races: Races) -> Result<(
             ));
         };
         if stored.is_none_or(|object| object.body != winner.as_bytes()) {
-            return Err(disproved(
-                "the bytes of the writer that won a race are not what is stored",
-            ));
+            return Err(disproved("the bytes of the writer that won a race are not what is stored"));
         }
     }
     Ok(())
@@ -222,43 +174,28 @@ pub async fn proves_update_if(store: &dyn Store) -> Result<bool> {
     let Some(first) = store.get(&key).await? else {
         return Err(disproved("a put that was acknowledged cannot be read"));
     };
-    let accepted = !refused(
-        store
-            .write(Batch::new().update(&key, "two", first.version.clone()))
-            .await,
-    )?;
-    let held = accepted
-        && refused(
-            store
-                .write(Batch::new().update(&key, "three", first.version))
-                .await,
-        )?;
+    let accepted = !refused(store.write(Batch::new().update(&key, "two", first.version.clone())).await)?;
+    let held = accepted && refused(store.write(Batch::new().update(&key, "three", first.version)).await)?;
     bench.clear([key]).await?;
     Ok(held)
 }
 
 async fn prove_read_after_write(store: &dyn Store) -> Result<String> {
     let bench = Bench::new(store);
-    let keys: Vec<String> = (0..10)
-        .map(|number| bench.key(&format!("read-{number:02}")))
-        .collect();
+    let keys: Vec<String> = (0..10).map(|number| bench.key(&format!("read-{number:02}"))).collect();
     for key in &keys {
         for body in [&b"first"[..], b"", &[0xFF; 70_000]] {
             store.write(Batch::new().put(key, body)).await?;
             let read = store.get(key).await?;
             if read.is_none_or(|object| object.body != body) {
-                return Err(disproved(
-                    "a read after an acknowledged write did not see it",
-                ));
+                return Err(disproved("a read after an acknowledged write did not see it"));
             }
         }
     }
     bench.clear(keys.clone()).await?;
     for key in &keys {
         if store.get(key).await?.is_some() {
-            return Err(disproved(
-                "a read after an acknowledged delete still saw the object",
-            ));
+            return Err(disproved("a read after an acknowledged delete still saw the object"));
         }
     }
     Ok("a read after a write, an overwrite or a delete sees it".into())
@@ -266,16 +203,12 @@ async fn prove_read_after_write(store: &dyn Store) -> Result<String> {
 
 async fn prove_list(store: &dyn Store) -> Result<String> {
     let bench = Bench::new(store);
-    let keys: Vec<String> = (0..25)
-        .map(|number| bench.key(&format!("list/{number:010}.json")))
-        .collect();
+    let keys: Vec<String> = (0..25).map(|number| bench.key(&format!("list/{number:010}.json"))).collect();
     for key in keys.iter().rev() {
         store.write(Batch::new().put(key, "x")).await?;
         let page = store.list(key, "", 1).await?;
         if page.entries.first().is_none_or(|entry| entry.key != *key) {
-            return Err(disproved(
-                "a list after an acknowledged write did not see it",
-            ));
+            return Err(disproved("a list after an acknowledged write did not see it"));
         }
     }
     let mut seen = Vec::new();
@@ -290,9 +223,7 @@ async fn prove_list(store: &dyn Store) -> Result<String> {
     }
     bench.clear(keys.clone()).await?;
     if seen != keys {
-        return Err(disproved(
-            "a flat prefix was not listed whole and in order, page by page",
-        ));
+        return Err(disproved("a flat prefix was not listed whole and in order, page by page"));
     }
     Ok("a list after a write sees it; pages are whole and in order".into())
 }
@@ -300,10 +231,7 @@ async fn prove_list(store: &dyn Store) -> Result<String> {
 /// Tries keys whose byte order and directory order differ.
 async fn lists_in_byte_order(store: &dyn Store) -> Result<bool> {
     let bench = Bench::new(store);
-    let keys: Vec<String> = ["order/a-b/1", "order/a/1", "order/a0"]
-        .iter()
-        .map(|key| bench.key(key))
-        .collect();
+    let keys: Vec<String> = ["order/a-b/1", "order/a/1", "order/a0"].iter().map(|key| bench.key(key)).collect();
     for key in &keys {
         store.write(Batch::new().put(key, "x")).await?;
     }
@@ -311,11 +239,7 @@ async fn lists_in_byte_order(store: &dyn Store) -> Result<bool> {
     let mut in_order = page.entries.iter().map(|entry| &entry.key).eq(&keys);
     for (position, key) in keys.iter().enumerate() {
         let page = store.list(&bench.key("order/"), key, 10).await?;
-        in_order &= page
-            .entries
-            .iter()
-            .map(|entry| &entry.key)
-            .eq(&keys[position + 1..]);
+        in_order &= page.entries.iter().map(|entry| &entry.key).eq(&keys[position + 1..]);
     }
     bench.clear(keys).await?;
     Ok(in_order)
@@ -326,20 +250,9 @@ async fn examine_clock(store: &dyn Store, report: &mut Report) -> Result<()> {
     let (first, second) = (store.now().await?, store.now().await?);
     let detail = format!("{} ± {} ms", second.at, second.uncertainty.as_millis());
     if second.at < first.at {
-        report.add(
-            "clock",
-            Outcome::Failed,
-            format!(
-                "the store's time went back, from {} to {}",
-                first.at, second.at
-            ),
-        );
+        report.add("clock", Outcome::Failed, format!("the store's time went back, from {} to {}", first.at, second.at));
     } else if second.uncertainty > MAX {
-        report.add(
-            "clock",
-            Outcome::Failed,
-            format!("{detail}: too uncertain to order signals by (at most {MAX:?})"),
-        );
+        report.add("clock", Outcome::Failed, format!("{detail}: too uncertain to order signals by (at most {MAX:?})"));
     } else {
         report.add("clock", Outcome::Proven, detail);
     }
@@ -348,19 +261,13 @@ async fn examine_clock(store: &dyn Store, report: &mut Report) -> Result<()> {
 
 async fn examine_layout(store: &dyn Store, report: &mut Report) -> Result<()> {
     let Some(object) = store.get(LAYOUT_KEY).await? else {
-        report.add(
-            "layout",
-            Outcome::Note,
-            "a new store; `wigwag.json` will be made at the first write",
-        );
+        report.add("layout", Outcome::Note, "a new store; `wigwag.json` will be made at the first write");
         return Ok(());
     };
     match Layout::read(&object.body) {
-        Ok(layout) => report.add(
-            "layout",
-            Outcome::Proven,
-            format!("version {}, {} shards", layout.layout, layout.shards),
-        ),
+        Ok(layout) => {
+            report.add("layout", Outcome::Proven, format!("version {}, {} shards", layout.layout, layout.shards))
+        }
         Err(error) => report.add("layout", Outcome::Failed, error.to_string()),
     }
     Ok(())
@@ -378,10 +285,7 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn new(store: &'a dyn Store) -> Self {
-        Self {
-            store,
-            nonce: format!("{:016x}", fastrand::u64(..)),
-        }
+        Self { store, nonce: format!("{:016x}", fastrand::u64(..)) }
     }
 
     fn key(&self, name: &str) -> String {

@@ -41,9 +41,7 @@ use self::reader::Readers;
 use self::time::Time;
 use self::writer::Writer;
 use crate::changes::Followers;
-use crate::{
-    Batch, Changes, Clock, Now, Object, Page, Peers, Receipt, Result, Store, System, Traits,
-};
+use crate::{Batch, Changes, Clock, Now, Object, Page, Peers, Receipt, Result, Store, System, Traits};
 
 /// A store in a directory, shared by its clones and by other processes of this machine.
 #[derive(Clone, Debug)]
@@ -75,11 +73,7 @@ pub struct EmbeddedSettings {
 
 impl Default for EmbeddedSettings {
     fn default() -> Self {
-        Self {
-            create: true,
-            clock: Arc::new(System),
-            turn_wait: Duration::from_secs(10),
-        }
+        Self { create: true, clock: Arc::new(System), turn_wait: Duration::from_secs(10) }
     }
 }
 
@@ -87,10 +81,7 @@ impl EmbeddedSettings {
     /// Settings for a store that must be there.
     #[must_use]
     pub fn existing() -> Self {
-        Self {
-            create: false,
-            ..Self::default()
-        }
+        Self { create: false, ..Self::default() }
     }
 }
 
@@ -110,23 +101,9 @@ impl Embedded {
         let time = Arc::new(Time::new(Arc::clone(&settings.clock)));
         let followers = Arc::new(Followers::default());
         let readers = Readers::start(&directory)?;
-        let writer = Writer::start(
-            &directory,
-            Arc::clone(&time),
-            Arc::clone(&followers),
-            settings.turn_wait,
-        )?;
-        let shared = Shared {
-            path: directory.path,
-            writer,
-            readers,
-            time,
-            followers,
-            life,
-        };
-        Ok(Self {
-            shared: Arc::new(shared),
-        })
+        let writer = Writer::start(&directory, Arc::clone(&time), Arc::clone(&followers), settings.turn_wait)?;
+        let shared = Shared { path: directory.path, writer, readers, time, followers, life };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// The directory.
@@ -158,10 +135,7 @@ impl Store for Embedded {
     }
 
     async fn now(&self) -> Result<Now> {
-        Ok(Now {
-            at: self.shared.time.now(),
-            uncertainty: Duration::ZERO,
-        })
+        Ok(Now { at: self.shared.time.now(), uncertainty: Duration::ZERO })
     }
 
     fn changes(&self, prefix: &str) -> Changes {
@@ -171,13 +145,7 @@ impl Store for Embedded {
     }
 
     fn traits(&self) -> Traits {
-        Traits {
-            kind: "embedded",
-            atomic: true,
-            stamps_at_commit: true,
-            update_if: true,
-            nudges: true,
-        }
+        Traits { kind: "embedded", atomic: true, stamps_at_commit: true, update_if: true, nudges: true }
     }
 
     fn peers(&self) -> Option<Arc<dyn Peers>> {

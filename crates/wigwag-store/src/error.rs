@@ -90,11 +90,7 @@ impl Error {
     }
 
     pub(crate) fn changed(key: &str) -> Self {
-        Self::new(
-            ErrorKind::Changed,
-            "the object is no longer at the version named",
-        )
-        .on(Action::Write, key)
+        Self::new(ErrorKind::Changed, "the object is no longer at the version named").on(Action::Write, key)
     }
 
     pub(crate) fn on(mut self, action: Action, key: &str) -> Self {
@@ -108,10 +104,7 @@ impl Error {
         self
     }
 
-    pub(crate) fn because(
-        mut self,
-        source: impl std::error::Error + Send + Sync + 'static,
-    ) -> Self {
+    pub(crate) fn because(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
         self
     }
@@ -198,13 +191,7 @@ impl fmt::Display for Error {
         if facts.key.is_empty() {
             return f.write_str(&facts.what);
         }
-        write!(
-            f,
-            "{} `{}`: {}",
-            facts.action.verb(),
-            facts.key.escape_debug(),
-            facts.what
-        )
+        write!(f, "{} `{}`: {}", facts.action.verb(), facts.key.escape_debug(), facts.what)
     }
 }
 
@@ -214,19 +201,13 @@ impl fmt::Debug for Error {
         if self.0.landed > 0 {
             write!(f, " (after {} operations landed)", self.0.landed)?;
         }
-        self.0
-            .source
-            .as_ref()
-            .map_or(Ok(()), |source| write!(f, ": {source}"))
+        self.0.source.as_ref().map_or(Ok(()), |source| write!(f, ": {source}"))
     }
 }
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0
-            .source
-            .as_ref()
-            .map(|source| &**source as &(dyn std::error::Error + 'static))
+        self.0.source.as_ref().map(|source| &**source as &(dyn std::error::Error + 'static))
     }
 }
 

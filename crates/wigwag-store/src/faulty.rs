@@ -6,8 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::{
-    Action, Batch, Changes, Clock, Error, ErrorKind, Now, Object, Page, Peers, Receipt, Result,
-    Store, System, Traits,
+    Action, Batch, Changes, Clock, Error, ErrorKind, Now, Object, Page, Peers, Receipt, Result, Store, System, Traits,
 };
 
 /// How often each fault happens, from 0 (never) to 1 (always).
@@ -44,22 +43,11 @@ impl<S: Store + Clone> Faulty<S> {
 
     /// The same by another clock.
     pub fn with_clock(inner: S, faults: Faults, seed: u64, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            inner,
-            faults,
-            chance: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))),
-            clock,
-        }
+        Self { inner, faults, chance: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))), clock }
     }
 
     fn happens(&self, often: f64) -> bool {
-        often > 0.0
-            && self
-                .chance
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .f64()
-                < often
+        often > 0.0 && self.chance.lock().unwrap_or_else(PoisonError::into_inner).f64() < often
     }
 
     async fn before(&self, action: Action, key: &str) -> Result<()> {
@@ -67,8 +55,7 @@ impl<S: Store + Clone> Faulty<S> {
             self.clock.sleep(self.faults.slow_for).await;
         }
         if self.happens(self.faults.refused) {
-            let throttled = Error::new(ErrorKind::Unavailable, "injected: refused, nothing landed")
-                .on(action, key);
+            let throttled = Error::new(ErrorKind::Unavailable, "injected: refused, nothing landed").on(action, key);
             return Err(throttled.wait(Some(Duration::from_millis(1))));
         }
         Ok(())
@@ -77,21 +64,13 @@ impl<S: Store + Clone> Faulty<S> {
 
 impl<S: Store + Clone> Faulty<S> {
     async fn write_whole(&self, batch: Batch) -> Result<Receipt> {
-        let key = batch
-            .operations()
-            .first()
-            .map(|operation| operation.key().to_owned())
-            .unwrap_or_default();
+        let key = batch.operations().first().map(|operation| operation.key().to_owned()).unwrap_or_default();
         self.before(Action::Write, &key).await?;
         if self.happens(self.faults.request_lost) {
             return Err(lost(&key));
         }
         if self.happens(self.faults.late) {
-            let (inner, clock, after) = (
-                self.inner.clone(),
-                Arc::clone(&self.clock),
-                self.faults.slow_for,
-            );
+            let (inner, clock, after) = (self.inner.clone(), Arc::clone(&self.clock), self.faults.slow_for);
             tokio::spawn(async move {
                 clock.sleep(after).await;
                 let _ = inner.write(batch).await;
@@ -99,11 +78,7 @@ impl<S: Store + Clone> Faulty<S> {
             return Err(lost(&key));
         }
         let receipt = self.inner.write(batch).await?;
-        if self.happens(self.faults.answer_lost) {
-            Err(lost(&key))
-        } else {
-            Ok(receipt)
-        }
+        if self.happens(self.faults.answer_lost) { Err(lost(&key)) } else { Ok(receipt) }
     }
 }
 

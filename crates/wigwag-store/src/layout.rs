@@ -39,32 +39,18 @@ impl Layout {
     /// The layout of a store on one machine: nothing to spread, nothing to prove.
     #[must_use]
     pub fn embedded() -> Self {
-        Self {
-            layout: VERSION,
-            shards: 1,
-            proof: None,
-        }
+        Self { layout: VERSION, shards: 1, proof: None }
     }
 
     /// The layout of a bucket that was proven.
     #[must_use]
     pub fn bucket(update_if_version: bool, at: Stamp, races: String) -> Self {
-        let proof = Proof {
-            create_if_absent: true,
-            update_if_version,
-            at: at.to_string(),
-            races,
-        };
-        Self {
-            layout: VERSION,
-            shards: 4,
-            proof: Some(proof),
-        }
+        let proof = Proof { create_if_absent: true, update_if_version, at: at.to_string(), races };
+        Self { layout: VERSION, shards: 4, proof: Some(proof) }
     }
 
     pub(crate) fn to_json(&self) -> Vec<u8> {
-        let mut json =
-            serde_json::to_vec_pretty(self).expect("a layout is numbers, strings and flags");
+        let mut json = serde_json::to_vec_pretty(self).expect("a layout is numbers, strings and flags");
         json.push(b'\n');
         json
     }
@@ -72,20 +58,12 @@ impl Layout {
     /// Reads what is stored at [`LAYOUT_KEY`].
     pub fn read(body: &[u8]) -> Result<Self> {
         let layout: Self = serde_json::from_slice(body).map_err(|error| {
-            Error::new(
-                ErrorKind::Damaged,
-                format!("`{LAYOUT_KEY}` is not what wigwag writes: {error}"),
-            )
-            .hint("this is not a wigwag store, or its mark was overwritten; nothing was changed")
+            Error::new(ErrorKind::Damaged, format!("`{LAYOUT_KEY}` is not what wigwag writes: {error}"))
+                .hint("this is not a wigwag store, or its mark was overwritten; nothing was changed")
         })?;
         if layout.layout != VERSION {
-            let what = format!(
-                "the store has layout {}; this version of wigwag reads layout {VERSION}",
-                layout.layout
-            );
-            return Err(
-                Error::new(ErrorKind::Damaged, what).hint("use the version of wigwag that made it")
-            );
+            let what = format!("the store has layout {}; this version of wigwag reads layout {VERSION}", layout.layout);
+            return Err(Error::new(ErrorKind::Damaged, what).hint("use the version of wigwag that made it"));
         }
         Ok(layout)
     }

@@ -132,10 +132,7 @@ pub(crate) enum VersionForm {
     /// The stamp of the put: memory and embedded.
     Stamp(Stamp),
     /// What a bucket calls it.
-    Tag {
-        e_tag: Option<String>,
-        version: Option<String>,
-    },
+    Tag { e_tag: Option<String>, version: Option<String> },
 }
 
 impl Version {
@@ -145,10 +142,7 @@ impl Version {
 
     /// Stands for a version that could not be learnt. It is that of no object.
     pub(crate) fn lost() -> Self {
-        Self(VersionForm::Tag {
-            e_tag: None,
-            version: None,
-        })
+        Self(VersionForm::Tag { e_tag: None, version: None })
     }
 }
 

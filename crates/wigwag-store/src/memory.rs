@@ -15,8 +15,8 @@ use bytes::Bytes;
 use crate::batch::Operation;
 use crate::changes::Followers;
 use crate::{
-    Batch, Changes, Clock, Error, Listed, Now, Object, Page, Peers, Put, Receipt, Result, Stamp,
-    Store, System, Traits, Version, When,
+    Batch, Changes, Clock, Error, Listed, Now, Object, Page, Peers, Put, Receipt, Result, Stamp, Store, System, Traits,
+    Version, When,
 };
 
 /// A store in memory, shared by its clones.
@@ -71,22 +71,12 @@ impl Memory {
     }
 
     fn build(clock: Arc<dyn Clock>, as_bucket: bool) -> Self {
-        let shared = Shared {
-            state: Mutex::default(),
-            clock,
-            followers: Followers::default(),
-            as_bucket,
-        };
-        Self {
-            shared: Arc::new(shared),
-        }
+        let shared = Shared { state: Mutex::default(), clock, followers: Followers::default(), as_bucket };
+        Self { shared: Arc::new(shared) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.shared
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -117,10 +107,7 @@ impl State {
     fn carry_out(&mut self, operation: &Operation, stamp: Stamp) -> Option<Version> {
         match operation {
             Operation::Put(put) => {
-                let kept = Kept {
-                    body: put.body.clone(),
-                    stamp,
-                };
+                let kept = Kept { body: put.body.clone(), stamp };
                 let version = kept.version();
                 self.objects.insert(put.key.clone(), kept);
                 Some(version)
@@ -168,10 +155,7 @@ impl Store for Memory {
                 return Err(refusal.clone());
             }
             for (position, operation) in batch.operations.iter().enumerate() {
-                if let Some(refusal) = refusal
-                    .as_ref()
-                    .filter(|refusal| refusal.key() == operation.key())
-                {
+                if let Some(refusal) = refusal.as_ref().filter(|refusal| refusal.key() == operation.key()) {
                     return Err(refusal.clone().after_landing(position, receipt.versions));
                 }
                 receipt.versions.extend(state.carry_out(operation, stamp));
@@ -180,64 +164,36 @@ impl Store for Memory {
             }
         }
         if !self.shared.as_bucket {
-            self.shared
-                .followers
-                .tell(batch.puts().map(|put| put.key.as_str()));
+            self.shared.followers.tell(batch.puts().map(|put| put.key.as_str()));
         }
         Ok(receipt)
     }
 
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page> {
         let state = self.state();
-        let from = if after >= prefix {
-            Bound::Excluded(after)
-        } else {
-            Bound::Included(prefix)
-        };
-        let mut found = state
-            .objects
-            .range::<str, _>((from, Bound::Unbounded))
-            .take_while(|(key, _)| key.starts_with(prefix));
+        let from = if after >= prefix { Bound::Excluded(after) } else { Bound::Included(prefix) };
+        let mut found =
+            state.objects.range::<str, _>((from, Bound::Unbounded)).take_while(|(key, _)| key.starts_with(prefix));
         let entries = found
             .by_ref()
             .take(limit)
-            .map(|(key, kept)| Listed {
-                key: key.clone(),
-                size: kept.body.len() as u64,
-                modified: kept.stamp,
-            })
+            .map(|(key, kept)| Listed { key: key.clone(), size: kept.body.len() as u64, modified: kept.stamp })
             .collect();
-        Ok(Page {
-            entries,
-            more: limit > 0 && found.next().is_some(),
-        })
+        Ok(Page { entries, more: limit > 0 && found.next().is_some() })
     }
 
     async fn now(&self) -> Result<Now> {
         let at = self.state().tick(self.shared.clock.wall());
-        Ok(Now {
-            at,
-            uncertainty: Duration::ZERO,
-        })
+        Ok(Now { at, uncertainty: Duration::ZERO })
     }
 
     fn changes(&self, prefix: &str) -> Changes {
-        if self.shared.as_bucket {
-            Changes::silent()
-        } else {
-            self.shared.followers.follow(prefix)
-        }
+        if self.shared.as_bucket { Changes::silent() } else { self.shared.followers.follow(prefix) }
     }
 
     fn traits(&self) -> Traits {
         let own = !self.shared.as_bucket;
-        Traits {
-            kind: "memory",
-            atomic: own,
-            stamps_at_commit: own,
-            update_if: true,
-            nudges: own,
-        }
+        Traits { kind: "memory", atomic: own, stamps_at_commit: own, update_if: true, nudges: own }
     }
 
     fn peers(&self) -> Option<Arc<dyn Peers>> {

@@ -57,19 +57,13 @@ pub struct Cost {
 
 impl Cost {
     /// List price of S3 Standard, us-east-1.
-    pub const S3_STANDARD: Self = Self {
-        get: 0.40,
-        put: 5.00,
-    };
+    pub const S3_STANDARD: Self = Self { get: 0.40, put: 5.00 };
 }
 
 impl Usage {
     /// Dollars for these requests at a price; storage and traffic are not in it.
     #[must_use]
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "2^53 requests cost more than there is money"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "2^53 requests cost more than there is money")]
     pub fn dollars(&self, cost: Cost) -> f64 {
         (self.gets as f64 * cost.get + (self.puts + self.lists) as f64 * cost.put) / 1e6
     }
@@ -91,10 +85,7 @@ impl Usage {
 impl<S: Store> Meter<S> {
     /// Puts a meter around a store.
     pub fn new(inner: S) -> Self {
-        Self {
-            inner,
-            counts: Arc::default(),
-        }
+        Self { inner, counts: Arc::default() }
     }
 
     /// Reads the meter.
@@ -154,9 +145,7 @@ impl<S: Store> Store for Meter<S> {
         // Where a batch stops at the first failure, what stands after it was never asked for.
         let operations = batch.operations.clone();
         let receipt = self.inner.write(batch).await;
-        let asked = receipt
-            .as_ref()
-            .map_or_else(|error| error.landed() + 1, |_| operations.len());
+        let asked = receipt.as_ref().map_or_else(|error| error.landed() + 1, |_| operations.len());
         self.count_batch(&operations[..asked.min(operations.len())]);
         receipt
     }
@@ -193,25 +182,12 @@ mod tests {
     #[tokio::test]
     async fn every_request_is_counted_by_its_kind() {
         let store = Meter::new(Memory::new());
-        store
-            .write(Batch::new().create("a", "123").put("b", "45").delete("c"))
-            .await
-            .unwrap();
+        store.write(Batch::new().create("a", "123").put("b", "45").delete("c")).await.unwrap();
         store.get("a").await.unwrap();
         store.get("nothing").await.unwrap();
         store.list("", "", 10).await.unwrap();
         let usage = store.usage();
-        assert_eq!(
-            usage,
-            Usage {
-                gets: 2,
-                puts: 2,
-                lists: 1,
-                deletes: 1,
-                bytes_read: 3,
-                bytes_written: 5
-            }
-        );
+        assert_eq!(usage, Usage { gets: 2, puts: 2, lists: 1, deletes: 1, bytes_read: 3, bytes_written: 5 });
         assert!((usage.dollars(Cost::S3_STANDARD) - 15.8e-6).abs() < 1e-12);
     }
 
@@ -220,15 +196,7 @@ mod tests {
         let store = Meter::new(Memory::bucket());
         store.write(Batch::new().create("a", "1")).await.unwrap();
         let before = store.usage();
-        store
-            .write(
-                Batch::new()
-                    .put("hint", "")
-                    .create("a", "22")
-                    .put("never", "333"),
-            )
-            .await
-            .unwrap_err();
+        store.write(Batch::new().put("hint", "").create("a", "22").put("never", "333")).await.unwrap_err();
         let usage = store.usage().since(&before);
         assert_eq!((usage.puts, usage.bytes_written), (2, 2));
     }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::{
-    Bucket, BucketSettings, Embedded, EmbeddedSettings, Error, Memory, Meter, Prefix, Proven,
-    Result, Retry, RetrySettings, Store, Usage,
+    Bucket, BucketSettings, Embedded, EmbeddedSettings, Error, Memory, Meter, Prefix, Proven, Result, Retry,
+    RetrySettings, Store, Usage,
 };
 
 /// How a store is opened; what its kind has no use for is passed over.
@@ -57,22 +57,12 @@ impl<S: Store> Metered for Meter<S> {
 pub fn open(url: &str, settings: &OpenSettings) -> Result<Opened> {
     if url == "memory:" {
         let meter = Meter::new(Memory::new());
-        return Ok(Opened {
-            store: Arc::new(meter.clone()),
-            embedded: None,
-            meter: Arc::new(meter),
-        });
+        return Ok(Opened { store: Arc::new(meter.clone()), embedded: None, meter: Arc::new(meter) });
     }
-    if let Some((scheme, rest)) = url
-        .split_once("://")
-        .filter(|(scheme, _)| *scheme != "file")
-    {
+    if let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| *scheme != "file") {
         return open_bucket(scheme, rest, settings);
     }
-    let path = url
-        .strip_prefix("file://")
-        .or_else(|| url.strip_prefix("file:"))
-        .unwrap_or(url);
+    let path = url.strip_prefix("file://").or_else(|| url.strip_prefix("file:")).unwrap_or(url);
     if path.is_empty() {
         return Err(Error::invalid("want a store, got an empty name").hint(FORMS));
     }
@@ -81,45 +71,25 @@ pub fn open(url: &str, settings: &OpenSettings) -> Result<Opened> {
     }
     let store = Embedded::open_with(PathBuf::from(path), &settings.embedded)?;
     let meter = Meter::new(store.clone());
-    Ok(Opened {
-        store: Arc::new(meter.clone()),
-        embedded: Some(store),
-        meter: Arc::new(meter),
-    })
+    Ok(Opened { store: Arc::new(meter.clone()), embedded: Some(store), meter: Arc::new(meter) })
 }
 
-const FORMS: &str = "a store is `./dir`, `file:dir`, `memory:`, `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`";
+const FORMS: &str =
+    "a store is `./dir`, `file:dir`, `memory:`, `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`";
 
 fn open_bucket(scheme: &str, rest: &str, settings: &OpenSettings) -> Result<Opened> {
     if !["s3", "s3a", "gs", "gcs", "az", "azure", "abfs"].contains(&scheme) {
-        return Err(
-            Error::invalid(format!("no kind of store is called `{scheme}://`")).hint(FORMS),
-        );
+        return Err(Error::invalid(format!("no kind of store is called `{scheme}://`")).hint(FORMS));
     }
     let (name, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     let bucket = Bucket::open(&format!("{scheme}://{name}"), &settings.bucket)?;
     let meter = Meter::new(Prefix::new(bucket, prefix)?);
-    let retry = Retry::with_clock(
-        meter.clone(),
-        settings.retry.clone(),
-        Arc::clone(&settings.bucket.clock),
-    );
-    let store: Arc<dyn Store> = if settings.unproven {
-        Arc::new(retry)
-    } else {
-        Arc::new(Proven::new(retry))
-    };
-    Ok(Opened {
-        store,
-        embedded: None,
-        meter: Arc::new(meter),
-    })
+    let retry = Retry::with_clock(meter.clone(), settings.retry.clone(), Arc::clone(&settings.bucket.clock));
+    let store: Arc<dyn Store> = if settings.unproven { Arc::new(retry) } else { Arc::new(Proven::new(retry)) };
+    Ok(Opened { store, embedded: None, meter: Arc::new(meter) })
 }
 
 /// `C:` is a disk and `a:b` may be a folder, but a word before a colon is most likely a mistyped URL.
 fn is_scheme(text: &str) -> bool {
-    text.len() > 1
-        && text
-            .chars()
-            .all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit())
+    text.len() > 1 && text.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit())
 }

@@ -20,16 +20,10 @@ impl<S: Store> Prefix<S> {
     pub fn new(inner: S, prefix: &str) -> Result<Self> {
         let prefix = prefix.trim_matches('/');
         if prefix.is_empty() {
-            return Ok(Self {
-                inner,
-                prefix: String::new(),
-            });
+            return Ok(Self { inner, prefix: String::new() });
         }
         crate::check_key(prefix)?;
-        Ok(Self {
-            inner,
-            prefix: format!("{prefix}/"),
-        })
+        Ok(Self { inner, prefix: format!("{prefix}/") })
     }
 
     fn full(&self, key: &str) -> String {
@@ -53,10 +47,7 @@ impl<S: Store> Prefix<S> {
 impl<S: Store> Store for Prefix<S> {
     async fn get(&self, key: &str) -> Result<Option<Object>> {
         crate::check_key(key)?;
-        self.inner
-            .get(&self.full(key))
-            .await
-            .map_err(|error| self.show(error))
+        self.inner.get(&self.full(key)).await.map_err(|error| self.show(error))
     }
 
     async fn write(&self, mut batch: Batch) -> Result<Receipt> {
@@ -67,23 +58,12 @@ impl<S: Store> Store for Prefix<S> {
                 Operation::Delete(delete) => delete.key = self.full(&delete.key),
             }
         }
-        self.inner
-            .write(batch)
-            .await
-            .map_err(|error| self.show(error))
+        self.inner.write(batch).await.map_err(|error| self.show(error))
     }
 
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page> {
-        let after = if after.is_empty() {
-            String::new()
-        } else {
-            self.full(after)
-        };
-        let mut page = self
-            .inner
-            .list(&self.full(prefix), &after, limit)
-            .await
-            .map_err(|error| self.show(error))?;
+        let after = if after.is_empty() { String::new() } else { self.full(after) };
+        let mut page = self.inner.list(&self.full(prefix), &after, limit).await.map_err(|error| self.show(error))?;
         for entry in &mut page.entries {
             entry.key.drain(..self.prefix.len());
         }
@@ -95,9 +75,7 @@ impl<S: Store> Store for Prefix<S> {
     }
 
     fn changes(&self, prefix: &str) -> Changes {
-        self.inner
-            .changes(&self.full(prefix))
-            .without_first(self.prefix.len())
+        self.inner.changes(&self.full(prefix)).without_first(self.prefix.len())
     }
 
     fn traits(&self) -> Traits {

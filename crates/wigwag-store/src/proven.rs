@@ -14,8 +14,8 @@ use tokio::sync::OnceCell;
 
 use crate::doctor::{self, Races};
 use crate::{
-    Action, Batch, Changes, Error, ErrorKind, LAYOUT_KEY, Layout, Now, Object, Page, Peers,
-    Receipt, Result, Store, Traits,
+    Action, Batch, Changes, Error, ErrorKind, LAYOUT_KEY, Layout, Now, Object, Page, Peers, Receipt, Result, Store,
+    Traits,
 };
 
 /// A store that is written to only once it was proven.
@@ -29,11 +29,7 @@ pub struct Proven<S> {
 impl<S: Store> Proven<S> {
     /// Puts the layer around a store.
     pub fn new(inner: S) -> Self {
-        Self {
-            inner,
-            layout: OnceCell::new(),
-            races: Races::AT_FIRST_USE,
-        }
+        Self { inner, layout: OnceCell::new(), races: Races::AT_FIRST_USE }
     }
 
     /// The layout of the store, proving it first if that was never done.
@@ -47,16 +43,8 @@ impl<S: Store> Proven<S> {
         }
         doctor::prove_create_if_absent(&self.inner, self.races).await?;
         let update_if = doctor::proves_update_if(&self.inner).await?;
-        let layout = Layout::bucket(
-            update_if,
-            self.inner.now().await?.at,
-            self.races.to_string(),
-        );
-        match self
-            .inner
-            .write(Batch::new().create(LAYOUT_KEY, layout.to_json()))
-            .await
-        {
+        let layout = Layout::bucket(update_if, self.inner.now().await?.at, self.races.to_string());
+        match self.inner.write(Batch::new().create(LAYOUT_KEY, layout.to_json())).await {
             Ok(_) => Ok(layout),
             Err(error) if error.is_lost() || error.is_unknown() => {
                 let stored = self.inner.get(LAYOUT_KEY).await?;
@@ -70,11 +58,10 @@ impl<S: Store> Proven<S> {
 fn known(body: &[u8]) -> Result<Layout> {
     let layout = Layout::read(body)?;
     match &layout.proof {
-        Some(proof) if !proof.create_if_absent => Err(Error::new(
-            ErrorKind::Invalid,
-            "the bucket was found not to keep create-if-absent",
-        )
-        .on(Action::Prove, LAYOUT_KEY)),
+        Some(proof) if !proof.create_if_absent => {
+            Err(Error::new(ErrorKind::Invalid, "the bucket was found not to keep create-if-absent")
+                .on(Action::Prove, LAYOUT_KEY))
+        }
         _ => Ok(layout),
     }
 }
@@ -105,12 +92,8 @@ impl<S: Store> Store for Proven<S> {
     /// Until the store was proven, `update_if` is not counted on.
     fn traits(&self) -> Traits {
         let proof = self.layout.get().and_then(|layout| layout.proof.as_ref());
-        let update_if =
-            self.inner.traits().update_if && proof.is_some_and(|proof| proof.update_if_version);
-        Traits {
-            update_if,
-            ..self.inner.traits()
-        }
+        let update_if = self.inner.traits().update_if && proof.is_some_and(|proof| proof.update_if_version);
+        Traits { update_if, ..self.inner.traits() }
     }
 
     fn peers(&self) -> Option<Arc<dyn Peers>> {

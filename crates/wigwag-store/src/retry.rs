@@ -19,8 +19,8 @@ use async_trait::async_trait;
 use tracing::debug;
 
 use crate::{
-    Batch, Changes, Clock, Error, ErrorKind, Now, Object, Operation, Page, Peers, Receipt, Result,
-    Store, System, Traits, Version, When,
+    Batch, Changes, Clock, Error, ErrorKind, Now, Object, Operation, Page, Peers, Receipt, Result, Store, System,
+    Traits, Version, When,
 };
 
 /// How often and how long a failed operation is repeated.
@@ -52,11 +52,7 @@ impl RetrySettings {
     /// Settings with this many tries after the first, and this pause before the second.
     #[must_use]
     pub fn new(tries_max: u32, pause_first: Duration) -> Self {
-        Self {
-            tries_max,
-            pause_first,
-            ..Self::default()
-        }
+        Self { tries_max, pause_first, ..Self::default() }
     }
 }
 
@@ -76,20 +72,11 @@ impl<S: Store> Retry<S> {
 
     /// The same by another clock.
     pub fn with_clock(inner: S, settings: RetrySettings, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            inner,
-            settings,
-            clock,
-        }
+        Self { inner, settings, clock }
     }
 
     fn patience(&self) -> Patience<'_> {
-        Patience {
-            settings: &self.settings,
-            clock: &*self.clock,
-            since: self.clock.boot(),
-            tries: 0,
-        }
+        Patience { settings: &self.settings, clock: &*self.clock, since: self.clock.boot(), tries: 0 }
     }
 
     /// Whether the bytes of the conditional put at the head of `rest` are what is stored.
@@ -98,9 +85,7 @@ impl<S: Store> Retry<S> {
             return Ok(None);
         };
         let stored = self.get(&put.key).await?;
-        Ok(stored
-            .filter(|object| object.body == put.body)
-            .map(|object| object.version))
+        Ok(stored.filter(|object| object.body == put.body).map(|object| object.version))
     }
 }
 
@@ -119,14 +104,8 @@ impl Patience<'_> {
         if self.tries >= self.settings.tries_max || spent >= self.settings.time_max {
             return false;
         }
-        let pause = self
-            .settings
-            .pause_first
-            .saturating_mul(1 << self.tries.min(16))
-            .min(self.settings.pause_max);
-        let pause = pause
-            .mul_f64(0.5 + fastrand::f64() / 2.0)
-            .max(error.retry_after().unwrap_or_default());
+        let pause = self.settings.pause_first.saturating_mul(1 << self.tries.min(16)).min(self.settings.pause_max);
+        let pause = pause.mul_f64(0.5 + fastrand::f64() / 2.0).max(error.retry_after().unwrap_or_default());
         self.tries += 1;
         debug!(%error, tries = self.tries, ?pause, "trying again");
         self.clock.sleep(pause).await;
@@ -154,21 +133,13 @@ impl<S: Store> Store for Retry<S> {
             batch.fill(stamp);
             receipt.stamp = Some(stamp);
         }
-        let mut attempt = Attempt {
-            rest: batch,
-            versions: Vec::new(),
-            landed: 0,
-            doubtful: false,
-        };
+        let mut attempt = Attempt { rest: batch, versions: Vec::new(), landed: 0, doubtful: false };
         let mut patience = self.patience();
         loop {
             let error = match self.inner.write(attempt.rest.clone()).await {
                 Ok(rest) => {
                     attempt.versions.extend(rest.versions);
-                    return Ok(Receipt {
-                        stamp: receipt.stamp.or(rest.stamp),
-                        versions: attempt.versions,
-                    });
+                    return Ok(Receipt { stamp: receipt.stamp.or(rest.stamp), versions: attempt.versions });
                 }
                 Err(error) => error,
             };
@@ -254,20 +225,9 @@ impl Attempt {
     /// The conditional put turned out to be ours: on an atomic store all of the batch landed with it, elsewhere
     /// it stands at the head of the rest.
     fn pass(&mut self, version: Version, atomic: bool) {
-        let landed = if atomic {
-            self.rest.operations.len()
-        } else {
-            1
-        };
-        for put in self.rest.operations[..landed]
-            .iter()
-            .filter_map(Operation::as_put)
-        {
-            self.versions.push(if put.when == When::Any {
-                Version::lost()
-            } else {
-                version.clone()
-            });
+        let landed = if atomic { self.rest.operations.len() } else { 1 };
+        for put in self.rest.operations[..landed].iter().filter_map(Operation::as_put) {
+            self.versions.push(if put.when == When::Any { Version::lost() } else { version.clone() });
         }
         self.rest = self.rest.rest(landed);
         self.landed += landed;
@@ -279,8 +239,6 @@ impl Attempt {
             ErrorKind::Unavailable if self.doubtful => ErrorKind::Unknown,
             kind => kind,
         };
-        error
-            .with_kind(kind)
-            .after_landing(self.landed, self.versions.clone())
+        error.with_kind(kind).after_landing(self.landed, self.versions.clone())
     }
 }

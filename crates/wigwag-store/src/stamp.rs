@@ -26,11 +26,7 @@ impl Stamp {
     /// Makes a stamp from microseconds since 1970, held at [`Stamp::MAX`].
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
-        if micros > Self::MAX.0 {
-            Self::MAX
-        } else {
-            Self(micros)
-        }
+        if micros > Self::MAX.0 { Self::MAX } else { Self(micros) }
     }
 
     /// Microseconds since 1970.
@@ -69,14 +65,8 @@ fn micros(span: Duration) -> u64 {
 
 impl fmt::Display for Stamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = i64::try_from(self.0)
-            .ok()
-            .and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
-        write!(
-            f,
-            "{:.6}",
-            at.expect("a stamp is held below the year 10000")
-        )
+        let at = i64::try_from(self.0).ok().and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
+        write!(f, "{:.6}", at.expect("a stamp is held below the year 10000"))
     }
 }
 
@@ -85,18 +75,11 @@ impl FromStr for Stamp {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parsed = text.parse::<jiff::Timestamp>().ok();
-        let stamp = parsed
-            .and_then(|at| u64::try_from(at.as_microsecond()).ok())
-            .map(Self::from_micros);
+        let stamp = parsed.and_then(|at| u64::try_from(at.as_microsecond()).ok()).map(Self::from_micros);
         // One moment has one text: anything else would sort wrongly as a key.
-        stamp
-            .filter(|stamp| stamp.to_string() == text)
-            .ok_or_else(|| {
-                crate::Error::invalid(format!(
-                    "not a time (want `2026-01-28T12:00:00.000000Z`): `{}`",
-                    text.escape_debug()
-                ))
-            })
+        stamp.filter(|stamp| stamp.to_string() == text).ok_or_else(|| {
+            crate::Error::invalid(format!("not a time (want `2026-01-28T12:00:00.000000Z`): `{}`", text.escape_debug()))
+        })
     }
 }
 

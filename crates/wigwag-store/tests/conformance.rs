@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wigwag_store::conformance::{self, Quirks};
-use wigwag_store::{
-    Embedded, Faults, Faulty, Memory, Meter, Prefix, Proven, Retry, RetrySettings, Store,
-};
+use wigwag_store::{Embedded, Faults, Faulty, Memory, Meter, Prefix, Proven, Retry, RetrySettings, Store};
 
 async fn check(store: impl Store) {
     conformance::check(Arc::new(store), Quirks::default()).await;
@@ -45,11 +43,7 @@ async fn every_layer_alone_keeps_the_promises() {
 async fn layers_together_keep_the_promises_over_an_embedded_store() {
     let folder = tempfile::tempdir().unwrap();
     let store = Embedded::open(folder.path()).unwrap();
-    check(Proven::new(Retry::new(
-        Meter::new(Prefix::new(store, "corner").unwrap()),
-        patient(),
-    )))
-    .await;
+    check(Proven::new(Retry::new(Meter::new(Prefix::new(store, "corner").unwrap()), patient()))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,25 +64,11 @@ async fn retry_keeps_the_promises_over_a_faulty_bucket() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn creates_keep_their_promise_when_requests_arrive_late() {
-    let faults = Faults {
-        late: 0.3,
-        answer_lost: 0.2,
-        slow_for: Duration::from_micros(200),
-        ..Faults::default()
-    };
+    let faults = Faults { late: 0.3, answer_lost: 0.2, slow_for: Duration::from_micros(200), ..Faults::default() };
     for seed in 0..20 {
-        let store: Arc<dyn Store> = Arc::new(Retry::new(
-            Faulty::new(Memory::bucket(), faults, seed),
-            patient(),
-        ));
-        for name in [
-            "one_of_64_racing_creators_wins",
-            "a_create_is_refused_where_the_key_exists_and_changes_nothing",
-        ] {
-            let case = conformance::CASES
-                .iter()
-                .find(|case| case.name == name)
-                .unwrap();
+        let store: Arc<dyn Store> = Arc::new(Retry::new(Faulty::new(Memory::bucket(), faults, seed), patient()));
+        for name in ["one_of_64_racing_creators_wins", "a_create_is_refused_where_the_key_exists_and_changes_nothing"] {
+            let case = conformance::CASES.iter().find(|case| case.name == name).unwrap();
             conformance::check_one(Arc::clone(&store), *case, Quirks::default()).await;
         }
     }

@@ -12,16 +12,15 @@ pub(super) async fn run(args: &StoreArgs, key: &str, json: bool) -> Result<(), F
     let opened = open(args)?;
     let Some(object) = opened.store.get(key).await? else {
         let folder = key.rsplit_once('/').map_or("", |(folder, _)| folder);
-        return Err(
-            Failed::not_found(format!("there is no object `{key}` in `{}`", args.store))
-                .hint(format!("see what is there with `wigwag ls {folder}`")),
-        );
+        return Err(Failed::not_found(format!("there is no object `{key}` in `{}`", args.store))
+            .hint(format!("see what is there with `wigwag ls {folder}`")));
     };
     let mut stdout = std::io::stdout().lock();
     if json {
         let text = || Value::String(String::from_utf8_lossy(&object.body).into_owned());
         let body = serde_json::from_slice(&object.body).unwrap_or_else(|_| text());
-        let shown = json!({"key": key, "size": object.body.len(), "modified": object.modified.to_string(), "body": body});
+        let shown =
+            json!({"key": key, "size": object.body.len(), "modified": object.modified.to_string(), "body": body});
         writeln!(stdout, "{shown:#}")?;
     } else {
         stdout.write_all(&object.body)?;

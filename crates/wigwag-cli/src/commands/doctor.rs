@@ -15,8 +15,7 @@ pub(super) async fn run(args: &StoreArgs, json: bool) -> Result<(), Failed> {
     settings.unproven = true;
     let opened = wigwag_store::open(&args.store, &settings)?;
     let progress = Progress::new();
-    let report =
-        doctor::examine(&*opened.store, Races::THOROUGH, |name| progress.say(name)).await?;
+    let report = doctor::examine(&*opened.store, Races::THOROUGH, |name| progress.say(name)).await?;
     if let Some(embedded) = &opened.embedded {
         progress.say("integrity");
         embedded.check_integrity().await?;
@@ -26,14 +25,8 @@ pub(super) async fn run(args: &StoreArgs, json: bool) -> Result<(), Failed> {
     if report.is_good() {
         return Ok(());
     }
-    let failed = Failed::new(format!(
-        "`{}` does not keep what wigwag rests on",
-        args.store
-    ));
-    let hint = report
-        .findings
-        .iter()
-        .find_map(|finding| finding.hint.clone());
+    let failed = Failed::new(format!("`{}` does not keep what wigwag rests on", args.store));
+    let hint = report.findings.iter().find_map(|finding| finding.hint.clone());
     Err(match hint {
         Some(hint) => failed.hint(hint),
         None => failed,
@@ -49,40 +42,19 @@ fn show(args: &StoreArgs, opened: &Opened, report: &Report, json: bool) -> std::
         let shown = json!({"store": args.store, "kind": kind, "good": report.is_good(), "findings": findings, "requests": requests});
         return writeln!(stdout, "{shown:#}");
     }
-    for Finding {
-        name,
-        outcome,
-        detail,
-        ..
-    } in &report.findings
-    {
+    for Finding { name, outcome, detail, .. } in &report.findings {
         writeln!(stdout, "{:<8} {name:<20} {detail}", word(*outcome))?;
     }
     if opened.embedded.is_some() {
-        writeln!(
-            stdout,
-            "{:<8} {:<20} every page was read, table and index agree",
-            "proven", "integrity"
-        )?;
+        writeln!(stdout, "{:<8} {:<20} every page was read, table and index agree", "proven", "integrity")?;
     }
-    let verdict = if report.is_good() {
-        "is good"
-    } else {
-        "cannot be used"
-    };
+    let verdict = if report.is_good() { "is good" } else { "cannot be used" };
     let cost = if kind == "bucket" {
-        format!(
-            ", ${:.4} at S3's list price",
-            usage.dollars(Cost::S3_STANDARD)
-        )
+        format!(", ${:.4} at S3's list price", usage.dollars(Cost::S3_STANDARD))
     } else {
         String::new()
     };
-    writeln!(
-        stdout,
-        "\n`{}` {verdict} ({requests} requests{cost})",
-        args.store
-    )
+    writeln!(stdout, "\n`{}` {verdict} ({requests} requests{cost})", args.store)
 }
 
 fn as_json(finding: &Finding) -> serde_json::Value {

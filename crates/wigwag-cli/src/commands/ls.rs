@@ -25,10 +25,7 @@ pub(super) async fn run(args: &StoreArgs, wanted: &Wanted) -> Result<(), Failed>
     let mut left = wanted.limit.unwrap_or(usize::MAX);
     let mut after = wanted.after.clone();
     while left > 0 {
-        let page = opened
-            .store
-            .list(&wanted.prefix, &after, left.min(LIST_PAGE))
-            .await?;
+        let page = opened.store.list(&wanted.prefix, &after, left.min(LIST_PAGE)).await?;
         for entry in &page.entries {
             show(&mut stdout, entry, wanted)?;
         }
@@ -43,17 +40,9 @@ pub(super) async fn run(args: &StoreArgs, wanted: &Wanted) -> Result<(), Failed>
 }
 
 fn show(stdout: &mut impl Write, entry: &Listed, wanted: &Wanted) -> std::io::Result<()> {
-    let Listed {
-        key,
-        size,
-        modified,
-    } = entry;
+    let Listed { key, size, modified } = entry;
     if wanted.json {
-        writeln!(
-            stdout,
-            "{}",
-            json!({"key": key, "size": size, "modified": modified.to_string()})
-        )
+        writeln!(stdout, "{}", json!({"key": key, "size": size, "modified": modified.to_string()}))
     } else if wanted.long {
         writeln!(stdout, "{size:>10}  {modified}  {key}")
     } else {

@@ -41,10 +41,7 @@ struct Offset {
 
 impl DateClock {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self {
-            clock,
-            state: Mutex::default(),
-        }
+        Self { clock, state: Mutex::default() }
     }
 
     pub(super) fn boot(&self) -> Duration {
@@ -53,18 +50,13 @@ impl DateClock {
 
     /// Takes in one answer.
     pub(super) fn observe(&self, asked: Duration, answered: Duration, date: &str) {
-        let Some(date) = httpdate::parse_http_date(date)
-            .ok()
-            .and_then(|date| date.duration_since(std::time::UNIX_EPOCH).ok())
+        let Some(date) =
+            httpdate::parse_http_date(date).ok().and_then(|date| date.duration_since(std::time::UNIX_EPOCH).ok())
         else {
             return;
         };
         let (asked, answered, date) = (micros(asked), micros(answered), micros(date));
-        let seen = Offset {
-            low: date - answered,
-            high: date + SECOND_MICROS - asked,
-            at: answered,
-        };
+        let seen = Offset { low: date - answered, high: date + SECOND_MICROS - asked, at: answered };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.offset = Some(state.offset.map_or(seen, |known| known.narrowed(seen)));
     }
@@ -75,12 +67,9 @@ impl DateClock {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let offset = state.offset?.aged(local);
         let middle = local + offset.low.midpoint(offset.high);
-        let at =
-            Stamp::from_micros(u64::try_from(middle).unwrap_or_default()).max(state.last.next());
+        let at = Stamp::from_micros(u64::try_from(middle).unwrap_or_default()).max(state.last.next());
         state.last = at;
-        let uncertainty = Duration::from_micros(
-            u64::try_from((offset.high - offset.low) / 2).unwrap_or_default(),
-        );
+        let uncertainty = Duration::from_micros(u64::try_from((offset.high - offset.low) / 2).unwrap_or_default());
         Some(Now { at, uncertainty })
     }
 }
@@ -89,43 +78,23 @@ impl Offset {
     /// The same bounds some time later.
     fn aged(self, now: i64) -> Self {
         let widen = (now - self.at).max(0) * DRIFT_PPM / SECOND_MICROS + SLACK_MICROS;
-        Self {
-            low: self.low - widen,
-            high: self.high + widen,
-            at: self.at.max(now),
-        }
+        Self { low: self.low - widen, high: self.high + widen, at: self.at.max(now) }
     }
 
     fn narrowed(self, seen: Self) -> Self {
         let known = self.aged_by_drift(seen.at);
         let (low, high) = (known.low.max(seen.low), known.high.min(seen.high));
         if low <= high {
-            return Self {
-                low,
-                high,
-                at: known.at,
-            };
+            return Self { low, high, at: known.at };
         }
         // Within the slack the two still agree: take where they are nearest.
-        if low - high <= SLACK_MICROS {
-            Self {
-                low: high,
-                high: low,
-                at: known.at,
-            }
-        } else {
-            seen
-        }
+        if low - high <= SLACK_MICROS { Self { low: high, high: low, at: known.at } } else { seen }
     }
 
     /// Drift alone: the slack is added once, when the time is told, and not again with every answer.
     fn aged_by_drift(self, now: i64) -> Self {
         let widen = (now - self.at).max(0) * DRIFT_PPM / SECOND_MICROS;
-        Self {
-            low: self.low - widen,
-            high: self.high + widen,
-            at: self.at.max(now),
-        }
+        Self { low: self.low - widen, high: self.high + widen, at: self.at.max(now) }
     }
 }
 
@@ -158,11 +127,7 @@ mod tests {
             let asked = local.0.fetch_add(trip, Ordering::Relaxed);
             let written = Duration::from_micros((asked + trip / 2 + offset).unsigned_abs());
             let date = httpdate::fmt_http_date(std::time::UNIX_EPOCH + written);
-            clock.observe(
-                Duration::from_micros(asked.unsigned_abs()),
-                clock.boot(),
-                &date,
-            );
+            clock.observe(Duration::from_micros(asked.unsigned_abs()), clock.boot(), &date);
             local.0.fetch_add(step, Ordering::Relaxed);
         }
     }
@@ -170,10 +135,7 @@ mod tests {
     fn error_of(clock: &DateClock, local: &Local, offset: i64) -> (i64, i64) {
         let now = clock.now().unwrap();
         let truth = local.0.load(Ordering::Relaxed) + offset;
-        (
-            now.at.micros().cast_signed() - truth,
-            micros(now.uncertainty),
-        )
+        (now.at.micros().cast_signed() - truth, micros(now.uncertainty))
     }
 
     const OFFSET: i64 = 1_700_000_000_123_456;
@@ -208,11 +170,7 @@ mod tests {
         local.0.fetch_add(3_600 * SECOND_MICROS, Ordering::Relaxed);
         let (error, after) = error_of(&clock, &local, OFFSET);
         assert!(error.abs() <= after);
-        assert!(
-            (170_000..=190_000).contains(&(after - before)),
-            "50 ppm of an hour is 180 ms: {}",
-            after - before
-        );
+        assert!((170_000..=190_000).contains(&(after - before)), "50 ppm of an hour is 180 ms: {}", after - before);
     }
 
     #[test]
@@ -224,9 +182,6 @@ mod tests {
         ask(&clock, &local, OFFSET - 60 * SECOND_MICROS, 0, 10_000, 1);
         let after = clock.now().unwrap();
         assert!(after.at > before, "never back");
-        assert!(
-            micros(after.uncertainty) > 500_000,
-            "one answer's worth of doubt again"
-        );
+        assert!(micros(after.uncertainty) > 500_000, "one answer's worth of doubt again");
     }
 }

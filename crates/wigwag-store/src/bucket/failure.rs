@@ -25,10 +25,7 @@ impl Failure {
     /// For a get: an absent object is an answer, an absent bucket is not.
     pub(super) fn or_absent<T>(self, asked: &Asked<'_>) -> Result<Option<T>> {
         let absent = matches!(self.error, object_store::Error::NotFound { .. });
-        if absent
-            && !self.text().contains("NoSuchBucket")
-            && !self.text().contains("ContainerNotFound")
-        {
+        if absent && !self.text().contains("NoSuchBucket") && !self.text().contains("ContainerNotFound") {
             return Ok(None);
         }
         Err(self.explain(asked))
@@ -43,9 +40,7 @@ impl Failure {
             ErrorKind::Changed => return Error::changed(asked.key),
             _ => self.what(asked, code, &text),
         };
-        let failed = Error::new(kind, what)
-            .on(asked.action, asked.key)
-            .wait(self.seen.retry_after);
+        let failed = Error::new(kind, what).on(asked.action, asked.key).wait(self.seen.retry_after);
         let failed = match advice(code, kind) {
             Some(advice) => failed.hint(advice),
             None => failed,
@@ -57,42 +52,30 @@ impl Failure {
         use object_store::Error as E;
         match &self.error {
             // Azure says 409 for a key that exists; S3 says it for writers that collided, of which none landed.
-            E::AlreadyExists { .. }
-                if self.seen.status == Some(409) && code != "BlobAlreadyExists" =>
-            {
+            E::AlreadyExists { .. } if self.seen.status == Some(409) && code != "BlobAlreadyExists" => {
                 ErrorKind::Unavailable
             }
             E::AlreadyExists { .. } => ErrorKind::Exists,
             E::Precondition { .. } | E::NotModified { .. } if asked.creates => ErrorKind::Exists,
             E::Precondition { .. } | E::NotModified { .. } => ErrorKind::Changed,
             E::PermissionDenied { .. } | E::Unauthenticated { .. } => ErrorKind::Denied,
-            E::NotFound { .. }
-            | E::InvalidPath { .. }
-            | E::NotSupported { .. }
-            | E::NotImplemented { .. } => ErrorKind::Invalid,
+            E::NotFound { .. } | E::InvalidPath { .. } | E::NotSupported { .. } | E::NotImplemented { .. } => {
+                ErrorKind::Invalid
+            }
             _ => self.kind_of_answer(asked.action, code),
         }
     }
 
     /// What is left: servers in trouble and broken connections.
     fn kind_of_answer(&self, action: Action, code: &str) -> ErrorKind {
-        let in_doubt = if action == Action::Write {
-            ErrorKind::Unknown
-        } else {
-            ErrorKind::Unavailable
-        };
+        let in_doubt = if action == Action::Write { ErrorKind::Unknown } else { ErrorKind::Unavailable };
         match (self.seen.status, self.seen.broken) {
             (_, Some(HttpErrorKind::Connect)) => ErrorKind::Unavailable,
             (_, Some(_)) => in_doubt,
             (Some(429 | 503), _) => ErrorKind::Unavailable,
             (Some(507), _) => ErrorKind::Full,
             (Some(400), _) if code == "RequestTimeout" => ErrorKind::Unavailable,
-            (Some(400), _)
-                if matches!(
-                    code,
-                    "ExpiredToken" | "InvalidToken" | "AuthorizationHeaderMalformed"
-                ) =>
-            {
+            (Some(400), _) if matches!(code, "ExpiredToken" | "InvalidToken" | "AuthorizationHeaderMalformed") => {
                 ErrorKind::Denied
             }
             (Some(401 | 403), _) => ErrorKind::Denied,
@@ -147,19 +130,12 @@ fn root(error: &object_store::Error) -> String {
 
 /// What S3 and Azure call the error, from the XML of the answer.
 fn code(text: &str) -> &str {
-    let code = text
-        .split_once("<Code>")
-        .and_then(|(_, rest)| rest.split_once("</Code>"))
-        .map(|(code, _)| code.trim());
-    code.filter(|code| code.len() < 64 && code.chars().all(|letter| letter.is_ascii_alphanumeric()))
-        .unwrap_or_default()
+    let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map(|(code, _)| code.trim());
+    code.filter(|code| code.len() < 64 && code.chars().all(|letter| letter.is_ascii_alphanumeric())).unwrap_or_default()
 }
 
 fn is_full(code: &str) -> bool {
-    matches!(
-        code,
-        "XMinioStorageFull" | "InsufficientStorage" | "QuotaExceeded" | "QuotaExceededException"
-    )
+    matches!(code, "XMinioStorageFull" | "InsufficientStorage" | "QuotaExceeded" | "QuotaExceededException")
 }
 
 fn advice(code: &str, kind: ErrorKind) -> Option<&'static str> {
@@ -173,15 +149,11 @@ fn advice(code: &str, kind: ErrorKind) -> Option<&'static str> {
         ("SignatureDoesNotMatch", _) => {
             "the secret key does not fit the access key id; check `AWS_SECRET_ACCESS_KEY` or the profile"
         }
-        ("ExpiredToken" | "InvalidToken", _) => {
-            "the session token has expired or is wrong; get new credentials"
-        }
+        ("ExpiredToken" | "InvalidToken", _) => "the session token has expired or is wrong; get new credentials",
         ("AuthorizationHeaderMalformed" | "PermanentRedirect" | "IncorrectEndpoint", _) => {
             "the bucket is in another region; set `AWS_REGION` or `--region`"
         }
-        ("NoSuchBucket" | "ContainerNotFound", _) => {
-            "make the bucket, or check its name, the endpoint and the region"
-        }
+        ("NoSuchBucket" | "ContainerNotFound", _) => "make the bucket, or check its name, the endpoint and the region",
         (_, ErrorKind::Denied) => {
             "check the credentials, and that they may get, put, delete and list in this bucket; \
              credentials come from `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, a profile, or the machine's role"

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use object_store::client::{
-    ClientOptions, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
-    HttpService, ReqwestConnector,
+    ClientOptions, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+    ReqwestConnector,
 };
 
 use super::date::DateClock;
@@ -41,10 +41,7 @@ pub(super) struct Connector {
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let inner = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(Service {
-            inner,
-            dates: Arc::clone(&self.dates),
-        }))
+        Ok(HttpClient::new(Service { inner, dates: Arc::clone(&self.dates) }))
     }
 }
 
@@ -63,29 +60,15 @@ impl HttpService for Service {
         let answer = self.inner.execute(request).await;
         let seen = match &answer {
             Ok(response) => {
-                let header = |name| {
-                    response
-                        .headers()
-                        .get(name)
-                        .and_then(|value| value.to_str().ok())
-                };
+                let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
                 if let Some(date) = header("date").filter(|_| is_ours) {
                     self.dates.observe(asked, self.dates.boot(), date);
                 }
-                let retry_after = header("retry-after")
-                    .and_then(|text| text.trim().parse().ok())
-                    .map(Duration::from_secs);
-                Seen {
-                    status: Some(response.status().as_u16()),
-                    retry_after,
-                    broken: None,
-                }
+                let retry_after =
+                    header("retry-after").and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
+                Seen { status: Some(response.status().as_u16()), retry_after, broken: None }
             }
-            Err(error) => Seen {
-                status: None,
-                retry_after: None,
-                broken: Some(error.kind()),
-            },
+            Err(error) => Seen { status: None, retry_after: None, broken: Some(error.kind()) },
         };
         let _ = SEEN.try_with(|cell| *cell.lock().unwrap_or_else(PoisonError::into_inner) = seen);
         answer

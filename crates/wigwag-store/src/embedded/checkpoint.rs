@@ -47,9 +47,7 @@ impl Checkpoint {
             told.store(pages.unsigned_abs(), Ordering::Relaxed);
             Ok(())
         };
-        writer
-            .wal_hook(Some(hook))
-            .map_err(|error| schema::failure(error, "open the database"))?;
+        writer.wal_hook(Some(hook)).map_err(|error| schema::failure(error, "open the database"))?;
 
         let connection = schema::connect_writer(&directory.database())?;
         let (bulk, asked) = mpsc::sync_channel(1);
@@ -64,21 +62,14 @@ impl Checkpoint {
                 }
             })
             .map_err(|error| directory.failed("start a thread for", error))?;
-        Ok(Self {
-            pages,
-            state: State::Idle,
-            bulk,
-            bulk_done,
-        })
+        Ok(Self { pages, state: State::Idle, bulk, bulk_done })
     }
 
     /// Between two commits: begins folding when the log is long, and finishes it when the bulk is done.
     pub(super) fn tend(&mut self, writer: &Connection) {
         let pages = self.pages.load(Ordering::Relaxed);
         match self.state {
-            State::Idle if pages >= BEGIN_PAGES && self.bulk.try_send(()).is_ok() => {
-                self.state = State::Bulk
-            }
+            State::Idle if pages >= BEGIN_PAGES && self.bulk.try_send(()).is_ok() => self.state = State::Bulk,
             State::Bulk if self.bulk_done.swap(false, Ordering::Acquire) => {
                 fold(writer);
                 self.state = State::Idle;
@@ -92,9 +83,7 @@ impl Checkpoint {
 /// Copies what can be copied without waiting for anyone. A failure costs nothing: the log stays as it is, and
 /// the next one tries again.
 fn fold(connection: &Connection) {
-    let outcome = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
-        row.get::<_, i64>(0)
-    });
+    let outcome = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(0));
     if let Err(error) = outcome {
         tracing::warn!(%error, "the write-ahead log could not be folded; it will be tried again");
     }

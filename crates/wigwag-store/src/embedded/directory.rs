@@ -11,14 +11,8 @@ use crate::{Error, ErrorKind, Result};
 
 const DATABASE: &str = "wigwag.db";
 /// What we put beside the database; a directory with nothing else in it is ours to fill.
-const OWN: [&str; 6] = [
-    "locks",
-    "processes",
-    "wigwag.db.new",
-    "wigwag.db.new-wal",
-    "wigwag.db.new-shm",
-    "wigwag.db.new-journal",
-];
+const OWN: [&str; 6] =
+    ["locks", "processes", "wigwag.db.new", "wigwag.db.new-wal", "wigwag.db.new-shm", "wigwag.db.new-journal"];
 
 #[derive(Debug)]
 pub(super) struct Directory {
@@ -27,9 +21,7 @@ pub(super) struct Directory {
 
 impl Directory {
     pub(super) fn prepare(path: &Path, settings: &EmbeddedSettings) -> Result<Self> {
-        let directory = Self {
-            path: path.to_owned(),
-        };
+        let directory = Self { path: path.to_owned() };
         directory.look_at_what_is_there(settings.create)?;
         for folder in [path.to_owned(), directory.locks(), directory.processes()] {
             fs::create_dir_all(folder).map_err(|error| directory.failed("make", error))?;
@@ -37,8 +29,7 @@ impl Directory {
         refuse_network_disk(path)?;
 
         let lock = directory.lock_file("open.lock")?;
-        lock.lock()
-            .map_err(|error| directory.failed("lock", error))?;
+        lock.lock().map_err(|error| directory.failed("lock", error))?;
         if directory.database().exists() {
             schema::check_header(&directory.database())?;
         } else {
@@ -62,18 +53,13 @@ impl Directory {
     pub(super) fn lock_file(&self, name: &str) -> Result<File> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        options
-            .open(self.locks().join(name))
-            .map_err(|error| self.failed("open a lock file in", error))
+        options.open(self.locks().join(name)).map_err(|error| self.failed("open a lock file in", error))
     }
 
     /// Decides before anything is touched.
     fn look_at_what_is_there(&self, create: bool) -> Result<()> {
         let names = match fs::read_dir(&self.path) {
-            Ok(entries) => entries
-                .flatten()
-                .map(|entry| entry.file_name())
-                .collect::<Vec<_>>(),
+            Ok(entries) => entries.flatten().map(|entry| entry.file_name()).collect::<Vec<_>>(),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(self.failed("read", error)),
         };
@@ -82,19 +68,12 @@ impl Directory {
         }
         let shown = self.path.display();
         if let Some(foreign) = names.iter().find(|name| !OWN.iter().any(|own| name == own)) {
-            let what = format!(
-                "`{shown}` is not a wigwag store: it holds `{}`",
-                foreign.display()
-            );
-            return Err(Error::invalid(what)
-                .hint("name an empty or new directory; this one was left as it is"));
+            let what = format!("`{shown}` is not a wigwag store: it holds `{}`", foreign.display());
+            return Err(Error::invalid(what).hint("name an empty or new directory; this one was left as it is"));
         }
         if !create {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                format!("there is no store at `{shown}`"),
-            )
-            .hint("name the directory of an existing store with `--store`"));
+            return Err(Error::new(ErrorKind::Invalid, format!("there is no store at `{shown}`"))
+                .hint("name the directory of an existing store with `--store`"));
         }
         Ok(())
     }
@@ -110,17 +89,10 @@ impl Directory {
             }
         }
         schema::create(&new, settings.clock.wall())?;
-        File::open(&new)
-            .and_then(|file| file.sync_all())
-            .map_err(|error| self.failed("sync", error))?;
-        fs::rename(&new, self.database())
-            .map_err(|error| self.failed("name the database in", error))?;
+        File::open(&new).and_then(|file| file.sync_all()).map_err(|error| self.failed("sync", error))?;
+        fs::rename(&new, self.database()).map_err(|error| self.failed("name the database in", error))?;
         sync_folder(&self.path).map_err(|error| self.failed("sync", error))?;
-        let parent = self
-            .path
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
+        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         sync_folder(parent).map_err(|error| self.failed("sync the parent of", error))
     }
 }
@@ -151,8 +123,7 @@ fn refuse_network_disk(path: &Path) -> Result<()> {
                 "`{}` is on a network file system ({name}), where locks of one machine do not hold",
                 path.display()
             );
-            Err(Error::invalid(what)
-                .hint("use a local disk, or a bucket (`s3://…`) to share between machines"))
+            Err(Error::invalid(what).hint("use a local disk, or a bucket (`s3://…`) to share between machines"))
         }
         None => Ok(()),
     }

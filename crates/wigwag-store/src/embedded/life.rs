@@ -21,12 +21,7 @@ impl Life {
     pub(super) fn begin(directory: &Directory, now: Stamp) -> Result<Self> {
         let folder = directory.processes();
         bury_the_dead(&folder);
-        let me = format!(
-            "{}-{:x}-{:08x}",
-            std::process::id(),
-            now.micros(),
-            fastrand::u32(..)
-        );
+        let me = format!("{}-{:x}-{:08x}", std::process::id(), now.micros(), fastrand::u32(..));
         let (starting, path) = (folder.join(format!("{me}.starting")), folder.join(&me));
         let lock = File::create_new(&starting)
             .and_then(|file| file.lock().map(|()| file))
@@ -50,10 +45,7 @@ impl Peers for Life {
 
     fn is_alive(&self, peer: &str) -> bool {
         // A name from elsewhere must not lead out of the folder.
-        peer == self.me
-            || (!peer.contains(['/', '\\', '\0'])
-                && !peer.is_empty()
-                && is_locked(&self.folder.join(peer)))
+        peer == self.me || (!peer.contains(['/', '\\', '\0']) && !peer.is_empty() && is_locked(&self.folder.join(peer)))
     }
 }
 
@@ -69,9 +61,7 @@ fn is_locked(path: &Path) -> bool {
 fn bury_the_dead(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
-        let starting = path
-            .extension()
-            .is_some_and(|extension| extension == "starting");
+        let starting = path.extension().is_some_and(|extension| extension == "starting");
         if !starting && !is_locked(&path) {
             let _ = fs::remove_file(&path);
         }
@@ -80,10 +70,7 @@ fn bury_the_dead(folder: &Path) {
 
 impl Directory {
     pub(super) fn failed(&self, doing: &str, error: std::io::Error) -> Error {
-        Error::new(
-            super::schema::kind_of_io(&error),
-            format!("cannot {doing} `{}`: {error}", self.path.display()),
-        )
-        .because(error)
+        Error::new(super::schema::kind_of_io(&error), format!("cannot {doing} `{}`: {error}", self.path.display()))
+            .because(error)
     }
 }

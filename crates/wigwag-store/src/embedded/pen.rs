@@ -22,9 +22,11 @@ impl<'a> Pen<'a> {
                 "INSERT INTO objects (stamp, key, body) VALUES (?1, ?2, ?3)
                  ON CONFLICT (key) DO UPDATE SET stamp = excluded.stamp, body = excluded.body",
             )?,
-            create: connection
-                .prepare_cached("INSERT INTO objects (stamp, key, body) VALUES (?1, ?2, ?3) ON CONFLICT (key) DO NOTHING")?,
-            update: connection.prepare_cached("UPDATE objects SET stamp = ?1, body = ?3 WHERE key = ?2 AND stamp = ?4")?,
+            create: connection.prepare_cached(
+                "INSERT INTO objects (stamp, key, body) VALUES (?1, ?2, ?3) ON CONFLICT (key) DO NOTHING",
+            )?,
+            update: connection
+                .prepare_cached("UPDATE objects SET stamp = ?1, body = ?3 WHERE key = ?2 AND stamp = ?4")?,
             delete: connection.prepare_cached("DELETE FROM objects WHERE key = ?1")?,
         })
     }
@@ -46,11 +48,7 @@ impl<'a> Pen<'a> {
             match operation {
                 Operation::Delete(delete) => drop(self.delete.execute([&delete.key])?),
                 Operation::Put(put) if put.when == When::Any => {
-                    self.put.execute((
-                        at(first, position).micros().cast_signed(),
-                        &put.key,
-                        &*put.body,
-                    ))?;
+                    self.put.execute((at(first, position).micros().cast_signed(), &put.key, &*put.body))?;
                 }
                 Operation::Put(_) => {}
             }
@@ -71,12 +69,7 @@ impl<'a> Pen<'a> {
                 let VersionForm::Stamp(old) = version.0 else {
                     return Ok(Err(Error::changed(&put.key)));
                 };
-                match self.update.execute((
-                    new,
-                    &put.key,
-                    &*put.body,
-                    old.micros().cast_signed(),
-                ))? {
+                match self.update.execute((new, &put.key, &*put.body, old.micros().cast_signed()))? {
                     0 => Ok(Err(Error::changed(&put.key))),
                     _ => Ok(Ok(())),
                 }

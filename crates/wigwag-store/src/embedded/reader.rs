@@ -37,24 +37,17 @@ impl Readers {
                 .spawn(move || answer(&connection, &waiting))
                 .map_err(|error| directory.failed("start a thread for", error))?;
         }
-        Ok(Self {
-            questions,
-            room: Arc::new(Semaphore::new(READS_WAITING_MAX)),
-        })
+        Ok(Self { questions, room: Arc::new(Semaphore::new(READS_WAITING_MAX)) })
     }
 
     pub(super) async fn get(&self, key: &str) -> Result<Option<Object>> {
         let wanted = key.to_owned();
-        self.ask(move |connection| get(connection, &wanted))
-            .await
-            .map_err(|error| error.on(Action::Get, key))
+        self.ask(move |connection| get(connection, &wanted)).await.map_err(|error| error.on(Action::Get, key))
     }
 
     pub(super) async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page> {
         let (from, start) = (after.to_owned(), prefix.to_owned());
-        let page = self
-            .ask(move |connection| list(connection, &start, &from, limit))
-            .await;
+        let page = self.ask(move |connection| list(connection, &start, &from, limit)).await;
         page.map_err(|error| error.on(Action::List, prefix))
     }
 
@@ -70,46 +63,27 @@ impl Readers {
         if faults == ["ok"] {
             return Ok(());
         }
-        Err(Error::new(
-            ErrorKind::Damaged,
-            format!("the database is damaged: {}", faults.join("; ")),
-        ))
+        Err(Error::new(ErrorKind::Damaged, format!("the database is damaged: {}", faults.join("; "))))
     }
 
     async fn ask<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T> {
-        let closed = || {
-            Error::new(
-                ErrorKind::Unavailable,
-                "the store's reader threads have ended",
-            )
-        };
-        let room = Arc::clone(&self.room)
-            .acquire_owned()
-            .await
-            .map_err(|_| closed())?;
+        let closed = || Error::new(ErrorKind::Unavailable, "the store's reader threads have ended");
+        let room = Arc::clone(&self.room).acquire_owned().await.map_err(|_| closed())?;
         let (sender, answer) = oneshot::channel();
         let ask = Box::new(move |connection: &Connection| {
             let _ = sender.send(read(connection));
         });
-        self.questions
-            .send(Question { ask, _room: room })
-            .map_err(|_| closed())?;
-        answer
-            .await
-            .map_err(|_| closed())?
-            .map_err(|error| schema::failure(error, "read the database"))
+        self.questions.send(Question { ask, _room: room }).map_err(|_| closed())?;
+        answer.await.map_err(|_| closed())?.map_err(|error| schema::failure(error, "read the database"))
     }
 }
 
 fn answer(connection: &Connection, waiting: &Mutex<mpsc::Receiver<Question>>) {
     loop {
-        let question = waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .recv();
+        let question = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(question) = question else { return };
         (question.ask)(connection);
     }
@@ -120,22 +94,13 @@ fn get(connection: &Connection, key: &str) -> rusqlite::Result<Option<Object>> {
     select
         .query_row([key], |row| {
             let stamp = Stamp::from_micros(row.get::<_, i64>(0)?.cast_unsigned());
-            Ok(Object {
-                body: row.get::<_, Vec<u8>>(1)?.into(),
-                version: Version::stamp(stamp),
-                modified: stamp,
-            })
+            Ok(Object { body: row.get::<_, Vec<u8>>(1)?.into(), version: Version::stamp(stamp), modified: stamp })
         })
         .optional()
 }
 
 /// Reads one more than asked for, to know whether there is more.
-fn list(
-    connection: &Connection,
-    prefix: &str,
-    after: &str,
-    limit: usize,
-) -> rusqlite::Result<Page> {
+fn list(connection: &Connection, prefix: &str, after: &str, limit: usize) -> rusqlite::Result<Page> {
     let from_after = after >= prefix;
     let mut select = connection.prepare_cached(if from_after {
         "SELECT key, length(body), stamp FROM objects WHERE key > ?1 ORDER BY key"
@@ -154,11 +119,7 @@ fn list(
             break;
         }
         let stamp = Stamp::from_micros(row.get::<_, i64>(2)?.cast_unsigned());
-        page.entries.push(Listed {
-            key: key.to_owned(),
-            size: row.get::<_, i64>(1)?.cast_unsigned(),
-            modified: stamp,
-        });
+        page.entries.push(Listed { key: key.to_owned(), size: row.get::<_, i64>(1)?.cast_unsigned(), modified: stamp });
     }
     Ok(page)
 }

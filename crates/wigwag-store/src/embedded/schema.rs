@@ -40,10 +40,8 @@ pub(super) fn create(path: &Path, now: Stamp) -> Result<()> {
         let stamp = now.micros().cast_signed();
         connection.execute("INSERT INTO clock (id, stamp) VALUES (1, ?1)", [stamp])?;
         let layout = Layout::embedded().to_json();
-        connection.execute(
-            "INSERT INTO objects (stamp, key, body) VALUES (?1, ?2, ?3)",
-            (stamp, LAYOUT_KEY, layout),
-        )?;
+        connection
+            .execute("INSERT INTO objects (stamp, key, body) VALUES (?1, ?2, ?3)", (stamp, LAYOUT_KEY, layout))?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.close().map_err(|(_, error)| error)
     };
@@ -53,42 +51,26 @@ pub(super) fn create(path: &Path, now: Stamp) -> Result<()> {
 /// Reads the file's first bytes, without SQLite, so that what is not ours stays untouched.
 pub(super) fn check_header(path: &Path) -> Result<()> {
     let shown = path.display();
-    let damaged = |what: String| {
-        Error::new(ErrorKind::Damaged, what).hint("restore it from a backup; it was left as it is")
-    };
+    let damaged =
+        |what: String| Error::new(ErrorKind::Damaged, what).hint("restore it from a backup; it was left as it is");
     let mut header = [0; 100];
-    std::fs::File::open(path)
-        .and_then(|mut file| file.read_exact(&mut header))
-        .map_err(|error| match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => {
-                damaged(format!("`{shown}` is cut short: it has no whole header"))
-            }
-            _ => Error::new(
-                kind_of_io(&error),
-                format!("cannot read `{shown}`: {error}"),
-            )
-            .because(error),
-        })?;
+    std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut header)).map_err(|error| {
+        match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => damaged(format!("`{shown}` is cut short: it has no whole header")),
+            _ => Error::new(kind_of_io(&error), format!("cannot read `{shown}`: {error}")).because(error),
+        }
+    })?;
     if header[..16] != *b"SQLite format 3\0" {
-        return Err(damaged(format!(
-            "`{shown}` is damaged, or not a database at all"
-        )));
+        return Err(damaged(format!("`{shown}` is damaged, or not a database at all")));
     }
-    let number = |at: usize| {
-        u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
-    };
+    let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     if number(68) != APPLICATION {
-        return Err(
-            Error::invalid(format!("`{shown}` is a database of another program"))
-                .hint("it was left as it is"),
-        );
+        return Err(Error::invalid(format!("`{shown}` is a database of another program")).hint("it was left as it is"));
     }
     match number(60) {
         FORMAT => Ok(()),
         other => {
-            let what = format!(
-                "`{shown}` has format {other}; this version of wigwag reads format {FORMAT}"
-            );
+            let what = format!("`{shown}` has format {other}; this version of wigwag reads format {FORMAT}");
             Err(Error::new(ErrorKind::Damaged, what)
                 .hint("use the version of wigwag that wrote it; it was left as it is"))
         }
@@ -105,8 +87,7 @@ pub(super) fn connect_writer(path: &Path) -> Result<Connection> {
         let synchronous = connection.pragma_query_value(None, "synchronous", |row| row.get(0))?;
         Ok((connection, journal, synchronous))
     };
-    let (connection, journal, synchronous) =
-        connect().map_err(|error| failure(error, "open the database"))?;
+    let (connection, journal, synchronous) = connect().map_err(|error| failure(error, "open the database"))?;
     if journal != "wal" || synchronous != 2 {
         let what = format!(
             "`{}` cannot be written durably: journal_mode `{journal}`, synchronous {synchronous}",
@@ -150,9 +131,7 @@ pub(super) fn failure(error: rusqlite::Error, doing: &str) -> Error {
     let hint = match kind {
         ErrorKind::Full => Some("make room on the disk; the store goes on as it was"),
         ErrorKind::Damaged => Some("stop, copy the directory, and restore it from a backup"),
-        ErrorKind::Denied => {
-            Some("the directory and the files in it must be writable by this user")
-        }
+        ErrorKind::Denied => Some("the directory and the files in it must be writable by this user"),
         _ => None,
     };
     let what = format!("cannot {doing}: {error}");
@@ -165,13 +144,9 @@ pub(super) fn failure(error: rusqlite::Error, doing: &str) -> Error {
 
 pub(super) fn kind_of_io(error: &std::io::Error) -> ErrorKind {
     match error.kind() {
-        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
-            ErrorKind::Denied
-        }
+        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => ErrorKind::Full,
-        std::io::ErrorKind::NotADirectory | std::io::ErrorKind::InvalidFilename => {
-            ErrorKind::Invalid
-        }
+        std::io::ErrorKind::NotADirectory | std::io::ErrorKind::InvalidFilename => ErrorKind::Invalid,
         _ => ErrorKind::Unavailable,
     }
 }

@@ -24,14 +24,8 @@ struct Last {
 
 impl Time {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
-        let last = Last {
-            stamp: Stamp::default(),
-            at: clock.boot(),
-        };
-        Self {
-            clock,
-            last: Mutex::new(last),
-        }
+        let last = Last { stamp: Stamp::default(), at: clock.boot() };
+        Self { clock, last: Mutex::new(last) }
     }
 
     /// Draws the next stamp.
@@ -39,10 +33,7 @@ impl Time {
         let (wall, boot) = (self.clock.wall(), self.clock.boot());
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let slow = last.stamp.after(boot.saturating_sub(last.at) / 2);
-        *last = Last {
-            stamp: wall.max(slow).max(last.stamp.next()),
-            at: boot,
-        };
+        *last = Last { stamp: wall.max(slow).max(last.stamp.next()), at: boot };
         last.stamp
     }
 
@@ -50,10 +41,7 @@ impl Time {
     pub(super) fn observe(&self, stamp: Stamp) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if stamp > last.stamp {
-            *last = Last {
-                stamp,
-                at: self.clock.boot(),
-            };
+            *last = Last { stamp, at: self.clock.boot() };
         }
     }
 }
@@ -91,28 +79,16 @@ mod tests {
         set(5_000_000, 1_000_000);
         let time = Time::new(Arc::clone(&hands) as Arc<dyn Clock>);
         assert_eq!(time.now().micros(), 5_000_000);
-        assert_eq!(
-            time.now().micros(),
-            5_000_001,
-            "the same moment is never drawn twice"
-        );
+        assert_eq!(time.now().micros(), 5_000_001, "the same moment is never drawn twice");
 
         set(1_000_000, 2_000_000);
-        assert_eq!(
-            time.now().micros(),
-            5_500_001,
-            "half a second for the second that passed"
-        );
+        assert_eq!(time.now().micros(), 5_500_001, "half a second for the second that passed");
         set(6_000_000, 7_000_000);
         assert_eq!(time.now().micros(), 8_000_001);
         set(9_000_000, 10_000_000);
         assert_eq!(time.now().micros(), 9_500_001);
         set(12_000_000, 13_000_000);
-        assert_eq!(
-            time.now().micros(),
-            12_000_000,
-            "the calendar has caught up"
-        );
+        assert_eq!(time.now().micros(), 12_000_000, "the calendar has caught up");
     }
 
     #[test]

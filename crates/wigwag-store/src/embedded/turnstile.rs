@@ -25,11 +25,7 @@ impl Turnstile {
     pub(super) fn open(directory: &Directory, wait_max: Duration) -> Result<Self> {
         let next = directory.lock_file("next.lock")?;
         let writer = directory.lock_file("writer.lock")?;
-        Ok(Self {
-            next,
-            writer,
-            wait_max,
-        })
+        Ok(Self { next, writer, wait_max })
     }
 
     pub(super) fn enter(&self) -> Result<Turn<'_>> {
@@ -52,19 +48,12 @@ impl Turnstile {
                     pause = (pause * 2).min(Duration::from_millis(1));
                 }
                 Err(TryLockError::WouldBlock) => {
-                    let what = format!(
-                        "another process has held the store's write lock for {:?}",
-                        self.wait_max
-                    );
+                    let what = format!("another process has held the store's write lock for {:?}", self.wait_max);
                     return Err(Error::new(ErrorKind::Unavailable, what)
                         .hint("is a process that uses this store stopped or hung?"));
                 }
                 Err(TryLockError::Error(error)) => {
-                    return Err(Error::new(
-                        ErrorKind::Unavailable,
-                        format!("cannot lock: {error}"),
-                    )
-                    .because(error));
+                    return Err(Error::new(ErrorKind::Unavailable, format!("cannot lock: {error}")).because(error));
                 }
             }
         }

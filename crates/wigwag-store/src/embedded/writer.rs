@@ -52,8 +52,7 @@ impl Writer {
         let checkpoint = Checkpoint::start(directory, &mut connection)?;
         let mark = high_water(&connection).map_err(|error| failure(error, "read the clock"))?;
         time.observe(mark);
-        let data_version =
-            data_version(&connection).map_err(|error| failure(error, "read the database"))?;
+        let data_version = data_version(&connection).map_err(|error| failure(error, "read the database"))?;
         let turnstile = Turnstile::open(directory, turn_wait)?;
         // Bounded by `room`: a job holds a permit until it is answered.
         let (jobs, waiting) = mpsc::channel();
@@ -79,15 +78,9 @@ impl Writer {
     pub(super) async fn write(&self, batch: Batch) -> Result<Receipt> {
         let closed = |kind| Error::new(kind, "the store's writer thread has ended");
         // The writer gives the room back, for a whole group at once.
-        self.room
-            .acquire()
-            .await
-            .map_err(|_| closed(ErrorKind::Unavailable))?
-            .forget();
+        self.room.acquire().await.map_err(|_| closed(ErrorKind::Unavailable))?.forget();
         let (answer, answered) = oneshot::channel();
-        self.jobs
-            .send(Job::Write { batch, answer })
-            .map_err(|_| closed(ErrorKind::Unavailable))?;
+        self.jobs.send(Job::Write { batch, answer }).map_err(|_| closed(ErrorKind::Unavailable))?;
         let (outcome, _batch) = answered.await.map_err(|_| closed(ErrorKind::Unknown))?;
         outcome
     }
@@ -139,12 +132,7 @@ impl Group {
     fn take(&mut self, job: Job) {
         if let Job::Write { batch, answer } = job {
             self.bytes += batch.body_bytes();
-            self.pending.push(Pending {
-                batch,
-                first: Stamp::default(),
-                outcome: Ok(Receipt::default()),
-                answer,
-            });
+            self.pending.push(Pending { batch, first: Stamp::default(), outcome: Ok(Receipt::default()), answer });
         }
     }
 
@@ -166,8 +154,7 @@ impl Desk {
                 }
             }
             // Whoever waits now came while others were served: together they are how many write at a time.
-            self.expected =
-                WRITES_WAITING_MAX - self.room.available_permits().min(WRITES_WAITING_MAX);
+            self.expected = WRITES_WAITING_MAX - self.room.available_permits().min(WRITES_WAITING_MAX);
             self.answer(group);
             self.checkpoint.tend(&self.connection);
         }
@@ -190,8 +177,7 @@ impl Desk {
         // Those just answered are most likely on their way back; one commit for all beats two for half each.
         for _ in 0..GATHER_PAUSES_MAX {
             let before = group.pending.len();
-            if before == 0 || self.expected < GATHER_WRITERS_MIN || before * 8 >= self.expected * 5
-            {
+            if before == 0 || self.expected < GATHER_WRITERS_MIN || before * 8 >= self.expected * 5 {
                 break;
             }
             std::thread::sleep(GATHER_PAUSE);
@@ -213,12 +199,8 @@ impl Desk {
     }
 
     fn commit(&mut self, turnstile: &Turnstile, group: &mut [Pending]) -> Result<()> {
-        let _turn = turnstile
-            .enter()
-            .map_err(|error| error.on(Action::Write, ""))?;
-        let mark = self
-            .begin()
-            .map_err(|error| failure(error, "begin to write"))?;
+        let _turn = turnstile.enter().map_err(|error| error.on(Action::Write, ""))?;
+        let mark = self.begin().map_err(|error| failure(error, "begin to write"))?;
         if mark > self.told {
             self.tell_of_others(mark);
         }
@@ -227,11 +209,7 @@ impl Desk {
             let _ = self.connection.execute_batch("ROLLBACK");
             return Err(failure(error, "write"));
         }
-        if let Err(error) = self
-            .connection
-            .prepare_cached("COMMIT")
-            .and_then(|mut commit| commit.execute([]))
-        {
+        if let Err(error) = self.connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
             return Err(self.commit_failed(error));
         }
         self.told = last.max(self.told);
@@ -240,9 +218,7 @@ impl Desk {
     }
 
     fn begin(&self) -> rusqlite::Result<Stamp> {
-        self.connection
-            .prepare_cached("BEGIN IMMEDIATE")?
-            .execute([])?;
+        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         high_water(&self.connection)
     }
 
@@ -264,9 +240,7 @@ impl Desk {
                 pending.outcome = Err(refusal);
             }
         }
-        self.connection
-            .prepare_cached("UPDATE clock SET stamp = ?1")?
-            .execute([last.micros().cast_signed()])?;
+        self.connection.prepare_cached("UPDATE clock SET stamp = ?1")?.execute([last.micros().cast_signed()])?;
         Ok(())
     }
 
@@ -274,8 +248,7 @@ impl Desk {
         self.room.add_permits(group.len());
         for pending in group {
             if pending.outcome.is_ok() {
-                self.followers
-                    .tell(pending.batch.puts().map(|put| put.key.as_str()));
+                self.followers.tell(pending.batch.puts().map(|put| put.key.as_str()));
             }
             // A caller that stopped waiting is not told; its batch stands all the same.
             let _ = pending.answer.send((pending.outcome, pending.batch));
@@ -299,9 +272,7 @@ impl Desk {
 
     fn tell_of_others(&mut self, mark: Stamp) {
         match put_since(&self.connection, self.told) {
-            Ok(keys) if keys.len() < CHANGES_WAITING_MAX => {
-                self.followers.tell(keys.iter().map(String::as_str))
-            }
+            Ok(keys) if keys.len() < CHANGES_WAITING_MAX => self.followers.tell(keys.iter().map(String::as_str)),
             _ => self.followers.tell_missed(),
         }
         self.told = mark.max(self.told);
@@ -321,15 +292,9 @@ fn place(group: &mut [Pending], mark: Stamp) -> Stamp {
                 }
                 pending.first = first;
                 let count = pending.batch.operations.len();
-                let puts = pending
-                    .batch
-                    .operations
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, operation)| operation.as_put().is_some());
-                let versions = puts
-                    .map(|(position, _)| Version::stamp(at(first, position)))
-                    .collect();
+                let puts =
+                    pending.batch.operations.iter().enumerate().filter(|(_, operation)| operation.as_put().is_some());
+                let versions = puts.map(|(position, _)| Version::stamp(at(first, position))).collect();
                 pending.outcome = Ok(Receipt { stamp, versions });
                 last = at(first, count);
             }
@@ -345,22 +310,15 @@ pub(super) fn at(first: Stamp, position: usize) -> Stamp {
 
 fn high_water(connection: &Connection) -> rusqlite::Result<Stamp> {
     let mut select = connection.prepare_cached("SELECT stamp FROM clock")?;
-    select
-        .query_row([], |row| row.get::<_, i64>(0))
-        .map(|stamp| Stamp::from_micros(stamp.cast_unsigned()))
+    select.query_row([], |row| row.get::<_, i64>(0)).map(|stamp| Stamp::from_micros(stamp.cast_unsigned()))
 }
 
 fn data_version(connection: &Connection) -> rusqlite::Result<i64> {
-    connection
-        .prepare_cached("PRAGMA data_version")?
-        .query_row([], |row| row.get(0))
+    connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
 }
 
 fn put_since(connection: &Connection, since: Stamp) -> rusqlite::Result<Vec<String>> {
-    let mut select = connection
-        .prepare_cached("SELECT key FROM objects WHERE stamp > ?1 ORDER BY stamp LIMIT ?2")?;
+    let mut select = connection.prepare_cached("SELECT key FROM objects WHERE stamp > ?1 ORDER BY stamp LIMIT ?2")?;
     let limit = i64::try_from(CHANGES_WAITING_MAX).unwrap_or(i64::MAX);
-    select
-        .query_map((since.micros().cast_signed(), limit), |row| row.get(0))?
-        .collect()
+    select.query_map((since.micros().cast_signed(), limit), |row| row.get(0))?.collect()
 }

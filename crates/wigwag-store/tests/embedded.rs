@@ -1,0 +1,378 @@
+//! What the embedded store does beyond the suite: its directory, its disk, its neighbours.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use wigwag_store::{Batch, Change, Clock, Embedded, EmbeddedSettings, ErrorKind, STAMP, Stamp, Store, System};
+
+async fn put(store: &Embedded, key: &str, body: &str) {
+    store.write(Batch::new().put(key, body.to_owned())).await.unwrap();
+}
+
+/// A clock that is off by so many seconds.
+#[derive(Debug)]
+struct Off(i64);
+
+#[async_trait::async_trait]
+impl Clock for Off {
+    fn wall(&self) -> Stamp {
+        Stamp::from_micros(System.wall().micros().saturating_add_signed(self.0 * 1_000_000))
+    }
+    fn boot(&self) -> Duration {
+        System.boot()
+    }
+    async fn sleep(&self, span: Duration) {
+        System.sleep(span).await;
+    }
+}
+
+fn open_with_clock(path: &Path, seconds: i64) -> Embedded {
+    let mut settings = EmbeddedSettings::default();
+    settings.clock = Arc::new(Off(seconds));
+    Embedded::open_with(path, &settings).unwrap()
+}
+
+#[tokio::test]
+async fn a_clock_stepped_back_over_a_restart_does_not_repeat_or_reverse_a_stamp() {
+    let folder = tempfile::tempdir().unwrap();
+    let stamp =
+        async |store: &Embedded| store.write(Batch::new().put(format!("s/{STAMP}"), "x")).await.unwrap().stamp.unwrap();
+    let ahead = stamp(&open_with_clock(folder.path(), 3_600)).await;
+    let store = open_with_clock(folder.path(), 0);
+    assert!(store.now().await.unwrap().at > ahead);
+    assert!(stamp(&store).await > ahead);
+}
+
+#[tokio::test]
+async fn two_processes_that_disagree_on_the_calendar_agree_on_the_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fast, slow) = (open_with_clock(folder.path(), 60), open_with_clock(folder.path(), 0));
+    let mut last = Stamp::default();
+    for turn in 0..20 {
+        let store = if turn % 2 == 0 { &fast } else { &slow };
+        let stamp = store.write(Batch::new().put(format!("s/{STAMP}"), "x")).await.unwrap().stamp.unwrap();
+        assert!(stamp > last);
+        last = stamp;
+    }
+}
+
+#[tokio::test]
+async fn a_commit_of_one_process_is_seen_and_noticed_by_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (Embedded::open(folder.path()).unwrap(), Embedded::open(folder.path()).unwrap());
+    let mut changes = other.changes("due/");
+    for number in 0..10 {
+        let key = format!("due/{number}");
+        put(&one, &key, "x").await;
+        assert!(other.get(&key).await.unwrap().is_some());
+        let noticed = tokio::time::timeout(Duration::from_secs(10), changes.next()).await;
+        assert_eq!(noticed, Ok(Change::Put(key)));
+    }
+    let refused = other.write(Batch::new().create("due/0", "y")).await.unwrap_err();
+    assert!(refused.is_exists(), "conditions hold between processes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_process_does_not_starve_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let (busy, other) = (Embedded::open(folder.path()).unwrap(), Embedded::open(folder.path()).unwrap());
+    let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let writers: Vec<_> = (0..64)
+        .map(|writer| {
+            let (busy, stop, done) = (busy.clone(), Arc::clone(&stop), Arc::clone(&done));
+            tokio::spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let number = done.fetch_add(1, Ordering::Relaxed);
+                    put(&busy, &format!("busy/{writer}/{number}"), "x").await;
+                }
+            })
+        })
+        .collect();
+    while done.load(Ordering::Relaxed) < 1_000 {
+        tokio::task::yield_now().await;
+    }
+    let before = done.load(Ordering::Relaxed);
+    for number in 0..20 {
+        put(&other, &format!("other/{number}"), "x").await;
+    }
+    let meanwhile = done.load(Ordering::Relaxed) - before;
+    stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    assert!(meanwhile < 20 * 64 * 20, "20 commits had to wait for {meanwhile} of another process");
+}
+
+#[tokio::test]
+async fn a_writer_that_is_stuck_in_another_process_is_unavailable_and_not_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut settings = EmbeddedSettings::default();
+    settings.turn_wait = Duration::from_millis(50);
+    let store = Embedded::open_with(folder.path(), &settings).unwrap();
+    let lock = fs::File::open(folder.path().join("locks/writer.lock")).unwrap();
+    lock.lock().unwrap();
+    let error = store.write(Batch::new().put("key", "x")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    lock.unlock().unwrap();
+    put(&store, "key", "x").await;
+}
+
+#[test]
+fn a_process_is_alive_until_it_is_killed_and_not_a_moment_longer() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Embedded::open(folder.path()).unwrap();
+    let peers = store.peers().unwrap();
+    assert!(peers.is_alive(peers.me()));
+
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "child_says_its_name_and_waits", "--nocapture"])
+        .env("WIGWAG_FOLDER", folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let name = said.filter_map(|line| line.strip_prefix("I am ").map(str::to_owned)).next().unwrap();
+    assert!(peers.is_alive(&name));
+    assert_ne!(name, peers.me());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!peers.is_alive(&name));
+    for name in ["", "..", "nobody", "../locks/writer.lock", "a/b"] {
+        assert!(!peers.is_alive(name), "{name}");
+    }
+}
+
+#[test]
+#[ignore = "runs as a child process of another test"]
+fn child_says_its_name_and_waits() {
+    let store = Embedded::open(std::env::var("WIGWAG_FOLDER").expect("the parent says where")).unwrap();
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "I am {}", store.peers().unwrap().me()).unwrap();
+    stdout.flush().unwrap();
+    // Until the parent kills us, or goes away.
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// Every file below a folder with its bytes, locks and marks of processes left out.
+fn bytes(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
+        .map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), fs::read(path).unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+#[track_caller]
+fn refused(folder: &Path, kind: ErrorKind, word: &str) {
+    let before = bytes(folder);
+    let error = Embedded::open(folder).unwrap_err();
+    assert_eq!(error.kind(), kind, "{error:?}");
+    assert!(error.to_string().contains(word), "{error}");
+    assert_eq!(bytes(folder), before, "it was left untouched");
+}
+
+#[test]
+fn a_foreign_directory_is_refused_and_left_untouched() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("thesis.doc"), "dear").unwrap();
+    refused(folder.path(), ErrorKind::Invalid, "thesis.doc");
+    assert!(!folder.path().join("locks").exists());
+}
+
+#[test]
+fn what_is_not_our_database_is_refused_and_left_untouched() {
+    let header = |application: u32, format: u32| {
+        let mut header = vec![0; 8_192];
+        header[..16].copy_from_slice(b"SQLite format 3\0");
+        header[68..72].copy_from_slice(&application.to_be_bytes());
+        header[60..64].copy_from_slice(&format.to_be_bytes());
+        header
+    };
+    let ours = 0x5747_5747;
+    for (content, kind, word) in [
+        (b"garbage".to_vec(), ErrorKind::Damaged, "cut short"),
+        (vec![7; 9_000], ErrorKind::Damaged, "damaged"),
+        (header(0, 1), ErrorKind::Invalid, "another program"),
+        (header(ours, 99), ErrorKind::Damaged, "format 99"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("wigwag.db"), content).unwrap();
+        refused(folder.path(), kind, word);
+    }
+}
+
+#[test]
+fn a_file_where_the_directory_should_be_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "x").unwrap();
+    assert_eq!(Embedded::open(&file).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(fs::read(&file).unwrap(), b"x");
+}
+
+#[test]
+fn a_store_that_must_exist_is_not_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let error = Embedded::open_with(&path, &EmbeddedSettings::existing()).unwrap_err();
+    assert!(error.to_string().contains("there is no store"), "{error}");
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn a_creation_cut_short_is_begun_again() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("wigwag.db.new"), "half a data").unwrap();
+    fs::write(folder.path().join("wigwag.db.new-wal"), "base").unwrap();
+    let store = Embedded::open(folder.path()).unwrap();
+    put(&store, "key", "x").await;
+    assert!(!folder.path().join("wigwag.db.new").exists());
+}
+
+#[tokio::test]
+async fn damage_inside_the_database_is_an_error_and_not_a_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    {
+        let store = Embedded::open(folder.path()).unwrap();
+        for number in 0..200 {
+            put(&store, &format!("key/{number:04}"), &"x".repeat(2_000)).await;
+        }
+    }
+    let path = folder.path().join("wigwag.db");
+    fold_and_close(folder.path()).await;
+    let mut content = fs::read(&path).unwrap();
+    for (place, byte) in content.iter_mut().enumerate().skip(8_192) {
+        *byte = (place % 251) as u8;
+    }
+    fs::write(&path, content).unwrap();
+    match Embedded::open(folder.path()) {
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Damaged, "{error:?}"),
+        Ok(store) => {
+            let error = store.get("key/0007").await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Damaged, "{error:?}");
+            assert_eq!(store.check_integrity().await.unwrap_err().kind(), ErrorKind::Damaged);
+        }
+    }
+}
+
+/// Brings everything from the log into the database file, as a clean end does once its threads have gone.
+async fn fold_and_close(folder: &Path) {
+    for _ in 0..500 {
+        if !folder.join("wigwag.db-wal").exists() {
+            return;
+        }
+        drop(Embedded::open(folder).unwrap());
+        System.sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the store's threads have not ended");
+}
+
+/// A small file system of its own; `None`, loudly, where that is not allowed.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn new() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(folder.path()).status();
+        if mounted.is_ok_and(|status| status.success()) {
+            return Some(Self(folder));
+        }
+        eprintln!("SKIPPED: no file system can be mounted here, so that a full disk is not tried");
+        None
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_an_error_to_the_caller_and_the_store_works_again_once_there_is_room() {
+    let Some(disk) = SmallDisk::new() else { return };
+    let ballast = disk.0.path().join("ballast");
+    fs::write(&ballast, vec![0; 4 * 1024 * 1024]).unwrap();
+    let path = disk.0.path().join("store");
+    let store = Embedded::open(&path).unwrap();
+    let body = "x".repeat(100_000);
+    let mut kept = Vec::new();
+    let error = loop {
+        let key = format!("key/{:04}", kept.len());
+        match store.write(Batch::new().put(&key, body.clone()).put(format!("{key}-twin"), "y")).await {
+            Ok(_) => kept.push(key),
+            Err(error) => break error,
+        }
+        assert!(kept.len() < 100, "a disk of 8 MB takes no 10 MB");
+    };
+    assert_eq!(error.kind(), ErrorKind::Full, "{error:?}");
+    assert!(error.advice().is_some_and(|hint| hint.contains("make room")));
+    assert!(!kept.is_empty());
+    let refused = format!("key/{:04}", kept.len());
+    assert!(store.get(&refused).await.unwrap().is_none(), "nothing of it landed");
+
+    fs::remove_file(&ballast).unwrap();
+    store.write(Batch::new().put(&refused, body)).await.unwrap();
+    kept.push(refused);
+    drop(store);
+    let store = Embedded::open(&path).unwrap();
+    for key in kept {
+        assert_eq!(store.get(&key).await.unwrap().unwrap().body.len(), 100_000);
+    }
+    store.check_integrity().await.unwrap();
+}
+
+#[test]
+fn a_write_is_synced_before_it_is_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let traced = Command::new("strace")
+        .args(["-f", "-y", "-s", "32", "-e", "trace=write,pwrite64,fdatasync,fsync", "-o"])
+        .arg(&trace)
+        .arg(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "child_writes_and_tells", "--nocapture"])
+        .env("WIGWAG_FOLDER", folder.path().join("store"))
+        .stdout(Stdio::null())
+        .status();
+    if !traced.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: strace is not to be had here, so that the sync before the answer is not seen");
+        return;
+    }
+    let trace = fs::read_to_string(&trace).unwrap();
+    let (mut answers, mut unsynced, mut synced) = (0, false, false);
+    for line in trace.lines() {
+        let of_log = line.contains("wigwag.db-wal>");
+        if line.contains("pwrite64(") && of_log {
+            (unsynced, synced) = (true, false);
+        } else if (line.contains("fdatasync(") && of_log && line.ends_with("= 0"))
+            || (line.contains("fdatasync resumed") && line.ends_with("= 0"))
+        {
+            synced = unsynced;
+        } else if line.contains("\"told ") {
+            assert!(synced, "an answer was given before its write was synced:\n{line}");
+            (unsynced, synced) = (false, false);
+            answers += 1;
+        }
+    }
+    assert_eq!(answers, 20, "every answer was seen");
+}
+
+#[test]
+#[ignore = "runs as a child process of another test"]
+fn child_writes_and_tells() {
+    let store = Embedded::open(std::env::var("WIGWAG_FOLDER").expect("the parent says where")).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for number in 0..20 {
+        runtime.block_on(put(&store, &format!("key/{number}"), "x"));
+        std::io::stdout().lock().write_all(format!("told {number}\n").as_bytes()).unwrap();
+    }
+}

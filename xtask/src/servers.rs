@@ -1,0 +1,191 @@
+//! Real S3 servers on free loopback ports, for as long as the tests run.
+//!
+//! A server is ready when a signed put and a get of a known object worked, not when its port is open.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use wigwag_store::{Batch, Bucket, BucketSettings, Store as _};
+
+/// The bucket that every server has.
+const BUCKET: &str = "wigwag";
+/// Access key and secret of every server.
+const KEY: &str = "test";
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// Servers that run; stopped on drop.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    running: Vec<Server>,
+    folder: PathBuf,
+}
+
+#[derive(Debug)]
+struct Server {
+    name: &'static str,
+    endpoint: String,
+    process: Child,
+}
+
+impl Servers {
+    pub(crate) fn start(bin: &Path, skipped: &mut Vec<String>) -> Result<Self, String> {
+        let folder = std::env::temp_dir().join(format!("wigwag-servers-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+        let mut servers = Self { running: Vec::new(), folder: folder.clone() };
+        for (name, start) in [
+            ("SEAWEEDFS", seaweedfs as fn(&Path, &Path, u16) -> Command),
+            ("MINISTACK", ministack),
+            ("MOTO", moto),
+            ("RCLONE", rclone),
+        ] {
+            let data = folder.join(name.to_lowercase());
+            match Server::start(name, start, bin, &data) {
+                Ok(server) => servers.running.push(server),
+                Err(error) => skipped.push(format!("{name} did not start: {error}")),
+            }
+        }
+        for server in &mut servers.running {
+            if let Err(error) = server.wait_until_ready() {
+                let log =
+                    std::fs::read_to_string(folder.join(server.name.to_lowercase()).join("log")).unwrap_or_default();
+                let tail: Vec<&str> = log.lines().rev().take(5).collect();
+                return Err(format!("{} is not ready: {error}\n{}", server.name, tail.join("\n")));
+            }
+            eprintln!("== {} serves at {}", server.name, server.endpoint);
+        }
+        Ok(servers)
+    }
+
+    /// What tells the tests where the servers are.
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+        let addresses =
+            self.running.iter().map(|server| (format!("WIGWAG_TEST_{}", server.name), server.endpoint.clone()));
+        let keys = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| (name.to_owned(), KEY.to_owned()));
+        addresses.chain(keys).collect()
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        for server in &mut self.running {
+            let _ = server.process.kill();
+            let _ = server.process.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Server {
+    fn start(
+        name: &'static str,
+        command: fn(&Path, &Path, u16) -> Command,
+        bin: &Path,
+        data: &Path,
+    ) -> std::io::Result<Self> {
+        std::fs::create_dir_all(data)?;
+        let port = free_port()?;
+        let log = File::create(data.join("log"))?;
+        let process = command(&bin.canonicalize()?, data, port)
+            .env("AWS_ACCESS_KEY_ID", KEY)
+            .env("AWS_SECRET_ACCESS_KEY", KEY)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        Ok(Self { name, endpoint: format!("http://127.0.0.1:{port}"), process })
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(), String> {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+        let began = Instant::now();
+        loop {
+            if let Ok(Some(status)) = self.process.try_wait() {
+                return Err(format!("it ended with {status}"));
+            }
+            make_bucket(&self.endpoint);
+            match runtime.block_on(put_and_get(&self.endpoint)) {
+                Ok(()) => return Ok(()),
+                Err(error) if began.elapsed() > READY_WITHIN => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_millis(200)),
+            }
+        }
+    }
+}
+
+async fn put_and_get(endpoint: &str) -> Result<(), String> {
+    let mut settings = BucketSettings::default();
+    settings.endpoint = Some(endpoint.to_owned());
+    settings.keys = Some((KEY.to_owned(), KEY.to_owned()));
+    let bucket = Bucket::open(&format!("s3://{BUCKET}"), &settings).map_err(|error| error.to_string())?;
+    bucket.write(Batch::new().put("ready", "yes")).await.map_err(|error| error.to_string())?;
+    match bucket.get("ready").await {
+        Ok(Some(object)) if object.body == "yes" => Ok(()),
+        other => Err(format!("the object that was put reads as {other:?}")),
+    }
+}
+
+/// Servers for tests make a bucket for anyone; those that do not were started with one.
+fn make_bucket(endpoint: &str) {
+    let Some(address) = endpoint.strip_prefix("http://") else {
+        return;
+    };
+    let Ok(mut stream) = TcpStream::connect(address) else {
+        return;
+    };
+    let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
+    let _ =
+        write!(stream, "PUT /{BUCKET} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    let _ = stream.read(&mut [0; 1024]);
+}
+
+fn seaweedfs(bin: &Path, data: &Path, port: u16) -> Command {
+    let mut command = Command::new(bin.join("weed"));
+    let folder = data.join("data");
+    let _ = std::fs::create_dir_all(&folder);
+    command.args(["-logtostderr=true", "mini", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"]);
+    command.args(["-webdav=false", "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]);
+    command.arg(format!("-dir={}", folder.display())).arg(format!("-bucket={BUCKET}")).arg(format!("-s3.port={port}"));
+    for name in
+        ["master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc", "s3.grpc", "admin", "admin.grpc"]
+    {
+        let (part, kind) = name.split_once('.').unwrap_or((name, ""));
+        let flag = if kind.is_empty() { format!("{part}.port") } else { format!("{part}.port.{kind}") };
+        if let Ok(port) = free_port() {
+            command.arg(format!("-{flag}={port}"));
+        }
+    }
+    command
+}
+
+fn ministack(bin: &Path, data: &Path, port: u16) -> Command {
+    let mut command = Command::new(bin.join("ministack"));
+    command.env("BIND_HOST", "127.0.0.1").env("GATEWAY_PORT", port.to_string());
+    command.env("S3_PERSIST", "1").env("S3_DATA_DIR", data.join("data"));
+    command
+}
+
+fn moto(bin: &Path, _: &Path, port: u16) -> Command {
+    let mut command = Command::new(bin.join("moto_server"));
+    command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
+    command
+}
+
+/// Accepts conditional headers and ignores them: a server that must be refused.
+fn rclone(bin: &Path, data: &Path, port: u16) -> Command {
+    let mut command = Command::new(bin.join("rclone"));
+    let folder = data.join("data");
+    let _ = std::fs::create_dir_all(folder.join(BUCKET));
+    command.args(["serve", "s3", "--config", "/dev/null", "--addr", &format!("127.0.0.1:{port}")]);
+    command.args(["--auth-key", &format!("{KEY},{KEY}")]).arg(folder);
+    command
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> std::io::Result<u16> {
+    TcpListener::bind("127.0.0.1:0")?.local_addr().map(|address| address.port())
+}

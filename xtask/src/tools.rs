@@ -1,0 +1,101 @@
+//! What the tests need and a fresh machine does not have, installed by name.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The Python packages with the S3 servers; a change of it makes the environment anew.
+const SERVERS: &str = include_str!("../servers.txt");
+
+#[derive(Debug, Default)]
+pub(crate) struct Tools {
+    /// What could not be had, and what goes untested for it.
+    pub(crate) skipped: Vec<String>,
+}
+
+impl Tools {
+    /// Whether `cargo nextest` can be used; `cargo test` does as well, without killing tests that hang.
+    pub(crate) fn nextest(&mut self) -> bool {
+        self.cargo_tool("nextest", "cargo-nextest", "tests run with `cargo test`, without a limit on time")
+    }
+
+    pub(crate) fn deny(&mut self) -> bool {
+        self.cargo_tool("deny", "cargo-deny", "licences, bans and sources of dependencies are not checked")
+    }
+
+    fn cargo_tool(&mut self, command: &str, package: &str, otherwise: &str) -> bool {
+        if quiet("cargo", &[command, "--version"]) {
+            return true;
+        }
+        say(&format!("installing {package} (once)"));
+        let installed = loud("cargo", &["install", package, "--locked"]) && quiet("cargo", &[command, "--version"]);
+        if !installed {
+            self.skipped.push(format!("{package} could not be installed: {otherwise}"));
+        }
+        installed
+    }
+
+    /// Needed to see the order of system calls.
+    pub(crate) fn strace(&mut self) {
+        if quiet("strace", &["--version"]) {
+            return;
+        }
+        say("installing strace (once)");
+        let installed = quiet("apt-get", &["install", "-y", "-q", "strace"])
+            || (quiet("apt-get", &["update", "-q"]) && quiet("apt-get", &["install", "-y", "-q", "strace"]));
+        if !installed {
+            self.skipped
+                .push("strace could not be installed: that a write is synced before its answer is not seen".into());
+        }
+    }
+
+    /// The folder with the servers' programs.
+    pub(crate) fn servers(&mut self) -> Option<PathBuf> {
+        let home = Path::new("target/test-servers");
+        let (bin, mark) = (home.join("bin"), home.join("installed.txt"));
+        if std::fs::read_to_string(&mark).is_ok_and(|installed| installed == SERVERS) {
+            return Some(bin);
+        }
+        say("installing the S3 servers (once)");
+        match install_servers(home) {
+            Ok(()) => {
+                let _ = std::fs::write(mark, SERVERS);
+                Some(bin)
+            }
+            Err(error) => {
+                self.skipped.push(format!(
+                    "the S3 servers could not be installed ({error}): nothing is tried on a real bucket"
+                ));
+                None
+            }
+        }
+    }
+}
+
+fn install_servers(home: &Path) -> Result<(), String> {
+    let _ = std::fs::remove_dir_all(home);
+    let shown = home.display().to_string();
+    let made = quiet("python3", &["-m", "venv", &shown])
+        || (loud("apt-get", &["install", "-y", "-q", "python3-venv"]) && quiet("python3", &["-m", "venv", &shown]));
+    if !made {
+        return Err("no Python environment could be made".into());
+    }
+    let pip = home.join("bin/pip").display().to_string();
+    match loud(&pip, &["install", "--quiet", "--disable-pip-version-check", "-r", "xtask/servers.txt"]) {
+        true => Ok(()),
+        false => Err("pip failed".into()),
+    }
+}
+
+fn say(what: &str) {
+    eprintln!("== {what}");
+}
+
+fn quiet(program: &str, args: &[&str]) -> bool {
+    let status =
+        Command::new(program).args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+fn loud(program: &str, args: &[&str]) -> bool {
+    Command::new(program).args(args).stdin(Stdio::null()).status().is_ok_and(|status| status.success())
+}
