@@ -79,6 +79,10 @@ fn in_test_environment<'a>(command: &'a mut Command, servers: Option<&Servers>) 
     for name in ["AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"] {
         command.env_remove(name);
     }
+    // What `cargo run` tells about this package would make nested builds differ from plain ones, and build anew.
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_") && name != "CARGO_HOME") {
+        command.env_remove(name);
+    }
     command.env("AWS_EC2_METADATA_DISABLED", "true");
     command.env("AWS_CONFIG_FILE", "/dev/null").env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null");
     command.envs(servers.into_iter().flat_map(Servers::environment))

@@ -297,6 +297,45 @@ fn broken_segment_rule(segment: &[u8]) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    /// The rules as they are written down, without regard to speed.
+    fn is_good(key: &str) -> bool {
+        let segments: Vec<&str> = key.split('/').collect();
+        (1..=1_024).contains(&key.len())
+            && !key.chars().any(char::is_control)
+            && segments.iter().all(|segment| (1..=255).contains(&segment.len()) && *segment != "." && *segment != "..")
+    }
+
+    proptest! {
+        #[test]
+        fn the_quick_check_of_keys_agrees_with_the_rules(key in "[a.\\-/é\u{7f}\u{80}\u{9f}\u{a0}日\u{0}]{0,12}") {
+            prop_assert_eq!(check_key(&key).is_ok(), is_good(&key), "{:?}", key);
+        }
+
+        #[test]
+        fn any_text_is_accepted_or_refused_by_the_rules(key in any::<String>()) {
+            prop_assert_eq!(check_key(&key).is_ok(), is_good(&key), "{:?}", key);
+        }
+
+        #[test]
+        fn what_is_left_after_any_number_of_operations_is_the_rest(total in 0..20_usize, landed in 0..25_usize) {
+            let batch = (0..total).fold(Batch::new(), |batch, number| batch.put(format!("k{number}"), "x"));
+            let rest = batch.rest(landed);
+            prop_assert_eq!(rest.operations(), &batch.operations()[landed.min(total)..]);
+        }
+
+        #[test]
+        fn a_stamp_is_filled_once_and_elsewhere_nothing_changes(before in "[a-z/]{0,8}", after in "[a-z_]{0,8}", at in 0..1_u64 << 50) {
+            let stamp = Stamp::from_micros(at);
+            let key = format!("x{before}{STAMP}{after}");
+            let mut batch = Batch::new().put(&key, STAMP).put("plain", "x").delete(&key);
+            batch.fill(stamp);
+            prop_assert_eq!(batch.operations()[0].key(), format!("x{before}{stamp}{after}"));
+            prop_assert_eq!(&*batch.operations()[0].as_put().unwrap().body, STAMP.as_bytes(), "bodies are the caller's");
+            prop_assert_eq!((batch.operations()[1].key(), batch.operations()[2].key()), ("plain", &*key));
+        }
+    }
 
     #[test]
     fn a_bad_key_is_refused_by_the_rule_it_breaks() {

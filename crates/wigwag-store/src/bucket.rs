@@ -308,15 +308,15 @@ impl BucketSettings {
         }
         let profile = credentials::Profile::load(self.profile.as_deref())?;
         let mut builder = AmazonS3Builder::from_env().with_bucket_name(name);
-        builder = profile.fill(builder, self)?;
-        let endpoint = self.endpoint.clone().or_else(|| profile.endpoint());
+        builder = profile.fill(builder, self, &credentials::variable)?;
+        let endpoint = self.endpoint.clone().or_else(|| profile.endpoint(&credentials::variable));
         if let Some(endpoint) = &endpoint {
             check_endpoint(endpoint)?;
             builder = builder.with_endpoint(endpoint);
         }
         builder
             .with_virtual_hosted_style_request(
-                self.virtual_hosted || credentials::flag("AWS_VIRTUAL_HOSTED_STYLE_REQUEST"),
+                self.virtual_hosted || credentials::is_set(&credentials::variable, "AWS_VIRTUAL_HOSTED_STYLE_REQUEST"),
             )
             .with_conditional_put(S3ConditionalPut::ETagMatch)
             .with_client_options(self.client(endpoint.as_deref()))

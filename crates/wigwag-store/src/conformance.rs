@@ -182,7 +182,7 @@ async fn an_update_at_the_present_version_lands_and_at_an_old_one_is_refused(sto
     }
     let receipt = ok(store.write(Batch::new().create("key", "one")).await);
     let first = ok(store.get("key").await).expect("it was created").version;
-    assert_eq!(receipt.versions, [first.clone()], "the receipt and the object agree on the version");
+    assert_eq!(receipt.versions, std::slice::from_ref(&first), "the receipt and the object agree on the version");
     ok(store.write(Batch::new().update("key", "two", first.clone())).await);
     refused(store.write(Batch::new().update("key", "three", first)).await, ErrorKind::Changed);
     assert_eq!(body(&store, "key").await.as_deref(), Some(&b"two"[..]));

@@ -265,8 +265,9 @@ async fn examine_layout(store: &dyn Store, report: &mut Report) -> Result<()> {
         return Ok(());
     };
     match Layout::read(&object.body) {
-        Ok(layout) => {
-            report.add("layout", Outcome::Proven, format!("version {}, {} shards", layout.layout, layout.shards))
+        Ok(Layout { layout, shards, .. }) => {
+            let plural = if shards == 1 { "" } else { "s" };
+            report.add("layout", Outcome::Proven, format!("version {layout}, {shards} shard{plural}"));
         }
         Err(error) => report.add("layout", Outcome::Failed, error.to_string()),
     }

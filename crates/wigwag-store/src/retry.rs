@@ -146,7 +146,7 @@ impl<S: Store> Store for Retry<S> {
             attempt.advance(&error);
             if error.is_lost() && attempt.doubtful {
                 match self.is_ours(&attempt.rest, &error).await {
-                    Ok(Some(version)) => attempt.pass(version, self.inner.traits().atomic),
+                    Ok(Some(version)) => attempt.pass(&version, self.inner.traits().atomic),
                     Ok(None) => return Err(attempt.give_up(error)),
                     Err(unread) => {
                         return Err(attempt.give_up(unread.with_kind(ErrorKind::Unknown)));
@@ -224,7 +224,7 @@ impl Attempt {
 
     /// The conditional put turned out to be ours: on an atomic store all of the batch landed with it, elsewhere
     /// it stands at the head of the rest.
-    fn pass(&mut self, version: Version, atomic: bool) {
+    fn pass(&mut self, version: &Version, atomic: bool) {
         let landed = if atomic { self.rest.operations.len() } else { 1 };
         for put in self.rest.operations[..landed].iter().filter_map(Operation::as_put) {
             self.versions.push(if put.when == When::Any { Version::lost() } else { version.clone() });

@@ -1,4 +1,6 @@
 //! Real processes write under load to one directory and are killed; nothing acknowledged is missing.
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+#![expect(clippy::print_stderr, reason = "what is skipped is said aloud")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};

@@ -1,4 +1,6 @@
 //! What the embedded store does beyond the suite: its directory, its disk, its neighbours.
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+#![expect(clippy::print_stderr, reason = "what is skipped is said aloud")]
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};

@@ -13,7 +13,7 @@ pub(super) async fn run(args: &StoreArgs, key: &str, json: bool) -> Result<(), F
     let Some(object) = opened.store.get(key).await? else {
         let folder = key.rsplit_once('/').map_or("", |(folder, _)| folder);
         return Err(Failed::not_found(format!("there is no object `{key}` in `{}`", args.store))
-            .hint(format!("see what is there with `wigwag ls {folder}`")));
+            .hint(format!("see what is there with `wigwag ls --store {} {folder}`", args.store)));
     };
     let mut stdout = std::io::stdout().lock();
     if json {

@@ -3,7 +3,7 @@
 //! `object_store` reads the environment, web identities, containers and the instance's role; profiles are
 //! read here. Kinds of profile that need a call of their own are refused by name instead of passed over.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ini::Ini;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Key};
@@ -21,16 +21,18 @@ impl Profile {
     /// Reads the profile that was asked for, or `AWS_PROFILE`, or `default` if there is one.
     pub(super) fn load(asked: Option<&str>) -> Result<Self> {
         let named = asked.map(str::to_owned).or_else(|| variable("AWS_PROFILE"));
-        let name = named.clone().unwrap_or_else(|| "default".into());
         let home = std::env::home_dir().unwrap_or_default();
         let file = |name: &str, usual: &str| variable(name).map_or_else(|| home.join(usual), PathBuf::from);
-        let (credentials, config) =
-            (file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"), file("AWS_CONFIG_FILE", ".aws/config"));
+        let credentials = file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials");
+        Self::from_files(named.as_deref(), &credentials, &file("AWS_CONFIG_FILE", ".aws/config"))
+    }
 
-        let mut profile = Self { name: name.clone(), settings: Vec::new() };
-        let mut found = profile.read(&credentials, &name)?;
-        found |= profile.read(&config, &format!("profile {name}"))?;
-        found |= name == "default" && profile.read(&config, "default")?;
+    fn from_files(named: Option<&str>, credentials: &Path, config: &Path) -> Result<Self> {
+        let name = named.unwrap_or("default");
+        let mut profile = Self { name: name.to_owned(), settings: Vec::new() };
+        let mut found = profile.read(credentials, name)?;
+        found |= profile.read(config, &format!("profile {name}"))?;
+        found |= name == "default" && profile.read(config, "default")?;
         if named.is_some() && !found {
             let what = format!("there is no profile `{name}` in `{}` or `{}`", credentials.display(), config.display());
             return Err(
@@ -40,7 +42,7 @@ impl Profile {
         Ok(profile)
     }
 
-    fn read(&mut self, path: &std::path::Path, section: &str) -> Result<bool> {
+    fn read(&mut self, path: &Path, section: &str) -> Result<bool> {
         if !path.exists() {
             return Ok(false);
         }
@@ -58,16 +60,20 @@ impl Profile {
         self.settings.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    pub(super) fn endpoint(&self) -> Option<String> {
-        let from_environment = variable("AWS_ENDPOINT_URL_S3")
-            .or_else(|| variable("AWS_ENDPOINT_URL"))
-            .or_else(|| variable("AWS_ENDPOINT"));
-        from_environment.or_else(|| self.get("endpoint_url").map(str::to_owned))
+    pub(super) fn endpoint(&self, environment: &Environment<'_>) -> Option<String> {
+        let named = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
+        let found = named.iter().find_map(|name| environment(name));
+        found.or_else(|| self.get("endpoint_url").map(str::to_owned))
     }
 
     /// Gives the builder what the environment did not.
-    pub(super) fn fill(&self, mut builder: AmazonS3Builder, asked: &BucketSettings) -> Result<AmazonS3Builder> {
-        let from_environment = ["AWS_REGION", "AWS_DEFAULT_REGION"].iter().find_map(|name| variable(name));
+    pub(super) fn fill(
+        &self,
+        mut builder: AmazonS3Builder,
+        asked: &BucketSettings,
+        environment: &Environment<'_>,
+    ) -> Result<AmazonS3Builder> {
+        let from_environment = ["AWS_REGION", "AWS_DEFAULT_REGION"].iter().find_map(|name| environment(name));
         let region = asked.region.clone().or(from_environment).or_else(|| self.get("region").map(str::to_owned));
         if let Some(region) = region {
             builder = builder.with_region(region);
@@ -81,7 +87,7 @@ impl Profile {
             "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
             "AWS_CONTAINER_CREDENTIALS_FULL_URI",
         ];
-        if elsewhere.iter().any(|name| variable(name).is_some()) || flag("AWS_SKIP_SIGNATURE") {
+        if elsewhere.iter().any(|name| environment(name).is_some()) || is_set(environment, "AWS_SKIP_SIGNATURE") {
             return Ok(builder);
         }
         if let (Some(id), Some(secret)) = (self.get("aws_access_key_id"), self.get("aws_secret_access_key")) {
@@ -102,7 +108,7 @@ impl Profile {
                 return Err(Error::new(ErrorKind::Denied, what).hint(hint));
             }
         }
-        if flag("AWS_EC2_METADATA_DISABLED") && builder.get_config_value(&Key::AccessKeyId).is_none() {
+        if is_set(environment, "AWS_EC2_METADATA_DISABLED") && builder.get_config_value(&Key::AccessKeyId).is_none() {
             return Err(Error::new(ErrorKind::Denied, "there are no credentials for the bucket").hint(
                 "set `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, or `AWS_PROFILE`; the machine's role is not asked, \
                  because `AWS_EC2_METADATA_DISABLED` is set",
@@ -112,11 +118,85 @@ impl Profile {
     }
 }
 
+/// Where variables come from: the process's own, or a test's.
+pub(super) type Environment<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
 /// An environment variable that is set and not empty.
-fn variable(name: &str) -> Option<String> {
+pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-pub(super) fn flag(name: &str) -> bool {
-    variable(name).is_some_and(|value| value.eq_ignore_ascii_case("true") || value == "1")
+pub(super) fn is_set(environment: &Environment<'_>, name: &str) -> bool {
+    environment(name).is_some_and(|value| value.eq_ignore_ascii_case("true") || value == "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A profile as it stands in one of the two files.
+    fn profile(name: &str, credentials: &str, config: &str) -> Result<Profile> {
+        let folder = tempfile::tempdir().expect("there is room for two small files");
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).expect("there is room for two small files");
+            path
+        };
+        Profile::from_files(Some(name), &write("credentials", credentials), &write("config", config))
+    }
+
+    fn builder(profile: &Profile) -> Result<AmazonS3Builder> {
+        profile.fill(AmazonS3Builder::new(), &BucketSettings::default(), &|_| None)
+    }
+
+    const KEYS: &str =
+        "[work]\naws_access_key_id = AKIA\naws_secret_access_key = shh/with=signs\naws_session_token=tok\n";
+
+    #[test]
+    fn a_profile_gives_keys_region_and_endpoint_from_both_files() {
+        let config =
+            "[default]\nregion = us-west-1\n[profile work]\nregion=eu-central-1\nendpoint_url = http://127.0.0.1:9\n";
+        let profile = profile("work", KEYS, config).unwrap();
+        let built = builder(&profile).unwrap();
+        let get = |key: Key| built.get_config_value(&key);
+        assert_eq!(get(Key::AccessKeyId).as_deref(), Some("AKIA"));
+        assert_eq!(get(Key::SecretAccessKey).as_deref(), Some("shh/with=signs"));
+        assert_eq!(get(Key::Token).as_deref(), Some("tok"));
+        assert_eq!(get(Key::Region).as_deref(), Some("eu-central-1"));
+        assert_eq!(profile.endpoint(&|_| None).as_deref(), Some("http://127.0.0.1:9"));
+    }
+
+    #[test]
+    fn the_environment_comes_before_the_profile() {
+        let profile = profile("work", KEYS, "[profile work]\nregion=eu-central-1\n").unwrap();
+        let environment = |name: &str| match name {
+            "AWS_REGION" => Some("ap-south-1".to_owned()),
+            "AWS_ACCESS_KEY_ID" => Some("FROM_ENV".to_owned()),
+            _ => None,
+        };
+        let built = profile.fill(AmazonS3Builder::new(), &BucketSettings::default(), &environment).unwrap();
+        assert_eq!(built.get_config_value(&Key::Region).as_deref(), Some("ap-south-1"));
+        assert_eq!(built.get_config_value(&Key::AccessKeyId), None, "left to what reads the environment");
+    }
+
+    #[test]
+    fn a_profile_that_cannot_be_used_is_refused_by_name() {
+        let missing = profile("play", KEYS, "").unwrap_err();
+        assert!(missing.to_string().contains("no profile `play`"), "{missing}");
+        let sso = profile("corp", "", "[profile corp]\nsso_session = x\nregion = eu-west-1\n").unwrap();
+        let refused = builder(&sso).unwrap_err();
+        assert!(refused.to_string().contains("`sso_session`, which wigwag does not do"), "{refused}");
+        assert!(refused.advice().is_some_and(|hint| hint.contains("export-credentials --profile corp")));
+        let broken = profile("work", "[work\nnonsense", "").unwrap_err();
+        assert_eq!(broken.kind(), ErrorKind::Invalid, "{broken}");
+    }
+
+    #[test]
+    fn no_credentials_at_all_is_told_before_anything_is_sent() {
+        let nobody = Profile::default();
+        let environment = |name: &str| (name == "AWS_EC2_METADATA_DISABLED").then(|| "true".to_owned());
+        let refused = nobody.fill(AmazonS3Builder::new(), &BucketSettings::default(), &environment).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Denied);
+        assert!(refused.advice().is_some_and(|hint| hint.contains("AWS_ACCESS_KEY_ID")));
+    }
 }

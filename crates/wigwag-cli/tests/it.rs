@@ -1,0 +1,153 @@
+//! The binary as a user runs it: what it prints, where, and with which exit code.
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn wigwag(folder: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wigwag"));
+    command.current_dir(folder).args(args).stdin(Stdio::null());
+    for name in ["WIGWAG_STORE", "WIGWAG_ENDPOINT", "WIGWAG_REGION"] {
+        command.env_remove(name);
+    }
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[track_caller]
+fn good(output: &Output) -> String {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "", "talk only when there is something to say");
+    text(&output.stdout)
+}
+
+#[track_caller]
+fn bad(output: &Output, code: i32, error: &str, hint: &str) {
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert!(said.lines().any(|line| line.starts_with("error: ") && line.contains(error)), "{said}");
+    assert!(said.lines().any(|line| line.starts_with("hint: ") && line.contains(hint)), "{said}");
+    assert_eq!(text(&output.stdout), "");
+}
+
+#[test]
+fn doctor_makes_and_proves_an_embedded_store_and_ls_and_cat_look_into_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = good(&wigwag(folder.path(), &["doctor"]));
+    for line in ["proven   create if absent", "proven   list order", "proven   clock", "`./.wigwag` is good"] {
+        assert!(said.contains(line), "{said}");
+    }
+    assert_eq!(good(&wigwag(folder.path(), &["ls"])), "wigwag.json\n", "nothing is left behind");
+    let cat = good(&wigwag(folder.path(), &["cat", "wigwag.json"]));
+    assert_eq!(cat, "{\n  \"layout\": 1,\n  \"shards\": 1\n}\n");
+    let long = good(&wigwag(folder.path(), &["ls", "--long"]));
+    assert!(long.trim().starts_with("33  20") && long.ends_with("Z  wigwag.json\n"), "{long}");
+}
+
+#[test]
+fn json_is_for_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let read =
+        |args: &[&str]| -> serde_json::Value { serde_json::from_str(&good(&wigwag(folder.path(), args))).unwrap() };
+    let doctor = read(&["--json", "doctor"]);
+    assert_eq!((doctor["good"].as_bool(), doctor["kind"].as_str()), (Some(true), Some("embedded")));
+    assert!(doctor["findings"].as_array().is_some_and(|findings| findings.len() >= 6));
+    assert_eq!(read(&["ls", "--json"])["key"], "wigwag.json");
+    let cat = read(&["cat", "wigwag.json", "--json"]);
+    assert_eq!((&cat["body"]["layout"], &cat["size"]), (&1.into(), &33.into()));
+}
+
+#[test]
+fn every_wrong_call_says_what_was_wrong_and_what_helps() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("other")).unwrap();
+    std::fs::write(folder.path().join("other/file"), "x").unwrap();
+    good(&wigwag(folder.path(), &["doctor"]));
+    let run = |args: &[&str]| wigwag(folder.path(), args);
+    bad(&run(&["ls", "--store", "nowhere"]), 2, "there is no store at `nowhere`", "--store");
+    bad(&run(&["ls", "--store", "other"]), 2, "is not a wigwag store: it holds `file`", "left as it is");
+    bad(&run(&["ls", "--store", "ftp://x"]), 2, "no kind of store is called `ftp://`", "s3://bucket/prefix");
+    bad(&run(&["ls", "--store", "s4:x"]), 2, "no kind of store is called `s4:`", "file:dir");
+    bad(&run(&["ls", "--store", ""]), 2, "got an empty name", "./dir");
+    bad(&run(&["doctor", "--store", "s3://orders--use1-az4--x-s3"]), 2, "directory bucket", "ordinary bucket");
+    bad(&run(&["cat", "nothing/here"]), 3, "there is no object `nothing/here`", "wigwag ls --store ./.wigwag nothing");
+    let output = run(&["cat", "../etc/passwd"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("no segment `.` or `..`"));
+    assert_eq!(run(&["fly"]).status.code(), Some(2));
+    assert!(!folder.path().join("nowhere").exists(), "looking makes nothing");
+}
+
+#[test]
+fn a_damaged_store_is_told_and_not_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join(".wigwag")).unwrap();
+    let path = folder.path().join(".wigwag/wigwag.db");
+    std::fs::write(&path, vec![1; 5_000]).unwrap();
+    bad(&wigwag(folder.path(), &["doctor"]), 1, "is damaged, or not a database", "restore it from a backup");
+    assert_eq!(std::fs::read(&path).unwrap(), vec![1; 5_000]);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    good(&wigwag(folder.path(), &["doctor"]));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_wigwag"))
+        .current_dir(folder.path())
+        .args(["cat", "wigwag.json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+}
+
+#[test]
+fn help_has_an_example_for_each_command_and_names_the_exit_codes() {
+    let folder = tempfile::tempdir().unwrap();
+    let help = good(&wigwag(folder.path(), &["--help"]));
+    assert!(help.contains("Exit codes: 0 done, 1 failed, 2 wrong call, 3 not found"), "{help}");
+    for command in ["doctor", "ls", "cat"] {
+        assert!(help.contains(command));
+        let help = good(&wigwag(folder.path(), &[command, "--help"]));
+        assert!(help.contains(&format!("Example:\n  wigwag {command}")), "{help}");
+    }
+}
+
+/// Runs `doctor` on a server that `cargo xtask test` started, or says loudly that it does not run.
+fn doctor_on(server: &str) -> Option<Output> {
+    let Ok(endpoint) = std::env::var(format!("WIGWAG_TEST_{server}")) else {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {server} does not run; `cargo xtask test` starts it");
+        return None;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    Some(wigwag(folder.path(), &["doctor", "--store", "s3://wigwag/doctor", "--endpoint", &endpoint]))
+}
+
+#[test]
+fn s3_doctor_says_that_a_good_server_is_good_and_what_it_proved() {
+    for server in ["SEAWEEDFS", "MINISTACK"] {
+        let Some(output) = doctor_on(server) else { continue };
+        let said = good(&output);
+        assert!(said.contains("proven   create if absent     25 races of 32 writers, one winner each"), "{said}");
+        assert!(said.contains("`s3://wigwag/doctor` is good"), "{said}");
+    }
+}
+
+#[test]
+fn s3_doctor_refuses_a_server_that_ignores_conditions_with_the_reason() {
+    let Some(output) = doctor_on("RCLONE") else { return };
+    let (found, said) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(found.contains("FAILED   create if absent"), "{found}");
+    assert!(found.contains("racing writers were all told that they created the same key"), "{found}");
+    assert!(found.contains("cannot be used"), "{found}");
+    assert!(said.contains("error: `s3://wigwag/doctor` does not keep what wigwag rests on"), "{said}");
+    assert!(said.contains("hint: this server accepts `If-None-Match: *` and ignores it"), "{said}");
+}
