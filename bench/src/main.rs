@@ -37,13 +37,17 @@ enum What {
         /// How many writers at once, one measurement each
         #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 16, 256])]
         writers: Vec<usize>,
+        /// Make ids that begin with chance instead of the time of their making
+        #[arg(long)]
+        random_ids: bool,
     },
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     match Args::parse().what {
-        What::Store { json, dir, seconds, writers } => {
-            let figures = store::run(&dir, Duration::from_secs(seconds), &writers)?;
+        What::Store { json, dir, seconds, writers, random_ids } => {
+            let ids = if random_ids { store::Ids::Random } else { store::Ids::Timed };
+            let figures = store::run(&dir, Duration::from_secs(seconds), &writers, ids)?;
             println!("{figures}");
             if let Some(file) = json {
                 std::fs::write(file, serde_json::to_string_pretty(&figures)? + "\n")?;

@@ -39,7 +39,12 @@ struct Row {
     p50_of_floor: f64,
 }
 
-pub(crate) fn run(dir: &Path, span: Duration, writers: &[usize]) -> Result<Report, Box<dyn std::error::Error>> {
+pub(crate) fn run(
+    dir: &Path,
+    span: Duration,
+    writers: &[usize],
+    ids: Ids,
+) -> Result<Report, Box<dyn std::error::Error>> {
     std::fs::create_dir_all(dir)?;
     let folder = tempfile::tempdir_in(dir)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -48,7 +53,7 @@ pub(crate) fn run(dir: &Path, span: Duration, writers: &[usize]) -> Result<Repor
 
     let mut floor = Load::default();
     for round in 0..ROUNDS {
-        floor.add(append(&folder.path().join(format!("floor-{round}")), span)?);
+        floor.add(append(&folder.path().join(format!("floor-{round}")), span, ids)?);
     }
     let floor = floor.figures();
     let mut rows = Vec::new();
@@ -56,8 +61,8 @@ pub(crate) fn run(dir: &Path, span: Duration, writers: &[usize]) -> Result<Repor
         let (mut of_store, mut of_log) = (Load::default(), Load::default());
         // In turns, so that a slow minute of the machine falls on both.
         for _ in 0..ROUNDS {
-            of_store.add(runtime.block_on(load(writers, span, Target::Store(store.clone()))));
-            of_log.add(runtime.block_on(load(writers, span, Target::Log(log.clone()))));
+            of_store.add(runtime.block_on(load(writers, span, ids, Target::Store(store.clone()))));
+            of_log.add(runtime.block_on(load(writers, span, ids, Target::Log(log.clone()))));
         }
         rows.push(Row::new(writers, of_store.figures(), of_log.figures(), floor));
     }
@@ -95,7 +100,7 @@ impl Target {
 }
 
 /// Lets that many writers repeat runs for a while.
-async fn load(writers: usize, span: Duration, target: Target) -> Load {
+async fn load(writers: usize, span: Duration, ids: Ids, target: Target) -> Load {
     let target = Arc::new(target);
     let measured = Span::begin();
     let end = Instant::now() + span;
@@ -105,7 +110,7 @@ async fn load(writers: usize, span: Duration, target: Target) -> Load {
         tasks.spawn(async move {
             let (mut latencies, mut puts) = (Vec::new(), 0);
             loop {
-                for batch in commits_of_a_run(&new_id()) {
+                for batch in commits_of_a_run(&ids.next()) {
                     puts += batch.puts().count() as u64;
                     let began = Instant::now();
                     target.write(batch).await;
@@ -128,13 +133,13 @@ async fn load(writers: usize, span: Duration, target: Target) -> Load {
 }
 
 /// Appends the same bytes and syncs, one commit after another.
-fn append(path: &Path, span: Duration) -> std::io::Result<Load> {
+fn append(path: &Path, span: Duration, ids: Ids) -> std::io::Result<Load> {
     let mut file = File::create(path)?;
     let measured = Span::begin();
     let end = Instant::now() + span;
     let (mut latencies, mut puts) = (Vec::new(), 0);
     loop {
-        for batch in commits_of_a_run(&new_id()) {
+        for batch in commits_of_a_run(&ids.next()) {
             puts += batch.puts().count() as u64;
             let bytes = bytes(&batch);
             let began = Instant::now();
@@ -149,11 +154,26 @@ fn append(path: &Path, span: Duration) -> std::io::Result<Load> {
     Ok(measured.end(latencies, puts))
 }
 
-/// Ids begin with the time of their making, as those that wigwag makes do, so that runs under way at the same
-/// time lie near each other in key order.
-fn new_id() -> String {
-    static COUNT: AtomicU64 = AtomicU64::new(0x0190_0000_0000);
-    format!("{:012x}-7c3a-b2f1", COUNT.fetch_add(1, Ordering::Relaxed))
+/// How ids are made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ids {
+    /// They begin with the time of their making, as those that wigwag makes will, so that runs under way at the
+    /// same time lie near each other in key order.
+    Timed,
+    /// They begin with chance, so that every commit lies somewhere else.
+    Random,
+}
+
+impl Ids {
+    fn next(self) -> String {
+        static COUNT: AtomicU64 = AtomicU64::new(0x0190_0000_0000);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        match self {
+            Self::Timed => format!("{count:012x}-7c3a-b2f1"),
+            // Any odd factor gives each count another place.
+            Self::Random => format!("{:012x}-7c3a-b2f1", count.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16),
+        }
+    }
 }
 
 /// What a run of three steps writes: seven small objects in five commits.

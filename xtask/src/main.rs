@@ -7,6 +7,7 @@
 mod servers;
 mod tools;
 
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
@@ -18,6 +19,12 @@ const USAGE: &str = "usage:
   cargo xtask with-servers CMD  starts the S3 servers, runs CMD with their addresses in WIGWAG_TEST_*, and stops them";
 
 fn main() -> ExitCode {
+    // Whatever folder it is called from.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    if let Err(error) = std::env::set_current_dir(root) {
+        eprintln!("error: cannot go to `{}`: {error}", root.display());
+        return ExitCode::FAILURE;
+    }
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let outcome = match words[..] {
@@ -54,8 +61,13 @@ fn test() -> Result<(), String> {
     } else {
         cargo(["test", "--workspace", "--all-features", "--lib", "--bins", "--tests"])
     };
+    let skips = std::env::temp_dir().join(format!("wigwag-skipped-{}", std::process::id()));
+    tests.env("WIGWAG_TEST_SKIPPED", &skips);
     step("tests", in_test_environment(&mut tests, running.as_ref()))?;
     drop(running);
+    let said = std::fs::read_to_string(&skips).unwrap_or_default();
+    tools.skipped.extend(said.lines().map(|line| line.trim_start_matches("SKIPPED: ").to_owned()));
+    let _ = std::fs::remove_file(&skips);
     step("doc tests", cargo(["test", "--workspace", "--all-features", "--doc"]))?;
 
     eprintln!("\nall passed in {} s", began.elapsed().as_secs());
@@ -80,7 +92,9 @@ fn in_test_environment<'a>(command: &'a mut Command, servers: Option<&Servers>) 
         command.env_remove(name);
     }
     // What `cargo run` tells about this package would make nested builds differ from plain ones, and build anew.
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_") && name != "CARGO_HOME") {
+    for (name, _) in std::env::vars().filter(|(name, _)| {
+        name.starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR" || name == "CARGO_MANIFEST_PATH"
+    }) {
         command.env_remove(name);
     }
     command.env("AWS_EC2_METADATA_DISABLED", "true");

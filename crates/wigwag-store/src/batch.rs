@@ -228,16 +228,27 @@ fn has_stamp(key: &str) -> bool {
 fn check_operation(operation: &Operation) -> Result<()> {
     match operation {
         Operation::Delete(delete) => check_key(&delete.key),
+        Operation::Put(put) if has_stamp(&put.key) => {
+            let filled = put.key.replacen(STAMP, &Stamp::MAX.to_string(), 1);
+            if has_stamp(&filled) {
+                return Err(Error::invalid(format!("a key holds `{STAMP}` once, got: `{}`", put.key)));
+            }
+            check_key(&filled)?;
+            check_body(put)
+        }
         Operation::Put(put) => {
             check_key(&put.key)?;
-            if put.body.len() > BODY_BYTES_MAX {
-                let size = put.body.len();
-                let what = format!("a body of `{}` has at most {BODY_BYTES_MAX} bytes, got: {size}", put.key);
-                return Err(Error::invalid(what));
-            }
-            Ok(())
+            check_body(put)
         }
     }
+}
+
+fn check_body(put: &Put) -> Result<()> {
+    if put.body.len() <= BODY_BYTES_MAX {
+        return Ok(());
+    }
+    let size = put.body.len();
+    Err(Error::invalid(format!("a body of `{}` has at most {BODY_BYTES_MAX} bytes, got: {size}", put.key)))
 }
 
 /// Refuses a key that some store could not hold, with the rule in the message.
@@ -374,6 +385,8 @@ mod tests {
             (Batch::new().create("a", "1").create("b", "2"), "one conditional"),
             (Batch::new().put("a", "1").delete("a"), "twice"),
             (Batch::new().put("a", vec![0; BODY_BYTES_MAX + 1]), "at most"),
+            (Batch::new().put(format!("{STAMP}/{STAMP}"), "1"), "once"),
+            (Batch::new().put(format!("{STAMP}{}", "x".repeat(229)), "1"), "255 bytes"),
             ((0..=BATCH_OPERATIONS_MAX).fold(Batch::new(), |b, i| b.delete(i.to_string())), "operations"),
         ];
         for (batch, rule) in cases {

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
@@ -39,7 +39,7 @@ use crate::{
 
 /// A whole bucket. Put [`Prefix`](crate::Prefix) around it for a corner of one, [`Retry`](crate::Retry) around
 /// that, and [`Proven`](crate::Proven) outermost; [`open`](crate::open()) does.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Bucket {
     objects: Arc<dyn ObjectStore>,
     pages: Arc<dyn Pages>,
@@ -77,7 +77,7 @@ impl Default for BucketSettings {
             profile: None,
             keys: None,
             virtual_hosted: false,
-            request_max: Duration::from_secs(20),
+            request_max: Duration::from_secs(10),
             connect_max: Duration::from_secs(5),
             clock: Arc::new(System),
         }
@@ -99,6 +99,13 @@ impl std::fmt::Debug for BucketSettings {
 /// What `object_store` calls a paginated list, with a `Debug` bound.
 trait Pages: PaginatedListStore + std::fmt::Debug {}
 impl<T: PaginatedListStore + std::fmt::Debug> Pages for T {}
+
+impl std::fmt::Debug for Bucket {
+    /// Without what is inside, where secrets are.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bucket").field("url", &self.url).finish_non_exhaustive()
+    }
+}
 
 impl Bucket {
     /// Opens `s3://bucket`, `gs://bucket` or `az://container`. Nothing is sent yet.
@@ -149,20 +156,28 @@ impl Bucket {
         let (answers, seen) = watched(self.objects.delete_stream(stream).collect::<Vec<_>>()).await;
         for (answer, key) in answers.into_iter().zip(keys) {
             match answer {
-                Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+                Ok(_) => {}
                 Err(error) => {
                     let asked = Asked { action: Action::Write, key, url: &self.url, creates: false };
-                    return Err(Failure { error, seen }.explain(&asked));
+                    Failure { error, seen }.or_absent::<()>(&asked)?;
                 }
             }
         }
         Ok(())
     }
 
-    async fn page(&self, prefix: &str, after: &str, limit: usize) -> Result<Page> {
+    /// One request: keys in order, and where the next one goes on.
+    async fn page(
+        &self,
+        prefix: &str,
+        after: &str,
+        limit: usize,
+        token: Option<String>,
+    ) -> Result<(Vec<Listed>, Option<String>)> {
         let options = PaginatedListOptions {
             offset: (!after.is_empty()).then(|| after.to_owned()),
             max_keys: Some(limit),
+            page_token: token,
             ..PaginatedListOptions::default()
         };
         let prefix_wanted = (!prefix.is_empty()).then_some(prefix);
@@ -173,7 +188,7 @@ impl Bucket {
         // Servers differ in whether `after` itself comes back, and the order is ours to promise.
         entries.retain(|entry| entry.key.as_str() > after && entry.key.starts_with(prefix));
         entries.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        Ok(Page { entries, more: found.page_token.is_some() })
+        Ok((entries, found.page_token))
     }
 }
 
@@ -229,30 +244,31 @@ impl Store for Bucket {
         Ok(receipt)
     }
 
+    /// A server's page may be short, or empty, and yet not the last: only the token says.
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page> {
-        let mut page = Page::default();
-        let mut after = after.to_owned();
-        if limit == 0 {
-            return Ok(page);
-        }
-        loop {
-            let wanted = (limit - page.entries.len()).min(LIST_PAGE);
-            let next = self.page(prefix, &after, wanted).await?;
-            page.more = next.more;
-            page.entries.extend(next.entries);
-            match page.entries.last() {
-                Some(last) if page.more && page.entries.len() < limit => after.clone_from(&last.key),
-                _ => return Ok(page),
+        let (mut entries, mut token) = (Vec::new(), None);
+        while entries.len() < limit {
+            let wanted = (limit - entries.len()).min(LIST_PAGE);
+            let (more, next) = self.page(prefix, after, wanted, token).await?;
+            entries.extend(more);
+            token = next;
+            if token.is_none() {
+                break;
             }
         }
+        Ok(Page { entries, more: token.is_some() })
     }
 
     async fn now(&self) -> Result<Now> {
         if let Some(now) = self.dates.now() {
             return Ok(now);
         }
-        // Any answer carries a date.
-        self.get(LAYOUT_KEY).await?;
+        // Any answer carries a date, also one that says no.
+        let answer = self.get(LAYOUT_KEY).await;
+        if let Some(now) = self.dates.now() {
+            return Ok(now);
+        }
+        answer?;
         self.dates.now().ok_or_else(|| {
             Error::new(ErrorKind::Invalid, "the server's answers carry no `Date`, so that its time cannot be known")
                 .on(Action::Now, &self.url)
@@ -272,14 +288,17 @@ impl Store for Bucket {
     }
 }
 
-/// The deletes at the head, which go in one request where the server can.
+/// The deletes at the head, as many as one request takes where the server can.
 fn deletes(operations: &[Operation]) -> Vec<&str> {
-    let keys = operations.iter().map_while(|operation| match operation {
+    let keys = operations.iter().take(DELETES_MAX).map_while(|operation| match operation {
         Operation::Delete(delete) => Some(delete.key.as_str()),
         Operation::Put(_) => None,
     });
     keys.collect()
 }
+
+/// What S3 deletes in one request.
+const DELETES_MAX: usize = 1_000;
 
 fn path(key: &str) -> Result<Path> {
     Path::parse(key).map_err(|error| Error::invalid(format!("not a key a bucket can hold: `{key}`")).because(error))
@@ -309,15 +328,17 @@ impl BucketSettings {
         let profile = credentials::Profile::load(self.profile.as_deref())?;
         let mut builder = AmazonS3Builder::from_env().with_bucket_name(name);
         builder = profile.fill(builder, self, &credentials::variable)?;
+        let virtual_hosted =
+            self.virtual_hosted || credentials::is_set(&credentials::variable, "AWS_VIRTUAL_HOSTED_STYLE_REQUEST");
         let endpoint = self.endpoint.clone().or_else(|| profile.endpoint(&credentials::variable));
         if let Some(endpoint) = &endpoint {
-            check_endpoint(endpoint)?;
-            builder = builder.with_endpoint(endpoint);
+            let (scheme, host) = check_endpoint(endpoint)?;
+            let endpoint = if virtual_hosted { format!("{scheme}://{name}.{host}") } else { endpoint.clone() };
+            // Both: what the environment says of the second would win over the first.
+            builder = builder.with_endpoint(&endpoint).with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
         }
         builder
-            .with_virtual_hosted_style_request(
-                self.virtual_hosted || credentials::is_set(&credentials::variable, "AWS_VIRTUAL_HOSTED_STYLE_REQUEST"),
-            )
+            .with_virtual_hosted_style_request(virtual_hosted)
             .with_conditional_put(S3ConditionalPut::ETagMatch)
             .with_client_options(self.client(endpoint.as_deref()))
             .with_retry(no_retries())
@@ -355,10 +376,10 @@ impl BucketSettings {
     }
 }
 
-fn check_endpoint(endpoint: &str) -> Result<()> {
-    let rest = endpoint.strip_prefix("https://").or_else(|| endpoint.strip_prefix("http://"));
-    match rest {
-        Some(host) if !host.is_empty() => Ok(()),
+/// Tells its scheme and the rest.
+fn check_endpoint(endpoint: &str) -> Result<(&str, &str)> {
+    match endpoint.split_once("://") {
+        Some((scheme @ ("http" | "https"), host)) if !host.is_empty() => Ok((scheme, host)),
         _ => Err(Error::invalid(format!("an endpoint starts with `https://` or `http://`, got: `{endpoint}`"))),
     }
 }

@@ -58,7 +58,8 @@ impl Changes {
                 return Change::Missed;
             }
             match inner.nudges.recv().await {
-                Some(_) if inner.missed.load(Ordering::Acquire) => {}
+                // An empty key is no nudge: it wakes a follower that has missed some.
+                Some(key) if key.is_empty() || inner.missed.load(Ordering::Acquire) => {}
                 Some(key) => {
                     return Change::Put(key.get(self.strip..).unwrap_or_default().to_owned());
                 }
@@ -100,7 +101,7 @@ impl Followers {
         if !self.any() {
             return;
         }
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         for key in keys {
             for follower in all.iter().filter(|follower| key.starts_with(&follower.prefix)) {
                 if let Err(mpsc::error::TrySendError::Full(_)) = follower.nudges.try_send(key.to_owned()) {
@@ -108,6 +109,13 @@ impl Followers {
                 }
             }
         }
+        drop(all);
+        self.forget_the_gone();
+    }
+
+    /// Drops followers that nobody listens to any more.
+    pub(crate) fn forget_the_gone(&self) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|follower| !follower.nudges.is_closed());
         self.any.store(!all.is_empty(), Ordering::Release);
     }

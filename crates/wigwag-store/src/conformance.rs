@@ -94,6 +94,20 @@ pub async fn check_one(store: Arc<dyn Store>, case: Case, quirks: Quirks) {
     }
 }
 
+/// Says aloud that a test cannot do its work here, and why.
+///
+/// Test runners hide what a passing test prints, so it is also added to the file named by `WIGWAG_TEST_SKIPPED`,
+/// which `cargo xtask test` shows at its end.
+pub fn skip(reason: &str) {
+    use std::io::Write as _;
+    let line = format!("SKIPPED: {reason}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    if let Ok(path) = std::env::var("WIGWAG_TEST_SKIPPED") {
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    }
+}
+
 /// The value, or a panic with the error and where it came from.
 #[track_caller]
 fn ok<T>(answer: Result<T, Error>) -> T {

@@ -101,7 +101,13 @@ impl Embedded {
         let time = Arc::new(Time::new(Arc::clone(&settings.clock)));
         let followers = Arc::new(Followers::default());
         let readers = Readers::start(&directory)?;
-        let writer = Writer::start(&directory, Arc::clone(&time), Arc::clone(&followers), settings.turn_wait)?;
+        let writer = Writer::start(
+            &directory,
+            Arc::clone(&time),
+            Arc::clone(&followers),
+            Arc::clone(&life),
+            settings.turn_wait,
+        )?;
         let shared = Shared { path: directory.path, writer, readers, time, followers, life };
         Ok(Self { shared: Arc::new(shared) })
     }

@@ -36,13 +36,14 @@ pub enum ErrorKind {
     Changed,
     /// The write may or may not have landed. Read back.
     Unknown,
-    /// Nothing landed. Try again, not before [`Error::retry_after`].
+    /// The operation did not land; of a batch, what stands before it may have ([`Error::landed`]). Try again, not
+    /// before [`Error::retry_after`].
     Unavailable,
     /// The store does not let this caller in. Change the credentials or the permissions.
     Denied,
     /// The call cannot succeed as written. Change the call.
     Invalid,
-    /// There is no room. Nothing landed; make room and try again.
+    /// There is no room, and the operation did not land. Make room and try again.
     Full,
     /// What is stored cannot be read by this version. Restore it, or use the version that wrote it.
     Damaged,

@@ -38,29 +38,33 @@ impl<S: Store> Proven<S> {
     }
 
     async fn prove(&self) -> Result<Layout> {
-        if let Some(object) = self.inner.get(LAYOUT_KEY).await? {
-            return known(&object.body);
+        let known = self.inner.get(LAYOUT_KEY).await?.map(|object| Layout::read(&object.body)).transpose()?;
+        if let Some(known) = known.as_ref().filter(|known| known.proof.is_some()) {
+            return accept(known.clone());
         }
         doctor::prove_create_if_absent(&self.inner, self.races).await?;
         let update_if = doctor::proves_update_if(&self.inner).await?;
         let layout = Layout::bucket(update_if, self.inner.now().await?.at, self.races.to_string());
+        if let Some(known) = known {
+            // Made by a store that had nothing to prove, and copied here: proven now, for as long as we run.
+            return Ok(Layout { proof: layout.proof, ..known });
+        }
         match self.inner.write(Batch::new().create(LAYOUT_KEY, layout.to_json())).await {
             Ok(_) => Ok(layout),
-            Err(error) if error.is_lost() || error.is_unknown() => {
-                let stored = self.inner.get(LAYOUT_KEY).await?;
-                stored.map_or(Err(error), |object| known(&object.body))
-            }
+            Err(error) if error.is_lost() || error.is_unknown() => match self.inner.get(LAYOUT_KEY).await? {
+                Some(object) => accept(Layout::read(&object.body)?),
+                None => Err(error),
+            },
             Err(error) => Err(error),
         }
     }
 }
 
-fn known(body: &[u8]) -> Result<Layout> {
-    let layout = Layout::read(body)?;
+fn accept(layout: Layout) -> Result<Layout> {
     match &layout.proof {
         Some(proof) if !proof.create_if_absent => {
-            Err(Error::new(ErrorKind::Invalid, "the bucket was found not to keep create-if-absent")
-                .on(Action::Prove, LAYOUT_KEY))
+            let what = "the bucket was found not to keep create-if-absent";
+            Err(Error::new(ErrorKind::Invalid, what).on(Action::Prove, LAYOUT_KEY))
         }
         _ => Ok(layout),
     }

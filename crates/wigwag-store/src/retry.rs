@@ -6,8 +6,8 @@
 //! | nothing of an operation landed (`Unavailable`) | repeated from that operation on |
 //! | an operation may have landed (`Unknown`), its key known beforehand | repeated: it writes the same bytes to the same key |
 //! | the same, its key to be stamped inside the commit | `Unknown`: repeated, it would be a second object |
-//! | a conditional put is refused after an attempt that may have landed | read back: our bytes → it had landed; else we lost |
-//! | time or tries run out | `Unknown` if any attempt may have landed, else `Unavailable` |
+//! | a conditional put is refused after an attempt that may have landed | read back: our bytes → it had landed; a created key with other bytes → we lost; else (updated or deleted since) `Unknown` |
+//! | time or tries run out | `Unknown` if any attempt may have landed or part of the batch did, else `Unavailable` |
 //!
 //! Where the store draws stamps beforehand ([`Traits::stamps_at_commit`] is false), this layer draws them once,
 //! so that every attempt writes the same key.
@@ -33,7 +33,7 @@ pub struct RetrySettings {
     pub pause_first: Duration,
     /// The longest pause.
     pub pause_max: Duration,
-    /// No further try is begun after this long.
+    /// No further try is begun after this long, nor waited for longer, whatever the server asks.
     pub time_max: Duration,
 }
 
@@ -43,7 +43,7 @@ impl Default for RetrySettings {
             tries_max: 8,
             pause_first: Duration::from_millis(50),
             pause_max: Duration::from_secs(2),
-            time_max: Duration::from_secs(15),
+            time_max: Duration::from_secs(30),
         }
     }
 }
@@ -79,14 +79,25 @@ impl<S: Store> Retry<S> {
         Patience { settings: &self.settings, clock: &*self.clock, since: self.clock.boot(), tries: 0 }
     }
 
-    /// Whether the bytes of the conditional put at the head of `rest` are what is stored.
-    async fn is_ours(&self, rest: &Batch, refusal: &Error) -> Result<Option<Version>> {
-        let Some(put) = rest.conditional().filter(|put| put.key == refusal.key()) else {
-            return Ok(None);
-        };
-        let stored = self.get(&put.key).await?;
-        Ok(stored.filter(|object| object.body == put.body).map(|object| object.version))
+    /// Reads back the conditional put that was refused.
+    async fn read_back(&self, rest: &Batch, refusal: &Error) -> Result<ReadBack> {
+        let Some(put) = rest.conditional().filter(|put| put.key == refusal.key()) else { return Ok(ReadBack::Theirs) };
+        Ok(match self.get(&put.key).await? {
+            Some(object) if object.body == put.body => ReadBack::Ours(object.version),
+            // A key that was created once and holds other bytes was never ours: what is created is not replaced
+            // by plain puts.
+            Some(_) if put.when == When::Absent => ReadBack::Theirs,
+            // Ours may have landed and been updated or deleted by another since.
+            _ => ReadBack::Gone,
+        })
     }
+}
+
+/// What was found where a conditional put was refused after an attempt that may have landed.
+enum ReadBack {
+    Ours(Version),
+    Theirs,
+    Gone,
 }
 
 /// How much longer to go on with one operation.
@@ -101,11 +112,14 @@ impl Patience<'_> {
     /// Waits before another try, or says that there will be none.
     async fn again(&mut self, error: &Error) -> bool {
         let spent = self.clock.boot().saturating_sub(self.since);
-        if self.tries >= self.settings.tries_max || spent >= self.settings.time_max {
+        if self.tries >= self.settings.tries_max {
             return false;
         }
         let pause = self.settings.pause_first.saturating_mul(1 << self.tries.min(16)).min(self.settings.pause_max);
         let pause = pause.mul_f64(0.5 + fastrand::f64() / 2.0).max(error.retry_after().unwrap_or_default());
+        if spent + pause > self.settings.time_max {
+            return false;
+        }
         self.tries += 1;
         debug!(%error, tries = self.tries, ?pause, "trying again");
         self.clock.sleep(pause).await;
@@ -145,12 +159,11 @@ impl<S: Store> Store for Retry<S> {
             };
             attempt.advance(&error);
             if error.is_lost() && attempt.doubtful {
-                match self.is_ours(&attempt.rest, &error).await {
-                    Ok(Some(version)) => attempt.pass(&version, self.inner.traits().atomic),
-                    Ok(None) => return Err(attempt.give_up(error)),
-                    Err(unread) => {
-                        return Err(attempt.give_up(unread.with_kind(ErrorKind::Unknown)));
-                    }
+                match self.read_back(&attempt.rest, &error).await {
+                    Ok(ReadBack::Ours(version)) => attempt.pass(&version, self.inner.traits().atomic),
+                    Ok(ReadBack::Theirs) => return Err(attempt.give_up(error)),
+                    Ok(ReadBack::Gone) => return Err(attempt.give_up(error.with_kind(ErrorKind::Unknown))),
+                    Err(unread) => return Err(attempt.give_up(unread.with_kind(ErrorKind::Unknown))),
                 }
                 continue;
             }
@@ -234,11 +247,11 @@ impl Attempt {
         self.doubtful = false;
     }
 
+    /// What the caller is told: never that nothing landed when something did, or may have.
     fn give_up(&self, error: Error) -> Error {
-        let kind = match error.kind() {
-            ErrorKind::Unavailable if self.doubtful => ErrorKind::Unknown,
-            kind => kind,
-        };
-        error.with_kind(kind).after_landing(self.landed, self.versions.clone())
+        let nothing_landed = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Full);
+        let unsure = self.doubtful || (self.landed > 0 && nothing_landed);
+        let told = if unsure && !error.is_lost() { error.with_kind(ErrorKind::Unknown) } else { error };
+        told.after_landing(self.landed, self.versions.clone())
     }
 }

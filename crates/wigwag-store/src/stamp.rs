@@ -20,8 +20,8 @@ pub const STAMP: &str = "{stamp}";
 pub struct Stamp(u64);
 
 impl Stamp {
-    /// The last moment of the year 9999, after which the text would need another digit.
-    pub const MAX: Self = Self(253_402_300_799_999_999);
+    /// The last moment that has a text: a day before the year 10000, wherever on Earth that is.
+    pub const MAX: Self = Self(253_402_207_200_000_000);
 
     /// Makes a stamp from microseconds since 1970, held at [`Stamp::MAX`].
     #[must_use]
@@ -101,6 +101,14 @@ mod tests {
             prop_assert_eq!(stamp.to_string().len(), 27);
             prop_assert_eq!(stamp.to_string().parse::<Stamp>().unwrap(), stamp);
         }
+    }
+
+    #[test]
+    fn the_first_and_the_last_moment_have_a_text() {
+        for stamp in [Stamp::default(), Stamp::MAX, Stamp::from_micros(u64::MAX), Stamp::MAX.after(Duration::MAX)] {
+            assert_eq!(stamp.to_string().parse::<Stamp>().unwrap(), stamp);
+        }
+        assert_eq!(Stamp::MAX.to_string(), "9999-12-30T22:00:00.000000Z");
     }
 
     #[test]

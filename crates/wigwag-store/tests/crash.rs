@@ -27,17 +27,22 @@ fn crash_nothing_acknowledged_is_lost_and_no_batch_is_torn_over_60_kills() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut kills = 0;
     let mut batches = 0;
+    let mut written = [0; CHILDREN];
     let mut everything = Vec::new();
     for round in 0..ROUNDS {
         let mut children: Vec<Child> = (0..CHILDREN).map(|child| spawn(folder.path(), round, child)).collect();
         std::thread::sleep(Duration::from_millis(fastrand::u64(30..250)));
         let order = if fastrand::bool() { [0, 1] } else { [1, 0] };
         for child in order {
+            assert_eq!(children[child].try_wait().unwrap(), None, "round {round}: child {child} ended by itself");
             children[child].kill().unwrap();
             kills += 1;
             std::thread::sleep(Duration::from_millis(fastrand::u64(0..20)));
         }
         let told: Vec<Acknowledged> = children.into_iter().map(read_acknowledged).collect();
+        for (child, told) in told.iter().enumerate() {
+            written[child] += told.batches.len();
+        }
         batches += told.iter().map(|told| told.batches.len()).sum::<usize>();
         runtime.block_on(verify(folder.path(), round, &told));
         everything.push(told);
@@ -48,6 +53,7 @@ fn crash_nothing_acknowledged_is_lost_and_no_batch_is_torn_over_60_kills() {
     let store = Embedded::open(folder.path()).unwrap();
     runtime.block_on(store.check_integrity()).unwrap();
     assert!(kills >= 50);
+    assert!(written.iter().all(|count| *count > ROUNDS), "both children wrote: {written:?}");
     assert!(batches > ROUNDS * 10, "the children were killed under load, not before it: {batches} batches");
     eprintln!("{kills} kills, {batches} acknowledged batches, none lost, none torn");
 }
@@ -57,7 +63,7 @@ fn spawn(folder: &Path, round: usize, child: usize) -> Child {
         .args(["--ignored", "--exact", "child_writes_until_it_is_killed", "--nocapture"])
         .env("WIGWAG_CRASH", format!("{}\n{round}\n{child}", folder.display()))
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(Stdio::inherit())
         .spawn()
         .unwrap()
 }

@@ -1,6 +1,5 @@
 //! What the embedded store does beyond the suite: its directory, its disk, its neighbours.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
-#![expect(clippy::print_stderr, reason = "what is skipped is said aloud")]
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use wigwag_store::conformance;
 use wigwag_store::{Batch, Change, Clock, Embedded, EmbeddedSettings, ErrorKind, STAMP, Stamp, Store, System};
 
 async fn put(store: &Embedded, key: &str, body: &str) {
@@ -192,19 +192,22 @@ fn a_foreign_directory_is_refused_and_left_untouched() {
 
 #[test]
 fn what_is_not_our_database_is_refused_and_left_untouched() {
-    let header = |application: u32, format: u32| {
-        let mut header = vec![0; 8_192];
-        header[..16].copy_from_slice(b"SQLite format 3\0");
-        header[68..72].copy_from_slice(&application.to_be_bytes());
-        header[60..64].copy_from_slice(&format.to_be_bytes());
-        header
+    let database = |application: u32, format: u32| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("other.db");
+        let other = rusqlite::Connection::open(&path).unwrap();
+        other.execute_batch("CREATE TABLE things (name TEXT)").unwrap();
+        other.pragma_update(None, "application_id", application).unwrap();
+        other.pragma_update(None, "user_version", format).unwrap();
+        other.close().unwrap();
+        fs::read(path).unwrap()
     };
     let ours = 0x5747_5747;
     for (content, kind, word) in [
         (b"garbage".to_vec(), ErrorKind::Damaged, "cut short"),
         (vec![7; 9_000], ErrorKind::Damaged, "damaged"),
-        (header(0, 1), ErrorKind::Invalid, "another program"),
-        (header(ours, 99), ErrorKind::Damaged, "format 99"),
+        (database(0, 1), ErrorKind::Invalid, "another program"),
+        (database(ours, 99), ErrorKind::Damaged, "format 99"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("wigwag.db"), content).unwrap();
@@ -288,7 +291,7 @@ impl SmallDisk {
         if mounted.is_ok_and(|status| status.success()) {
             return Some(Self(folder));
         }
-        eprintln!("SKIPPED: no file system can be mounted here, so that a full disk is not tried");
+        conformance::skip("no file system can be mounted here, so that a full disk is not tried");
         None
     }
 }
@@ -337,6 +340,10 @@ async fn a_full_disk_is_an_error_to_the_caller_and_the_store_works_again_once_th
 fn a_write_is_synced_before_it_is_answered() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
+    if !Command::new("strace").arg("true").stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        conformance::skip("strace cannot be used here, so that the sync before the answer is not seen");
+        return;
+    }
     let traced = Command::new("strace")
         .args(["-f", "-y", "-s", "32", "-e", "trace=write,pwrite64,fdatasync,fsync", "-o"])
         .arg(&trace)
@@ -345,10 +352,7 @@ fn a_write_is_synced_before_it_is_answered() {
         .env("WIGWAG_FOLDER", folder.path().join("store"))
         .stdout(Stdio::null())
         .status();
-    if !traced.is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED: strace is not to be had here, so that the sync before the answer is not seen");
-        return;
-    }
+    assert!(traced.unwrap().success(), "the child that writes has failed");
     let trace = fs::read_to_string(&trace).unwrap();
     let (mut answers, mut unsynced, mut synced) = (0, false, false);
     for line in trace.lines() {
@@ -377,4 +381,59 @@ fn child_writes_and_tells() {
         runtime.block_on(put(&store, &format!("key/{number}"), "x"));
         std::io::stdout().lock().write_all(format!("told {number}\n").as_bytes()).unwrap();
     }
+}
+
+/// Opens the database as another program would, reads, and closes it for good.
+#[test]
+#[ignore = "runs as a child process of another test"]
+fn child_reads_with_plain_sqlite_and_closes() {
+    let path = std::env::var("WIGWAG_FOLDER").expect("the parent says where");
+    let connection = rusqlite::Connection::open(Path::new(&path).join("wigwag.db")).unwrap();
+    let count: i64 = connection.query_row("SELECT count(*) FROM objects", [], |row| row.get(0)).unwrap();
+    connection.close().unwrap();
+    std::io::stdout().lock().write_all(format!("\ncount {count}\n").as_bytes()).unwrap();
+}
+
+fn count_in_another_process(folder: &Path) -> i64 {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "child_reads_with_plain_sqlite_and_closes", "--nocapture"])
+        .env("WIGWAG_FOLDER", folder)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    said.lines().find_map(|line| line.strip_prefix("count ")).unwrap_or_else(|| panic!("{said}")).parse().unwrap()
+}
+
+#[tokio::test]
+async fn opening_a_store_twice_in_a_process_keeps_others_from_taking_its_log_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Embedded::open(folder.path()).unwrap();
+    put(&store, "one", "x").await;
+    drop(Embedded::open(folder.path()).unwrap());
+    let _again = Embedded::open(folder.path()).unwrap();
+    assert_eq!(count_in_another_process(folder.path()), 2, "`wigwag.json` and `one`");
+    put(&store, "two", "x").await;
+    assert_eq!(count_in_another_process(folder.path()), 3, "what was acknowledged after it is seen by all");
+    assert!(folder.path().join("wigwag.db-wal").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_starts_over_also_when_two_processes_keep_writing() {
+    let folder = tempfile::tempdir().unwrap();
+    let stores = [Embedded::open(folder.path()).unwrap(), Embedded::open(folder.path()).unwrap()];
+    let writers: Vec<_> = (0..8_usize)
+        .map(|writer| {
+            let store = stores[writer % 2].clone();
+            tokio::spawn(async move {
+                for number in 0..500 {
+                    put(&store, &format!("w{writer}/{:03}", number % 50), &"x".repeat(100_000)).await;
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    let log = fs::metadata(folder.path().join("wigwag.db-wal")).unwrap().len();
+    assert!(log < 330_000_000, "400 MB were written and the log holds {log} bytes");
 }

@@ -1,6 +1,5 @@
 //! The suite on real S3 servers, started by `cargo xtask test`; without them each test says that it was skipped.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
-#![expect(clippy::print_stderr, reason = "what is skipped is said aloud")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use wigwag_store::{Batch, ErrorKind, OpenSettings, Store, open};
 fn endpoint(server: &str) -> Option<String> {
     let address = std::env::var(format!("WIGWAG_TEST_{server}")).ok();
     if address.is_none() {
-        eprintln!("SKIPPED: {server} does not run; `cargo xtask test` starts it");
+        conformance::skip(&format!("{server} does not run; `cargo xtask test` starts it"));
     }
     address
 }

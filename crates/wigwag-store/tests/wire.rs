@@ -25,6 +25,8 @@ enum Fate {
     LoseRequest,
     /// Do it, and close the connection.
     LoseAnswer,
+    /// Say yes, and break off in the middle of the body.
+    BreakOff,
     /// Never answer.
     Hang,
 }
@@ -75,6 +77,10 @@ impl Server {
                 Fate::LoseRequest => return None,
                 Fate::LoseAnswer => {
                     self.serve(&head, body);
+                    return None;
+                }
+                Fate::BreakOff => {
+                    stream.write_all(b"HTTP/1.1 200 OK\r\nETag: \"x\"\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\nContent-Length: 99\r\n\r\nhalf").await.ok()?;
                     return None;
                 }
                 Fate::Hang => std::future::pending().await,
@@ -210,6 +216,7 @@ async fn what_each_answer_to_a_read_means() {
         (Fate::Say(503, "SlowDown"), Unavailable),
         (Fate::Say(500, "InternalError"), Unavailable),
         (Fate::LoseAnswer, Unavailable),
+        (Fate::BreakOff, Unavailable),
         (Fate::Say(403, "AccessDenied"), Denied),
         (Fate::Say(404, "NoSuchBucket"), Invalid),
     ];
@@ -246,6 +253,44 @@ async fn a_create_whose_request_was_lost_meets_anothers_write_and_has_lost() {
     let error = server.retrying().write(create()).await.unwrap_err();
     assert!(error.is_exists(), "{error:?}");
     assert_eq!(server.stored("key").unwrap(), b"theirs");
+}
+
+#[tokio::test]
+async fn a_create_that_may_have_landed_and_been_deleted_since_is_unknown() {
+    // The put lands and its answer is lost; the next is told that the key exists; the read back finds nothing.
+    let script = [Fate::LoseAnswer, Fate::Say(412, "PreconditionFailed"), Fate::Say(404, "NoSuchKey")];
+    let server = Server::start(&script).await;
+    assert_eq!(server.retrying().write(create()).await.unwrap_err().kind(), ErrorKind::Unknown);
+}
+
+#[tokio::test]
+async fn an_update_that_may_have_landed_under_anothers_is_unknown() {
+    let server =
+        Server::start(&[Fate::Serve, Fate::Serve, Fate::LoseRequest, Fate::Say(412, "PreconditionFailed")]).await;
+    let store = server.retrying();
+    store.write(Batch::new().put("key", "theirs")).await.unwrap();
+    let version = store.get("key").await.unwrap().unwrap().version;
+    let error = store.write(Batch::new().update("key", "mine", version)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unknown, "{error:?}");
+}
+
+#[tokio::test]
+async fn a_batch_of_which_a_part_landed_is_never_told_to_have_not() {
+    let script = [&[Fate::Serve][..], &[Fate::Say(503, "SlowDown"); 20]].concat();
+    let server = Server::start(&script).await;
+    let error = server.retrying().write(create().put("after", "a")).await.unwrap_err();
+    assert_eq!((error.kind(), error.landed()), (ErrorKind::Unknown, 1), "{error:?}");
+
+    let denied = Server::start(&[Fate::LoseAnswer, Fate::Say(403, "AccessDenied")]).await;
+    let error = denied.retrying().write(create()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unknown, "the first may have landed: {error:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_a_day_is_not_waited_for() {
+    let server = Server::start(&[Fate::Busy(86_400)]).await;
+    let error = server.retrying().get("key").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test]

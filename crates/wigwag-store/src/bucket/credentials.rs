@@ -4,9 +4,11 @@
 //! read here. Kinds of profile that need a call of their own are refused by name instead of passed over.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ini::Ini;
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Key};
+use object_store::StaticCredentialProvider;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Key, AwsCredential};
 
 use crate::{BucketSettings, Error, ErrorKind, Result};
 
@@ -79,7 +81,7 @@ impl Profile {
             builder = builder.with_region(region);
         }
         if let Some((id, secret)) = &asked.keys {
-            return Ok(builder.with_access_key_id(id).with_secret_access_key(secret));
+            return Ok(with_keys(builder, id, secret, None));
         }
         let elsewhere = [
             "AWS_ACCESS_KEY_ID",
@@ -87,15 +89,13 @@ impl Profile {
             "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
             "AWS_CONTAINER_CREDENTIALS_FULL_URI",
         ];
-        if elsewhere.iter().any(|name| environment(name).is_some()) || is_set(environment, "AWS_SKIP_SIGNATURE") {
+        // A profile that was asked for by name comes before the environment, as with the AWS tools.
+        let by_environment = elsewhere.iter().any(|name| environment(name).is_some());
+        if (by_environment && asked.profile.is_none()) || is_set(environment, "AWS_SKIP_SIGNATURE") {
             return Ok(builder);
         }
         if let (Some(id), Some(secret)) = (self.get("aws_access_key_id"), self.get("aws_secret_access_key")) {
-            builder = builder.with_access_key_id(id).with_secret_access_key(secret);
-            return Ok(match self.get("aws_session_token") {
-                Some(token) => builder.with_token(token),
-                None => builder,
-            });
+            return Ok(with_keys(builder, id, secret, self.get("aws_session_token")));
         }
         for kind in ["sso_session", "sso_start_url", "role_arn", "credential_process"] {
             if self.get(kind).is_some() {
@@ -116,6 +116,13 @@ impl Profile {
         }
         Ok(builder)
     }
+}
+
+/// Exactly these, whatever session token the environment may hold.
+fn with_keys(builder: AmazonS3Builder, id: &str, secret: &str, token: Option<&str>) -> AmazonS3Builder {
+    let credential =
+        AwsCredential { key_id: id.to_owned(), secret_key: secret.to_owned(), token: token.map(str::to_owned) };
+    builder.with_credentials(Arc::new(StaticCredentialProvider::new(credential)))
 }
 
 /// Where variables come from: the process's own, or a test's.
@@ -149,6 +156,15 @@ mod tests {
         profile.fill(AmazonS3Builder::new(), &BucketSettings::default(), &|_| None)
     }
 
+    /// The keys that the built client would sign with.
+    fn keys(builder: AmazonS3Builder) -> (String, String, Option<String>) {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = builder.with_bucket_name("b").build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let found = runtime.block_on(client.credentials().get_credential()).unwrap();
+        (found.key_id.clone(), found.secret_key.clone(), found.token.clone())
+    }
+
     const KEYS: &str =
         "[work]\naws_access_key_id = AKIA\naws_secret_access_key = shh/with=signs\naws_session_token=tok\n";
 
@@ -159,11 +175,23 @@ mod tests {
         let profile = profile("work", KEYS, config).unwrap();
         let built = builder(&profile).unwrap();
         let get = |key: Key| built.get_config_value(&key);
-        assert_eq!(get(Key::AccessKeyId).as_deref(), Some("AKIA"));
-        assert_eq!(get(Key::SecretAccessKey).as_deref(), Some("shh/with=signs"));
-        assert_eq!(get(Key::Token).as_deref(), Some("tok"));
         assert_eq!(get(Key::Region).as_deref(), Some("eu-central-1"));
         assert_eq!(profile.endpoint(&|_| None).as_deref(), Some("http://127.0.0.1:9"));
+        assert_eq!(keys(built), ("AKIA".into(), "shh/with=signs".into(), Some("tok".into())));
+    }
+
+    #[test]
+    fn keys_that_were_chosen_are_used_as_they_are_and_with_no_others_token() {
+        let environment = |name: &str| (name == "AWS_ACCESS_KEY_ID").then(|| "FROM_ENV".to_owned());
+        let with_token = || AmazonS3Builder::new().with_token("from the environment");
+        let mut asked = BucketSettings { keys: Some(("id".into(), "s".into())), ..BucketSettings::default() };
+        let built = Profile::default().fill(with_token(), &asked, &environment).unwrap();
+        assert_eq!(keys(built), ("id".into(), "s".into(), None));
+
+        asked.keys = None;
+        asked.profile = Some("work".into());
+        let named = profile("work", "[work]\naws_access_key_id=A\naws_secret_access_key=B\n", "").unwrap();
+        assert_eq!(keys(named.fill(with_token(), &asked, &environment).unwrap()), ("A".into(), "B".into(), None));
     }
 
     #[test]

@@ -69,7 +69,10 @@ impl DateClock {
         let middle = local + offset.low.midpoint(offset.high);
         let at = Stamp::from_micros(u64::try_from(middle).unwrap_or_default()).max(state.last.next());
         state.last = at;
-        let uncertainty = Duration::from_micros(u64::try_from((offset.high - offset.low) / 2).unwrap_or_default());
+        // The estimate may be held above the middle, so as not to go back; the far end is then further away.
+        let told = at.micros().cast_signed();
+        let uncertainty = (told - (local + offset.low)).max(local + offset.high - told);
+        let uncertainty = Duration::from_micros(uncertainty.unsigned_abs());
         Some(Now { at, uncertainty })
     }
 }
@@ -180,8 +183,22 @@ mod tests {
         ask(&clock, &local, OFFSET, 97_000, 10_000, 50);
         let before = clock.now().unwrap().at;
         ask(&clock, &local, OFFSET - 60 * SECOND_MICROS, 0, 10_000, 1);
-        let after = clock.now().unwrap();
-        assert!(after.at > before, "never back");
-        assert!(micros(after.uncertainty) > 500_000, "one answer's worth of doubt again");
+        let (error, uncertainty) = error_of(&clock, &local, OFFSET - 60 * SECOND_MICROS);
+        assert!(clock.now().unwrap().at > before, "never back");
+        assert!(error.abs() <= uncertainty && uncertainty > 59_000_000, "and honest about it: {error} {uncertainty}");
+    }
+
+    #[test]
+    fn the_truth_is_inside_also_when_the_time_was_told_before_it_was_known_well() {
+        for phase in 0..10 {
+            let local = Arc::new(Local::default());
+            let clock = DateClock::new(Arc::clone(&local) as Arc<dyn Clock>);
+            let offset = OFFSET + phase * 100_000;
+            for _ in 0..100 {
+                ask(&clock, &local, offset, 37_000, 10_000, 1);
+                let (error, uncertainty) = error_of(&clock, &local, offset);
+                assert!(error.abs() <= uncertainty, "{error} {uncertainty}");
+            }
+        }
     }
 }

@@ -72,6 +72,8 @@ impl Failure {
         match (self.seen.status, self.seen.broken) {
             (_, Some(HttpErrorKind::Connect)) => ErrorKind::Unavailable,
             (_, Some(_)) => in_doubt,
+            // The head said yes and then the answer broke off, or held an error for one of several keys.
+            (Some(200..=299), _) => in_doubt,
             (Some(429 | 503), _) => ErrorKind::Unavailable,
             (Some(507), _) => ErrorKind::Full,
             (Some(400), _) if code == "RequestTimeout" => ErrorKind::Unavailable,
@@ -93,6 +95,7 @@ impl Failure {
             (_, "NoSuchBucket" | "ContainerNotFound") => format!("there is no bucket `{url}`"),
             (Some(404), _) => format!("there is no bucket `{url}`, or it does not let us see it"),
             (Some(409), _) => "another conditional write was under way; nothing landed".into(),
+            (Some(200..=299), _) => format!("the answer of `{url}` broke off: {}", root(&self.error)),
             (Some(status), "") => format!("`{url}` answered {status}"),
             (Some(status), code) => format!("`{url}` answered {status} {code}"),
             (None, _) => match self.seen.broken {

@@ -10,9 +10,16 @@ use super::{EmbeddedSettings, schema};
 use crate::{Error, ErrorKind, Result};
 
 const DATABASE: &str = "wigwag.db";
-/// What we put beside the database; a directory with nothing else in it is ours to fill.
-const OWN: [&str; 6] =
-    ["locks", "processes", "wigwag.db.new", "wigwag.db.new-wal", "wigwag.db.new-shm", "wigwag.db.new-journal"];
+/// What we put beside the database, and what a new disk comes with; a directory with nothing else is ours to fill.
+const OWN: [&str; 7] = [
+    "lost+found",
+    "locks",
+    "processes",
+    "wigwag.db.new",
+    "wigwag.db.new-wal",
+    "wigwag.db.new-shm",
+    "wigwag.db.new-journal",
+];
 
 #[derive(Debug)]
 pub(super) struct Directory {
@@ -23,10 +30,16 @@ impl Directory {
     pub(super) fn prepare(path: &Path, settings: &EmbeddedSettings) -> Result<Self> {
         let directory = Self { path: path.to_owned() };
         directory.look_at_what_is_there(settings.create)?;
-        for folder in [path.to_owned(), directory.locks(), directory.processes()] {
+        let existing = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
+        refuse_network_disk(existing)?;
+        let new: Vec<PathBuf> = path.ancestors().take_while(|folder| *folder != existing).map(Path::to_owned).collect();
+        for folder in [directory.locks(), directory.processes()] {
             fs::create_dir_all(folder).map_err(|error| directory.failed("make", error))?;
         }
-        refuse_network_disk(path)?;
+        // The name of a new folder is durable once the folder around it is synced.
+        for parent in new.iter().filter_map(|folder| folder.parent()) {
+            sync_folder(parent).map_err(|error| directory.failed("sync the parent of", error))?;
+        }
 
         let lock = directory.lock_file("open.lock")?;
         lock.lock().map_err(|error| directory.failed("lock", error))?;
@@ -91,14 +104,13 @@ impl Directory {
         schema::create(&new, settings.clock.wall())?;
         File::open(&new).and_then(|file| file.sync_all()).map_err(|error| self.failed("sync", error))?;
         fs::rename(&new, self.database()).map_err(|error| self.failed("name the database in", error))?;
-        sync_folder(&self.path).map_err(|error| self.failed("sync", error))?;
-        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        sync_folder(parent).map_err(|error| self.failed("sync the parent of", error))
+        sync_folder(&self.path).map_err(|error| self.failed("sync", error))
     }
 }
 
 /// Makes the names in a folder durable.
 fn sync_folder(path: &Path) -> std::io::Result<()> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     File::open(path)?.sync_all()
 }
 

@@ -3,7 +3,7 @@
 //! Holds: the file of a living process is locked from the moment it has its final name, because it is locked
 //! under a temporary one and then renamed. So an unlocked file means a dead process, never one that starts.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use super::directory::Directory;
@@ -45,15 +45,18 @@ impl Peers for Life {
 
     fn is_alive(&self, peer: &str) -> bool {
         // A name from elsewhere must not lead out of the folder.
-        peer == self.me || (!peer.contains(['/', '\\', '\0']) && !peer.is_empty() && is_locked(&self.folder.join(peer)))
+        let is_name = !peer.is_empty() && peer != ".." && !peer.contains(['/', '\\', '\0']);
+        peer == self.me || (is_name && !is_dead(&self.folder.join(peer)))
     }
 }
 
-fn is_locked(path: &Path) -> bool {
-    let Ok(file) = File::open(path) else {
-        return false;
-    };
-    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+/// Whether the file is gone, or its lock could really be had. Anything else that goes wrong here, such as too many
+/// open files, says nothing of the other process.
+fn is_dead(path: &Path) -> bool {
+    match File::open(path) {
+        Ok(file) => file.try_lock_shared().is_ok(),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
 }
 
 /// Removes the files of processes that are gone. A `.starting` file that is not locked yet may belong to one
@@ -62,7 +65,7 @@ fn bury_the_dead(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         let starting = path.extension().is_some_and(|extension| extension == "starting");
-        if !starting && !is_locked(&path) {
+        if !starting && is_dead(&path) {
             let _ = fs::remove_file(&path);
         }
     }

@@ -3,7 +3,6 @@
 //! A row's `stamp` is its time, its version and its place in the table, so that puts append to the table and
 //! "what was put since" is a range of it. Only the index over keys is written in random order.
 
-use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,6 +11,10 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::layout::Layout;
 use crate::{Error, ErrorKind, LAYOUT_KEY, Result, Stamp};
 
+/// How long SQLite waits for locks that are held for a moment: recovery after a crash, a checkpoint's end.
+const BUSY_WAIT: Duration = Duration::from_secs(5);
+/// Bytes of a database's header.
+const HEADER_BYTES: u64 = 100;
 /// `WGWG`: marks a SQLite file as ours.
 const APPLICATION: u32 = 0x5747_5747;
 /// The version of the tables below. A change of them is a new number and a migration.
@@ -48,33 +51,45 @@ pub(super) fn create(path: &Path, now: Stamp) -> Result<()> {
     make().map_err(|error| failure(error, "make the database"))
 }
 
-/// Reads the file's first bytes, without SQLite, so that what is not ours stays untouched.
+/// Looks whether the file is ours, read-only, so that what is not stays as it is.
+///
+/// Through SQLite and not by other means: were the file opened and closed by hand, the system would drop every lock
+/// that this process has on it, those of a store that is open already included, and another process could then take
+/// the log away from under it.
 pub(super) fn check_header(path: &Path) -> Result<()> {
     let shown = path.display();
     let damaged =
         |what: String| Error::new(ErrorKind::Damaged, what).hint("restore it from a backup; it was left as it is");
-    let mut header = [0; 100];
-    std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut header)).map_err(|error| {
-        match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => damaged(format!("`{shown}` is cut short: it has no whole header")),
-            _ => Error::new(kind_of_io(&error), format!("cannot read `{shown}`: {error}")).because(error),
-        }
-    })?;
-    if header[..16] != *b"SQLite format 3\0" {
-        return Err(damaged(format!("`{shown}` is damaged, or not a database at all")));
+    let size = std::fs::metadata(path)
+        .map_err(|error| Error::new(kind_of_io(&error), format!("cannot read `{shown}`: {error}")).because(error))?
+        .len();
+    if size < HEADER_BYTES {
+        return Err(damaged(format!("`{shown}` is cut short: it has no whole header")));
     }
-    let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    if number(68) != APPLICATION {
+    let (application, format) = read_header(path).map_err(|error| match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+            damaged(format!("`{shown}` is damaged, or not a database at all"))
+        }
+        _ => failure(error, "open the database"),
+    })?;
+    if application != APPLICATION {
         return Err(Error::invalid(format!("`{shown}` is a database of another program")).hint("it was left as it is"));
     }
-    match number(60) {
-        FORMAT => Ok(()),
-        other => {
-            let what = format!("`{shown}` has format {other}; this version of wigwag reads format {FORMAT}");
-            Err(Error::new(ErrorKind::Damaged, what)
-                .hint("use the version of wigwag that wrote it; it was left as it is"))
-        }
+    if format != FORMAT {
+        let what = format!("`{shown}` has format {format}; this version of wigwag reads format {FORMAT}");
+        return Err(
+            Error::new(ErrorKind::Damaged, what).hint("use the version of wigwag that wrote it; it was left as it is")
+        );
     }
+    Ok(())
+}
+
+fn read_header(path: &Path) -> rusqlite::Result<(u32, u32)> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY_WAIT)?;
+    let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
+    Ok((number("application_id")?.cast_unsigned(), number("user_version")?.cast_unsigned()))
 }
 
 /// A connection for the one writer, with what durability rests on set and read back.
@@ -111,7 +126,7 @@ pub(super) fn connect_reader(path: &Path) -> Result<Connection> {
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.busy_timeout(BUSY_WAIT)?;
     Ok(connection)
 }
 

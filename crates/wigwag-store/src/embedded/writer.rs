@@ -12,13 +12,14 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::checkpoint::Checkpoint;
 use super::directory::Directory;
+use super::life::Life;
 use super::pen::Pen;
 use super::schema::{connect_writer, failure};
 use super::time::Time;
 use super::turnstile::Turnstile;
 use crate::changes::Followers;
 use crate::limits::{CHANGES_WAITING_MAX, GROUP_BATCHES_MAX, GROUP_BYTES_MAX, WRITES_WAITING_MAX};
-use crate::{Action, Batch, Error, ErrorKind, Receipt, Result, Stamp, Version};
+use crate::{Batch, Error, ErrorKind, Receipt, Result, Stamp, Version};
 
 /// How often commits of other processes are looked for while someone follows changes.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -46,6 +47,7 @@ impl Writer {
         directory: &Directory,
         time: Arc<Time>,
         followers: Arc<Followers>,
+        life: Arc<Life>,
         turn_wait: Duration,
     ) -> Result<Self> {
         let mut connection = connect_writer(&directory.database())?;
@@ -64,6 +66,7 @@ impl Writer {
             waiting,
             room: Arc::clone(&room),
             checkpoint,
+            _life: life,
             expected: 0,
             told: mark,
             data_version,
@@ -98,6 +101,8 @@ struct Desk {
     waiting: mpsc::Receiver<Job>,
     room: Arc<Semaphore>,
     checkpoint: Checkpoint,
+    /// Proof of life, held for as long as there may be writes to come.
+    _life: Arc<Life>,
     /// How many callers wrote at the same time when last looked at.
     expected: usize,
     /// The last stamp whose put followers were told of.
@@ -141,6 +146,13 @@ impl Group {
     }
 }
 
+/// Ended, also by a panic: whoever waits for room is told so instead of waiting for ever.
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.room.close();
+    }
+}
+
 impl Desk {
     fn work(mut self, turnstile: &Turnstile) {
         while let Some(mut group) = self.next_group() {
@@ -148,7 +160,9 @@ impl Desk {
                 self.notice_others();
                 continue;
             }
-            if let Err(error) = self.commit(turnstile, &mut group) {
+            let turn = turnstile.enter();
+            let committed = turn.as_ref().map_err(Error::clone).and_then(|_| self.commit(&mut group));
+            if let Err(error) = committed {
                 for pending in &mut group {
                     pending.outcome = Err(error.clone());
                 }
@@ -156,7 +170,10 @@ impl Desk {
             // Whoever waits now came while others were served: together they are how many write at a time.
             self.expected = WRITES_WAITING_MAX - self.room.available_permits().min(WRITES_WAITING_MAX);
             self.answer(group);
-            self.checkpoint.tend(&self.connection);
+            if turn.is_ok() {
+                // In our turn still: a commit of another process in between would keep the log from starting over.
+                self.checkpoint.tend(&self.connection);
+            }
         }
     }
 
@@ -198,15 +215,17 @@ impl Desk {
         }
     }
 
-    fn commit(&mut self, turnstile: &Turnstile, group: &mut [Pending]) -> Result<()> {
-        let _turn = turnstile.enter().map_err(|error| error.on(Action::Write, ""))?;
-        let mark = self.begin().map_err(|error| failure(error, "begin to write"))?;
+    fn commit(&mut self, group: &mut [Pending]) -> Result<()> {
+        let mark = self.begin().map_err(|error| {
+            self.roll_back();
+            failure(error, "begin to write")
+        })?;
         if mark > self.told {
             self.tell_of_others(mark);
         }
         let last = place(group, mark.max(self.time.now()));
         if let Err(error) = self.fill(group, last) {
-            let _ = self.connection.execute_batch("ROLLBACK");
+            self.roll_back();
             return Err(failure(error, "write"));
         }
         if let Err(error) = self.connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
@@ -222,9 +241,18 @@ impl Desk {
         high_water(&self.connection)
     }
 
+    /// Leaves no transaction open, which would lock out everyone: SQLite has rolled back by itself, or we do.
+    fn roll_back(&self) {
+        if !self.connection.is_autocommit()
+            && let Err(error) = self.connection.execute_batch("ROLLBACK")
+        {
+            tracing::error!(%error, "a transaction could not be rolled back");
+        }
+    }
+
     /// After a failed COMMIT the group may be on disk or not, unless there was simply no room for it.
     fn commit_failed(&self, error: rusqlite::Error) -> Error {
-        let _ = self.connection.execute_batch("ROLLBACK");
+        self.roll_back();
         let failed = failure(error, "commit");
         match failed.kind() {
             ErrorKind::Full => failed,
