@@ -47,7 +47,8 @@ pub(crate) fn run(
 ) -> Result<Report, Box<dyn std::error::Error>> {
     std::fs::create_dir_all(dir)?;
     let folder = tempfile::tempdir_in(dir)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // The writers share one thread, so that on two cores the store, or the log, has the other.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let store = Embedded::open(folder.path().join("store"))?;
     let log = RawLog::open(&folder.path().join("log"))?;
 

@@ -180,7 +180,11 @@ impl Bucket {
             page_token: token,
             ..PaginatedListOptions::default()
         };
-        let prefix_wanted = (!prefix.is_empty()).then_some(prefix);
+        // `object_store` leaves out what is named exactly as the prefix when it lists Azure; one letter less finds it.
+        let exact = self.url.starts_with("az") && !prefix.ends_with('/');
+        let shorter = || prefix.char_indices().next_back().map_or("", |(last, _)| &prefix[..last]);
+        let prefix_asked = if exact { shorter() } else { prefix };
+        let prefix_wanted = (!prefix_asked.is_empty()).then_some(prefix_asked);
         let (answer, seen) = watched(self.pages.list_paginated(prefix_wanted, options)).await;
         let asked = Asked { action: Action::List, key: prefix, url: &self.url, creates: false };
         let found = answer.map_err(|error| Failure { error, seen }.explain(&asked))?;
