@@ -120,9 +120,9 @@ impl Bucket {
         let dates = Arc::new(DateClock::new(Arc::clone(&settings.clock)));
         let connector = Connector { dates: Arc::clone(&dates) };
         match scheme {
-            "s3" | "s3a" => Ok(Self::from(settings.s3(name, connector)?, dates, url)),
-            "gs" | "gcs" => Ok(Self::from(settings.gcs(name, connector)?, dates, url)),
-            "az" | "azure" | "abfs" => Ok(Self::from(settings.azure(name, connector)?, dates, url)),
+            "s3" => Ok(Self::from(settings.s3(name, connector)?, dates, url)),
+            "gs" => Ok(Self::from(settings.gcs(name, connector)?, dates, url)),
+            "az" => Ok(Self::from(settings.azure(name, connector)?, dates, url)),
             other => Err(Error::invalid(format!("want `s3://`, `gs://` or `az://`, got: `{other}://`"))),
         }
     }
@@ -181,7 +181,7 @@ impl Bucket {
             ..PaginatedListOptions::default()
         };
         // `object_store` leaves out what is named exactly as the prefix when it lists Azure; one letter less finds it.
-        let exact = self.url.starts_with("az") && !prefix.ends_with('/');
+        let exact = self.url.starts_with("az://") && !prefix.ends_with('/');
         let shorter = || prefix.char_indices().next_back().map_or("", |(last, _)| &prefix[..last]);
         let prefix_asked = if exact { shorter() } else { prefix };
         let prefix_wanted = (!prefix_asked.is_empty()).then_some(prefix_asked);

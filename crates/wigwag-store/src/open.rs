@@ -78,7 +78,7 @@ const FORMS: &str =
     "a store is `./dir`, `file:dir`, `memory:`, `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`";
 
 fn open_bucket(scheme: &str, rest: &str, settings: &OpenSettings) -> Result<Opened> {
-    if !["s3", "s3a", "gs", "gcs", "az", "azure", "abfs"].contains(&scheme) {
+    if !["s3", "gs", "az"].contains(&scheme) {
         return Err(Error::invalid(format!("no kind of store is called `{scheme}://`")).hint(FORMS));
     }
     let (name, prefix) = rest.split_once('/').unwrap_or((rest, ""));
