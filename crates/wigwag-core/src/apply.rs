@@ -1,0 +1,503 @@
+//! Folding entries into a run: the only thing that changes one.
+//!
+//! Holds: an entry that was folded before changes nothing, so that a lost answer and a lost race share one path. What
+//! cannot follow what was folded so far is refused, with the entry and the event named.
+
+use crate::event::*;
+use crate::{
+    Chain, Children, CompensationError, Data, Ending, Entry, Event, Family, Inbox, Lease, Path, Pause, Point,
+    PointKind, PointStatus, Refusal, Run, RunRef, Status, Time, Undoing, limits,
+};
+
+impl Run {
+    /// The run that an entry 1 begins.
+    pub fn begin(run: RunRef, entry: &Entry) -> Result<Self, Refusal> {
+        let [Event::RunStarted(started), rest @ ..] = &entry.events[..] else {
+            return Err(Refusal::new(format!("the log of `{run}` does not begin with `run.started`")));
+        };
+        if entry.seq != 1 {
+            return Err(Refusal::new(format!("the log of `{run}` begins with entry {}", entry.seq)));
+        }
+        if started.task.is_some() != (run.family == Family::Task) {
+            return Err(Refusal::new(format!("`{run}` is not what its log says")));
+        }
+        let mut begun = Self::new(run, started, entry.at);
+        begun.fold_all(rest, entry)?;
+        Ok(begun)
+    }
+
+    fn new(run: RunRef, started: &RunStarted, at: Time) -> Self {
+        Self {
+            run,
+            of: started.of.clone(),
+            definition_hash: started.definition_hash.clone(),
+            version: started.version,
+            seq: 1,
+            status: Status::Pending,
+            input: started.input.clone(),
+            data: initial_data(&started.input),
+            points: Default::default(),
+            open: Default::default(),
+            unrolled: Vec::new(),
+            rolled: Vec::new(),
+            lease: None,
+            hints: started.hints.clone(),
+            parked: false,
+            next_at: started.not_before,
+            not_before: started.not_before,
+            parent: started.parent.clone(),
+            task: started.task.clone(),
+            cancel: None,
+            pause: None,
+            chain: None,
+            restarts: 0,
+            controls: Default::default(),
+            signals: Default::default(),
+            error: None,
+            compensation_errors: Vec::new(),
+            result: None,
+            created_at: at,
+            updated_at: at,
+        }
+    }
+
+    /// Folds the next entry. One that was folded before changes nothing.
+    ///
+    /// A refusal means that the log is broken; the run may then hold part of that entry and is of no further use.
+    pub fn apply(&mut self, entry: &Entry) -> Result<(), Refusal> {
+        if entry.seq <= self.seq {
+            return Ok(());
+        }
+        if entry.seq != self.seq + 1 {
+            let (run, seq) = (&self.run, self.seq);
+            return Err(Refusal::new(format!("entry {} of `{run}` does not follow entry {seq}", entry.seq)));
+        }
+        self.fold_all(&entry.events, entry)
+    }
+
+    fn fold_all(&mut self, events: &[Event], entry: &Entry) -> Result<(), Refusal> {
+        self.seq = entry.seq;
+        self.updated_at = entry.at;
+        for (place, event) in events.iter().enumerate() {
+            let here = Here { seq: entry.seq, place: u32::try_from(place).unwrap_or(u32::MAX), at: entry.at };
+            self.fold(event, here).map_err(|refusal| {
+                Refusal::new(format!("entry {} of `{}` is broken: `{}`: {refusal}", entry.seq, self.run, event.name()))
+            })?;
+        }
+        self.controls.retain(|_, at| entry.at.since(*at) < limits::CONTROL_MEMORY);
+        Ok(())
+    }
+
+    fn fold(&mut self, event: &Event, here: Here) -> Result<(), Refusal> {
+        match event {
+            Event::RunStarted(_) => return Err(Refusal::new("a run is started once")),
+            Event::RunClaimed(event) => self.fold_claimed(event)?,
+            Event::RunParked(event) => self.fold_parked(event)?,
+            Event::RunPaused(event) => self.fold_paused(event, here)?,
+            Event::RunResumed(event) => self.fold_resumed(event, here)?,
+            Event::RunCancelRequested(event) => self.fold_cancel_requested(event, here),
+            Event::RunRestarted(event) => self.fold_restarted(event, here),
+            Event::RunMigrated(event) => self.fold_migrated(event, here)?,
+            Event::RunCompleted(RunCompleted { result }) => {
+                self.end(Status::Completed)?;
+                self.result = Some(result.clone());
+                self.error = None;
+            }
+            Event::RunFailed(RunFailed { error }) => {
+                self.end(Status::Failed)?;
+                self.error = Some(error.clone());
+            }
+            Event::RunCancelled(_) => self.end(Status::Cancelled)?,
+            Event::StepStarted(event) => self.fold_step_started(event, here)?,
+            Event::StepCompleted(event) => self.fold_step_completed(event, here)?,
+            Event::StepFailed(event) => self.fold_step_failed(event, here)?,
+            Event::StepSkipped(StepSkipped { point }) => {
+                self.open_point(point, PointKind::Step, here)?;
+                self.settle(point, PointStatus::Skipped, here.at, here)?;
+            }
+            Event::SleepStarted(SleepStarted { point, until, relative }) => {
+                let open = self.open_point(point, PointKind::Sleep, here)?;
+                (open.until, open.relative) = (Some(*until), *relative);
+            }
+            Event::SleepFired(SleepFired { point, at }) => {
+                self.of_kind(point, PointKind::Sleep)?;
+                self.settle(point, PointStatus::Completed, *at, here)?;
+            }
+            Event::ChildStarted(ChildStarted { point, children, deadline }) => {
+                let open = self.open_point(point, PointKind::Child, here)?;
+                (open.children, open.until) = (Some(children.clone()), *deadline);
+            }
+            Event::ChildCompleted(ChildCompleted { point, at, result }) => {
+                self.of_kind(point, PointKind::Child)?.result = Some(result.clone());
+                self.settle(point, PointStatus::Completed, *at, here)?;
+            }
+            Event::ChildFailed(ChildFailed { point, at, error }) => {
+                self.of_kind(point, PointKind::Child)?.error = Some(error.clone());
+                self.settle(point, PointStatus::Failed, *at, here)?;
+            }
+            Event::CompensationStarted(event) => self.fold_compensation_started(event)?,
+            Event::CompensationCompleted(CompensationCompleted { point }) => self.undone(point)?,
+            Event::CompensationFailed(event) => self.fold_compensation_failed(event)?,
+            Event::SignalWaiting(_)
+            | Event::SignalReceived(_)
+            | Event::SignalTimeout(_)
+            | Event::SignalClosed(_)
+            | Event::SignalLate(_) => self.fold_signal(event, here)?,
+        }
+        Ok(())
+    }
+
+    fn become_status(&mut self, next: Status) -> Result<(), Refusal> {
+        if self.status == next {
+            return Ok(());
+        }
+        if !self.status.may_become(next) {
+            return Err(Refusal::new(format!("a run that is `{}` cannot become `{next}`", self.status)));
+        }
+        self.status = next;
+        Ok(())
+    }
+
+    fn end(&mut self, status: Status) -> Result<(), Refusal> {
+        if self.status == status {
+            return Err(Refusal::new(format!("a run that is `{status}` cannot become so again")));
+        }
+        self.become_status(status)?;
+        (self.lease, self.parked, self.next_at, self.pause) = (None, false, None, None);
+        Ok(())
+    }
+
+    fn fold_claimed(&mut self, event: &RunClaimed) -> Result<(), Refusal> {
+        if self.status.is_final() {
+            return Err(Refusal::new(format!("a run that is `{}` is not claimed", self.status)));
+        }
+        if matches!(self.status, Status::Pending | Status::WaitingSignal) {
+            self.become_status(Status::Running)?;
+        }
+        // A lease that another holds was taken over: its worker died, or was thought to.
+        if self.lease.as_ref().is_some_and(|lease| lease.owner != event.owner) {
+            for path in &self.open {
+                if let Some(point) = self.points.get_mut(path).filter(|point| point.kind == PointKind::Step) {
+                    point.interrupted += u32::from(point.status == PointStatus::Running && point.children.is_none());
+                }
+            }
+        }
+        let RunClaimed { owner, peer, until, hints } = event.clone();
+        self.lease = Some(Lease { owner, peer, until });
+        (self.hints, self.parked, self.next_at) = (hints, false, None);
+        Ok(())
+    }
+
+    fn fold_parked(&mut self, event: &RunParked) -> Result<(), Refusal> {
+        if self.status.is_final() {
+            return Err(Refusal::new(format!("a run that is `{}` is not parked", self.status)));
+        }
+        if self.status == Status::Running && self.waits().next().is_some() {
+            self.become_status(Status::WaitingSignal)?;
+        }
+        (self.lease, self.parked) = (None, true);
+        (self.hints, self.next_at) = (event.hints.clone(), event.next_at);
+        Ok(())
+    }
+
+    fn fold_paused(&mut self, event: &RunPaused, here: Here) -> Result<(), Refusal> {
+        self.remember(event.control.as_ref(), here);
+        if event.refused.is_some() {
+            return Ok(());
+        }
+        self.become_status(Status::Paused)?;
+        self.pause.get_or_insert_with(|| Pause { why: event.why, reason: event.reason.clone(), at: here.at });
+        if event.error.is_some() {
+            self.error.clone_from(&event.error);
+        }
+        Ok(())
+    }
+
+    fn fold_resumed(&mut self, event: &RunResumed, here: Here) -> Result<(), Refusal> {
+        self.remember(event.control.as_ref(), here);
+        if event.refused.is_some() {
+            return Ok(());
+        }
+        self.become_status(Status::Running)?;
+        (self.pause, self.error) = (None, None);
+        for path in &self.open {
+            if let Some(point) = self.points.get_mut(path).filter(|point| point.relative) {
+                point.until = point.until.map(|until| until.after(event.shift));
+            }
+        }
+        Ok(())
+    }
+
+    fn fold_cancel_requested(&mut self, event: &RunCancelRequested, here: Here) {
+        self.remember(Some(&event.control), here);
+        if event.refused.is_none() {
+            self.cancel.get_or_insert_with(|| crate::CancelRequest { reason: event.reason.clone(), at: here.at });
+        }
+    }
+
+    fn fold_restarted(&mut self, event: &RunRestarted, here: Here) {
+        self.remember(Some(&event.control), here);
+        if event.refused.is_some() {
+            return;
+        }
+        if event.from.is_none() {
+            (self.points, self.open, self.unrolled, self.rolled) = Default::default();
+            self.data = initial_data(&self.input);
+        }
+        for path in &event.dropped {
+            self.forget(path);
+        }
+        // What was rolled out may hold dropped points: it is all in memory here, and goes back into the snapshot.
+        self.rolled.clear();
+        let mut settled: Vec<(&Path, &Point)> =
+            self.points.iter().filter(|(_, point)| point.status.is_settled()).collect();
+        settled.sort_by_key(|(_, point)| (point.seq, point.place));
+        self.unrolled = settled.into_iter().map(|(path, _)| path.clone()).collect();
+        self.status = Status::Running;
+        self.restarts += 1;
+        (self.cancel, self.pause, self.chain, self.error, self.result) = (None, None, None, None, None);
+        self.compensation_errors.clear();
+        (self.parked, self.next_at) = (false, None);
+    }
+
+    fn fold_migrated(&mut self, event: &RunMigrated, here: Here) -> Result<(), Refusal> {
+        self.remember(event.control.as_ref(), here);
+        if event.refused.is_some() {
+            return Ok(());
+        }
+        for (old, new) in &event.renamed {
+            self.rename(old, new)?;
+        }
+        for path in &event.skipped {
+            self.forget(path);
+            self.open_point(path, PointKind::Step, here)?;
+            self.settle(path, PointStatus::Skipped, here.at, here)?;
+        }
+        self.definition_hash.clone_from(&event.definition_hash);
+        self.version = event.version;
+        Ok(())
+    }
+
+    fn fold_step_started(&mut self, event: &StepStarted, here: Here) -> Result<(), Refusal> {
+        if let Some(point) = self.points.get_mut(&event.point).filter(|point| point.status == PointStatus::Retrying) {
+            point.status = PointStatus::Running;
+            point.until = event.deadline;
+            point.attempt = event.attempt;
+        } else {
+            let point = self.open_point(&event.point, PointKind::Step, here)?;
+            (point.attempt, point.compensate, point.until) = (event.attempt, event.compensate, event.deadline);
+        }
+        let children = event.task.clone().map(|id| Children::One(RunRef::task(id)));
+        if let Some(point) = self.points.get_mut(&event.point) {
+            point.children = children;
+        }
+        Ok(())
+    }
+
+    fn fold_step_completed(&mut self, event: &StepCompleted, here: Here) -> Result<(), Refusal> {
+        let kind = if event.mark { PointKind::Mark } else { PointKind::Step };
+        if event.mark {
+            self.open_point(&event.point, kind, here)?;
+        }
+        self.of_kind(&event.point, kind)?.result = Some(event.result.clone());
+        merge(&mut self.data, event.patch.as_ref());
+        self.settle(&event.point, PointStatus::Completed, event.at, here)
+    }
+
+    fn fold_step_failed(&mut self, event: &StepFailed, here: Here) -> Result<(), Refusal> {
+        let point = self.of_kind(&event.point, PointKind::Step)?;
+        point.error = Some(event.error.clone());
+        point.attempt = event.attempt;
+        point.interrupted = 0;
+        if event.retry_at.is_none() && !event.held {
+            return self.settle(&event.point, PointStatus::Failed, event.at, here);
+        }
+        point.status = PointStatus::Retrying;
+        (point.until, point.relative) = (event.retry_at, true);
+        Ok(())
+    }
+
+    fn fold_compensation_started(&mut self, event: &CompensationStarted) -> Result<(), Refusal> {
+        self.become_status(Status::Compensating)?;
+        if self.chain.is_none() {
+            let cause = event.cause.clone().ok_or_else(|| Refusal::new("the first says why"))?;
+            if let Ending::Failed(error) = &cause {
+                self.error = Some(error.clone());
+            }
+            self.chain = Some(Chain { cause, behind: 0, current: None });
+            (self.pause, self.parked) = (None, false);
+        }
+        let expected = self.undo_order().into_iter().nth(self.chain.as_ref().map_or(0, |chain| chain.behind));
+        if expected.as_ref() != Some(&event.point) {
+            return Err(Refusal::new(format!("`{}` is not the next to be undone", event.point)));
+        }
+        if let Some(chain) = &mut self.chain {
+            chain.current = Some(Undoing { point: event.point.clone(), attempt: event.attempt, retry_at: None });
+        }
+        Ok(())
+    }
+
+    fn fold_compensation_failed(&mut self, event: &CompensationFailed) -> Result<(), Refusal> {
+        if let Some(at) = event.retry_at {
+            let current = self.chain.as_mut().and_then(|chain| chain.current.as_mut());
+            let current = current.filter(|current| current.point == event.point);
+            let current = current.ok_or_else(|| Refusal::new(format!("`{}` is not being undone", event.point)))?;
+            current.retry_at = Some(at);
+            return Ok(());
+        }
+        self.undone(&event.point)?;
+        let error = event.error.clone().at(&event.point);
+        self.compensation_errors.push(CompensationError { point: event.point.clone(), error });
+        Ok(())
+    }
+
+    /// One of the chain is behind us.
+    fn undone(&mut self, point: &Path) -> Result<(), Refusal> {
+        match &mut self.chain {
+            Some(chain) if chain.current.as_ref().is_some_and(|current| current.point == *point) => {
+                chain.behind += 1;
+                chain.current = None;
+                Ok(())
+            }
+            _ => Err(Refusal::new(format!("`{point}` is not being undone"))),
+        }
+    }
+
+    fn fold_signal(&mut self, event: &Event, here: Here) -> Result<(), Refusal> {
+        match event {
+            Event::SignalWaiting(SignalWaiting { point, name, deadline, relative }) => {
+                let open = self.open_point(point, PointKind::Wait, here)?;
+                (open.signal, open.until, open.relative) = (Some(name.clone()), *deadline, *relative);
+            }
+            Event::SignalReceived(SignalReceived { point, name, signal, at, payload, patch }) => {
+                if !self.points.contains_key(point) {
+                    self.open_point(point, PointKind::Wait, here)?.signal = Some(name.clone());
+                }
+                self.of_kind(point, PointKind::Wait)?.result = Some(payload.clone());
+                merge(&mut self.data, patch.as_ref());
+                self.signals.insert(name.clone(), Inbox { cursor: signal.clone() });
+                self.settle(point, PointStatus::Completed, *at, here)?;
+            }
+            Event::SignalTimeout(SignalTimeout { point, at }) => {
+                self.of_kind(point, PointKind::Wait)?;
+                self.settle(point, PointStatus::Failed, *at, here)?;
+            }
+            Event::SignalClosed(SignalClosed { point, at, .. }) => {
+                self.of_kind(point, PointKind::Wait)?;
+                self.settle(point, PointStatus::Skipped, *at, here)?;
+            }
+            Event::SignalLate(SignalLate { control, .. }) => self.remember(Some(control), here),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, control: Option<&String>, here: Here) {
+        if let Some(control) = control {
+            self.controls.insert(control.clone(), here.at);
+        }
+    }
+
+    fn open_point(&mut self, path: &Path, kind: PointKind, here: Here) -> Result<&mut Point, Refusal> {
+        if self.points.len() >= limits::POINTS_MAX {
+            return Err(Refusal::new(format!("a run has at most {} points", limits::POINTS_MAX)));
+        }
+        if let Some(point) = self.points.get(path) {
+            return Err(Refusal::new(format!("point `{path}` is there already: {} {}", point.kind, point.status)));
+        }
+        self.open.insert(path.clone());
+        let point = Point {
+            kind,
+            status: PointStatus::Running,
+            attempt: 1,
+            started_at: Some(here.at),
+            ended_at: None,
+            result: None,
+            error: None,
+            until: None,
+            relative: false,
+            compensate: false,
+            children: None,
+            signal: None,
+            interrupted: 0,
+            seq: here.seq,
+            place: here.place,
+        };
+        Ok(self.points.entry(path.clone()).or_insert(point))
+    }
+
+    /// The open point of that path, which must be of that kind.
+    fn of_kind(&mut self, path: &Path, kind: PointKind) -> Result<&mut Point, Refusal> {
+        match self.points.get_mut(path) {
+            Some(point) if point.kind == kind && !point.status.is_settled() => Ok(point),
+            Some(point) => {
+                Err(Refusal::new(format!("point `{path}` is no open {kind}: {} {}", point.kind, point.status)))
+            }
+            None => Err(Refusal::new(format!("there is no point `{path}`"))),
+        }
+    }
+
+    fn settle(&mut self, path: &Path, status: PointStatus, at: Time, here: Here) -> Result<(), Refusal> {
+        let point = self.points.get_mut(path).filter(|point| !point.status.is_settled());
+        let point = point.ok_or_else(|| Refusal::new(format!("there is no open point `{path}`")))?;
+        point.status = status;
+        point.ended_at = Some(at);
+        (point.until, point.relative, point.interrupted) = (None, false, 0);
+        (point.seq, point.place) = (here.seq, here.place);
+        if status == PointStatus::Completed {
+            point.error = None;
+        }
+        self.open.remove(path);
+        self.unrolled.push(path.clone());
+        Ok(())
+    }
+
+    fn forget(&mut self, path: &Path) {
+        self.points.remove(path);
+        self.open.remove(path);
+        self.unrolled.retain(|settled| settled != path);
+    }
+
+    fn rename(&mut self, old: &Path, new: &Path) -> Result<(), Refusal> {
+        if self.points.contains_key(new) {
+            return Err(Refusal::new(format!("point `{new}` is there already")));
+        }
+        if let Some(point) = self.points.remove(old) {
+            if self.open.remove(old) {
+                self.open.insert(new.clone());
+            }
+            self.unrolled.iter_mut().filter(|path| *path == old).for_each(|path| *path = new.clone());
+            self.points.insert(new.clone(), point);
+        }
+        Ok(())
+    }
+}
+
+/// Where in the log an event stands.
+#[derive(Clone, Copy, Debug)]
+struct Here {
+    seq: u64,
+    place: u32,
+    at: Time,
+}
+
+fn initial_data(input: &Data) -> serde_json::Map<String, serde_json::Value> {
+    match input.inline().map(|payload| (payload.text().len(), payload.value())) {
+        Some((bytes, serde_json::Value::Object(map))) if bytes <= limits::DATA_BYTES_MAX => map,
+        _ => serde_json::Map::new(),
+    }
+}
+
+/// A merge patch of the top level: `null` removes.
+fn merge(
+    data: &mut serde_json::Map<String, serde_json::Value>,
+    patch: Option<&serde_json::Map<String, serde_json::Value>>,
+) {
+    for (name, value) in patch.into_iter().flatten() {
+        if value.is_null() {
+            data.remove(name);
+        } else {
+            data.insert(name.clone(), value.clone());
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! What people ask of a run from outside: an object beside the log that the owner of the turn folds in.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::*;
+use crate::{Definition, Event, Path, PauseCause, PointStatus, Refusal, Run, Status, Time, version};
+
+/// A control object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Control {
+    /// Unique to who sent it.
+    pub id: String,
+    /// When it was sent.
+    pub created_at: Time,
+    /// What is asked.
+    #[serde(flatten)]
+    pub order: Order,
+}
+
+/// What is asked of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Order {
+    /// End.
+    Cancel {
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// Begin no further step.
+    Pause {
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// Go on.
+    Resume,
+    /// Begin again.
+    Restart {
+        /// From this step on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<Path>,
+        /// Only if nothing happened since this entry.
+        expected_seq: u64,
+    },
+    /// Follow another definition, and go on.
+    Migrate {
+        /// Its hash.
+        definition_hash: String,
+        /// Renamed steps, and with `null` those to be passed over.
+        mapping: BTreeMap<Path, Option<Path>>,
+        /// Only if nothing happened since this entry.
+        expected_seq: u64,
+    },
+}
+
+impl Control {
+    /// Its bytes.
+    #[must_use]
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut bytes = serde_json::to_vec(self).expect("a control object is text and numbers");
+        bytes.push(b'\n');
+        bytes
+    }
+
+    /// Reads one.
+    pub fn read(body: &[u8]) -> Result<Self, Refusal> {
+        serde_json::from_slice(body).map_err(|error| Refusal::new(format!("not a control object: {error}")))
+    }
+}
+
+impl Run {
+    /// The events that a control object becomes. It always becomes one, so that it is never folded twice.
+    ///
+    /// `definition` is what the worker knows of the type.
+    #[must_use]
+    pub fn fold_control(&self, suffix: &str, control: &Control, definition: &Definition, now: Time) -> Vec<Event> {
+        let id = suffix.to_owned();
+        let ended = self.status.is_final().then(|| format!("the run is `{}`", self.status));
+        match &control.order {
+            Order::Cancel { reason } => {
+                let refused = ended.or_else(|| self.cancel.as_ref().map(|_| "it is being cancelled".into()));
+                vec![RunCancelRequested { reason: reason.clone(), control: id, refused }.into()]
+            }
+            Order::Pause { reason } => {
+                let busy = matches!(self.status, Status::Compensating | Status::Paused) || self.cancel.is_some();
+                let refused = ended.or_else(|| busy.then(|| format!("the run is `{}`", self.status)));
+                let why = PauseCause::ByHand;
+                vec![RunPaused { why, error: None, reason: reason.clone(), control: Some(id), refused }.into()]
+            }
+            Order::Resume => vec![self.fold_resume(id, definition, now)],
+            Order::Restart { from, expected_seq } => {
+                vec![self.fold_restart(id, from.as_ref(), *expected_seq, definition)]
+            }
+            Order::Migrate { definition_hash, mapping, expected_seq } => {
+                self.fold_migrate(id, definition_hash, mapping, *expected_seq, definition, now)
+            }
+        }
+    }
+
+    fn fold_resume(&self, control: String, definition: &Definition, now: Time) -> Event {
+        let refused = match &self.pause {
+            None => Some(format!("the run is `{}`", self.status)),
+            Some(pause) if pause.why == PauseCause::Version && self.definition_hash != definition.hash => {
+                Some("the code still does not fit the run; migrate it".into())
+            }
+            Some(_) => None,
+        };
+        let shift = self.pause.as_ref().map(|pause| now.since(pause.at)).unwrap_or_default();
+        RunResumed { shift, control: Some(control), refused }.into()
+    }
+
+    fn fold_restart(&self, control: String, from: Option<&Path>, expected_seq: u64, definition: &Definition) -> Event {
+        let wrong = |refused: String| {
+            RunRestarted { from: from.cloned(), dropped: Vec::new(), control: control.clone(), refused: Some(refused) }
+                .into()
+        };
+        if self.seq != expected_seq {
+            return wrong(format!("the run has moved on: entry {}, expected {expected_seq}", self.seq));
+        }
+        match from.map(|from| self.dropped_by_restart(from, definition)).transpose() {
+            Err(refusal) => wrong(refusal.to_string()),
+            Ok(dropped) => {
+                let dropped = dropped.unwrap_or_default();
+                RunRestarted { from: from.cloned(), dropped, control, refused: None }.into()
+            }
+        }
+    }
+
+    /// The points whose records go when the run goes back to a step: that step, what comes after it, and what was undone.
+    pub fn dropped_by_restart(&self, from: &Path, definition: &Definition) -> Result<Vec<Path>, Refusal> {
+        let Some(start) = self.points.get(from) else {
+            let known = self.points.keys().take(20).map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
+            return Err(Refusal::new(format!("run `{}` never came to `{from}`; it has: {known}", self.id())));
+        };
+        let after = version::downstream(definition, from);
+        let is_after = |path: &Path, point: &crate::Point| match definition.style {
+            crate::Style::Function => point.started_at >= start.started_at,
+            _ => after.iter().any(|name| path.is_within(name)) || point.status == PointStatus::Failed,
+        };
+        let undone = self.chain.as_ref().map(|chain| chain.behind);
+        let undone: Vec<Path> =
+            undone.map(|behind| self.undo_order().into_iter().take(behind).collect()).unwrap_or_default();
+        let dropped = self.points.iter().filter(|(path, point)| is_after(path, point) || undone.contains(path));
+        Ok(dropped.map(|(path, _)| path.clone()).collect())
+    }
+
+    fn fold_migrate(
+        &self,
+        control: String,
+        hash: &str,
+        mapping: &BTreeMap<Path, Option<Path>>,
+        expected_seq: u64,
+        definition: &Definition,
+        now: Time,
+    ) -> Vec<Event> {
+        let moved = (self.seq != expected_seq).then(|| "the run has moved on".to_owned());
+        let other = (definition.hash != hash).then(|| "this worker has other code".to_owned());
+        let checked = version::migrate(self, definition, mapping);
+        let refused = moved.or(other).or_else(|| checked.as_ref().err().map(ToString::to_string));
+        let migrated = checked.unwrap_or_default();
+        let resumes = refused.is_none() && self.pause.is_some();
+        let mut events: Vec<Event> = vec![
+            RunMigrated {
+                definition_hash: hash.into(),
+                version: definition.version,
+                renamed: migrated.renamed,
+                skipped: migrated.skipped,
+                control: Some(control),
+                refused,
+            }
+            .into(),
+        ];
+        if resumes {
+            let shift = self.pause.as_ref().map(|pause| now.since(pause.at)).unwrap_or_default();
+            events.push(RunResumed { shift, control: None, refused: None }.into());
+        }
+        events
+    }
+}

@@ -1,0 +1,75 @@
+//! Which steps of a graph are ready: counted as they end, so that no step pays for all others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{Definition, Node, OnFailure, Path, PointStatus, Run};
+
+/// What of a graph may begin.
+#[derive(Clone, Debug)]
+pub struct Frontier {
+    place: BTreeMap<Path, usize>,
+    dependents: Vec<Vec<usize>>,
+    /// How many of its dependencies each step still waits for.
+    waiting: Vec<usize>,
+    ready: BTreeSet<usize>,
+    unsettled: usize,
+}
+
+impl Frontier {
+    /// What may begin in this run.
+    #[must_use]
+    pub fn new(definition: &Definition, run: &Run) -> Self {
+        let steps = &definition.steps;
+        let place: BTreeMap<Path, usize> =
+            steps.iter().enumerate().map(|(place, node)| (node.name.clone(), place)).collect();
+        let mut dependents = vec![Vec::new(); steps.len()];
+        let mut waiting = vec![0; steps.len()];
+        for (here, node) in steps.iter().enumerate() {
+            let after: BTreeSet<&Path> = node.after.iter().collect();
+            waiting[here] = after.len();
+            for name in after {
+                dependents[place[name]].push(here);
+            }
+        }
+        let mut frontier = Self { place, dependents, waiting, ready: BTreeSet::new(), unsettled: steps.len() };
+        frontier.ready = (0..steps.len()).filter(|here| frontier.waiting[*here] == 0).collect();
+        for node in steps.iter().filter(|node| is_passed(node, run)) {
+            frontier.passed(&node.name);
+        }
+        frontier
+    }
+
+    /// The steps that may begin or go on, in the order they were written.
+    pub fn ready<'a>(&'a self, definition: &'a Definition) -> impl Iterator<Item = &'a Node> {
+        self.ready.iter().map(|place| &definition.steps[*place])
+    }
+
+    /// Whether all steps are behind us.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.unsettled == 0
+    }
+
+    /// Takes note that a step was passed: completed, skipped, or failed without harm.
+    pub fn passed(&mut self, step: &Path) {
+        let Some(&here) = self.place.get(step) else { return };
+        self.ready.remove(&here);
+        self.unsettled -= 1;
+        for next in std::mem::take(&mut self.dependents[here]) {
+            self.waiting[next] -= 1;
+            if self.waiting[next] == 0 {
+                self.ready.insert(next);
+            }
+        }
+    }
+}
+
+/// Whether what comes after this step need not wait for it any more.
+#[must_use]
+fn is_passed(node: &Node, run: &Run) -> bool {
+    run.points.get(&node.name).is_some_and(|point| match point.status {
+        PointStatus::Completed | PointStatus::Skipped => true,
+        PointStatus::Failed => node.on_failure == OnFailure::Continue,
+        PointStatus::Running | PointStatus::Retrying => false,
+    })
+}

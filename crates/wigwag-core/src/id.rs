@@ -1,0 +1,257 @@
+//! Names and ids: checked once where text enters, then trusted.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
+
+use crate::limits::{ID_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, TASK_TYPE_BYTES_MAX};
+
+/// Why something was refused at the edge: which rule, and what was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal(String);
+
+impl Refusal {
+    /// A refusal in these words.
+    pub fn new(what: impl Into<String>) -> Self {
+        Self(what.into())
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+fn shown(text: &str) -> String {
+    let cut: String = text.chars().take(80).collect();
+    cut.escape_debug().to_string()
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
+}
+
+fn is_word(text: &str, max: usize, allowed: impl Fn(u8) -> bool) -> bool {
+    !text.is_empty()
+        && text.len() <= max
+        && !text.starts_with('.')
+        && !text.ends_with(".json")
+        && text.bytes().all(allowed)
+}
+
+macro_rules! text_type {
+    ($(#[$doc:meta])* $name:ident, $check:expr, $rule:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Makes it from text that keeps the rule.
+            pub fn new(text: impl AsRef<str>) -> Result<Self, Refusal> {
+                let text = text.as_ref();
+                let good: fn(&str) -> bool = $check;
+                if good(text) { Ok(Self(text.into())) } else { Err(Refusal(format!("{}: `{}`", $rule, shown(text)))) }
+            }
+
+            /// Its text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "`{}`", self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Refusal;
+
+            fn from_str(text: &str) -> Result<Self, Refusal> {
+                Self::new(text)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl std::borrow::Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+                Self::new(&*text).map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+text_type!(
+    /// The name of a run, unique among workflows or among tasks.
+    RunId,
+    |text| is_word(text, ID_BYTES_MAX, |byte| is_plain(byte) || byte == b':'),
+    "not an id (want 1 to 100 of `A-Za-z0-9._-:`, not starting with `.` nor ending in `.json`)"
+);
+
+text_type!(
+    /// The name of a step, signal, queue or workflow type.
+    Name,
+    |text| is_word(text, NAME_BYTES_MAX, is_plain),
+    "not a name (want 1 to 64 of `A-Za-z0-9._-`, not starting with `.` nor ending in `.json`)"
+);
+
+text_type!(
+    /// What a run is a run of: the name of a workflow, or of a task (which may hold `:`).
+    TypeName,
+    |text| is_word(text, TASK_TYPE_BYTES_MAX, |byte| is_plain(byte) || byte == b':'),
+    "not a type (want 1 to 190 of `A-Za-z0-9._-:`, not starting with `.` nor ending in `.json`)"
+);
+
+text_type!(
+    /// Where in a run something is recorded: names joined by `/`, a repeated one with `#2`, `#3`.
+    Path,
+    is_path,
+    "not a point (want names joined by `/`, each perhaps with `#2`, 512 bytes in all)"
+);
+
+/// Names, and the reserved `.delay` in which a step's delay is recorded.
+fn is_path(text: &str) -> bool {
+    text.len() <= PATH_BYTES_MAX
+        && text.split('/').all(|segment| {
+            let (name, count) = segment.split_once('#').map_or((segment, None), |(name, count)| (name, Some(count)));
+            (is_word(name, NAME_BYTES_MAX, is_plain) || name == ".delay") && count.is_none_or(is_repetition)
+        })
+}
+
+/// One number has one text.
+fn is_repetition(text: &str) -> bool {
+    text.parse::<u32>().is_ok_and(|number| number >= 2 && number.to_string() == text)
+}
+
+impl RunId {
+    /// An id that begins with the time of its making, so that neighbours in time are neighbours in the store.
+    #[must_use]
+    pub fn at(time: crate::Time, chance: u128) -> Self {
+        const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+        let mut bits = (u128::from(time.micros() / 1_000) << 80) | (chance >> 48);
+        let mut text = [0_u8; 26];
+        for place in text.iter_mut().rev() {
+            *place = DIGITS[(bits & 31) as usize];
+            bits >>= 5;
+        }
+        Self(std::str::from_utf8(&text).expect("the digits are ASCII").into())
+    }
+
+    /// The id of the child that a point starts; the same whenever it is asked.
+    ///
+    /// A run that was restarted gives its children new ids, because the old ones have ended.
+    #[must_use]
+    pub fn child(&self, point: &Path, restarts: u32) -> Self {
+        let place = point.as_str().replace('#', "::").replace('/', ":");
+        let again = if restarts == 0 { String::new() } else { format!(".r{restarts}") };
+        Self::new(format!("{self}:{place}{again}"))
+            .unwrap_or_else(|_| Self::hashed(&[self.as_str(), point.as_str(), &again]))
+    }
+
+    /// An id made from what it stands for.
+    #[must_use]
+    pub fn hashed(parts: &[&str]) -> Self {
+        Self(sha256_hex(parts)[..40].into())
+    }
+}
+
+impl TypeName {
+    /// The type of the task that runs one step of a workflow elsewhere.
+    pub fn of_step(workflow: &Self, step: &Path) -> Result<Self, Refusal> {
+        Self::new(format!("workflow.step:{workflow}:{}", step.as_str().replace('/', ":")))
+    }
+}
+
+impl From<Name> for TypeName {
+    fn from(name: Name) -> Self {
+        Self(name.0)
+    }
+}
+
+impl From<&Name> for Path {
+    fn from(name: &Name) -> Self {
+        Self(Arc::clone(&name.0))
+    }
+}
+
+impl Path {
+    /// The path of something below this one.
+    pub fn join(&self, below: &str) -> Result<Self, Refusal> {
+        Self::new(format!("{self}/{below}"))
+    }
+
+    /// The path of the nth use of this name.
+    #[must_use]
+    pub fn repeated(&self, count: u32) -> Self {
+        if count < 2 { self.clone() } else { Self(format!("{self}#{count}").into()) }
+    }
+
+    /// The point in which this step's delay is recorded.
+    #[must_use]
+    pub fn delay(&self) -> Self {
+        Self(format!("{self}/.delay").into())
+    }
+
+    /// Whether this is `other` or lies below it.
+    #[must_use]
+    pub fn is_within(&self, other: &Self) -> bool {
+        self.0.strip_prefix(&*other.0).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// The path as one segment of a key: short enough, and different for different paths.
+    #[must_use]
+    pub fn as_segment(&self) -> String {
+        let flat = self.0.replace('/', "~").replace('#', "=");
+        if flat.len() <= 100 { flat } else { format!("{}~{}", &flat[..60], &sha256_hex(&[self.as_str()])[..24]) }
+    }
+}
+
+/// SHA-256 over the parts, each with its length before it, in hexadecimal.
+#[must_use]
+pub fn sha256_hex(parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The first four bytes of SHA-256 of a text, as a number.
+#[must_use]
+pub fn sha256_u32(text: &str) -> u32 {
+    let hash = Sha256::digest(text.as_bytes());
+    u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]])
+}
