@@ -22,7 +22,7 @@ impl Run {
             return Err(Refusal::new(format!("`{run}` is not what its log says")));
         }
         let mut begun = Self::new(run, started, entry.at);
-        begun.fold_all(rest, entry)?;
+        begun.fold_all(rest, 1, entry)?;
         Ok(begun)
     }
 
@@ -72,19 +72,39 @@ impl Run {
             let (run, seq) = (&self.run, self.seq);
             return Err(Refusal::new(format!("entry {} of `{run}` does not follow entry {seq}", entry.seq)));
         }
-        self.fold_all(&entry.events, entry)
+        self.fold_all(&entry.events, 0, entry)
     }
 
-    fn fold_all(&mut self, events: &[Event], entry: &Entry) -> Result<(), Refusal> {
+    /// Adds an event to an entry that is being made, and folds it: the same as applying that entry when it is done.
+    ///
+    /// The entry must be the next one. It is not there until it is written; a run with staged events whose entry was
+    /// refused is of no further use.
+    pub fn stage(&mut self, entry: &mut Entry, event: Event) -> Result<(), Refusal> {
+        if entry.events.is_empty() && entry.seq != self.seq + 1 {
+            return Err(Refusal::new(format!(
+                "entry {} of `{}` does not follow entry {}",
+                entry.seq, self.run, self.seq
+            )));
+        }
+        (self.seq, self.updated_at) = (entry.seq, entry.at);
+        let place = u32::try_from(entry.events.len()).unwrap_or(u32::MAX);
+        let outcome = self.fold(&event, Here { seq: entry.seq, place, at: entry.at });
+        outcome.map_err(|refusal| {
+            Refusal::new(format!("`{}` cannot happen to `{}`: {refusal}", event.name(), self.run))
+        })?;
+        entry.events.push(event);
+        Ok(())
+    }
+
+    fn fold_all(&mut self, events: &[Event], first: usize, entry: &Entry) -> Result<(), Refusal> {
         self.seq = entry.seq;
         self.updated_at = entry.at;
         for (place, event) in events.iter().enumerate() {
-            let here = Here { seq: entry.seq, place: u32::try_from(place).unwrap_or(u32::MAX), at: entry.at };
+            let here = Here { seq: entry.seq, place: u32::try_from(first + place).unwrap_or(u32::MAX), at: entry.at };
             self.fold(event, here).map_err(|refusal| {
                 Refusal::new(format!("entry {} of `{}` is broken: `{}`: {refusal}", entry.seq, self.run, event.name()))
             })?;
         }
-        self.controls.retain(|_, at| entry.at.since(*at) < limits::CONTROL_MEMORY);
         Ok(())
     }
 
@@ -247,12 +267,7 @@ impl Run {
         for path in &event.dropped {
             self.forget(path);
         }
-        // What was rolled out may hold dropped points: it is all in memory here, and goes back into the snapshot.
-        self.rolled.clear();
-        let mut settled: Vec<(&Path, &Point)> =
-            self.points.iter().filter(|(_, point)| point.status.is_settled()).collect();
-        settled.sort_by_key(|(_, point)| (point.seq, point.place));
-        self.unrolled = settled.into_iter().map(|(path, _)| path.clone()).collect();
+        self.take_back();
         self.status = Status::Running;
         self.restarts += 1;
         (self.cancel, self.pause, self.chain, self.error, self.result) = (None, None, None, None, None);
@@ -269,9 +284,13 @@ impl Run {
             self.rename(old, new)?;
         }
         for path in &event.skipped {
-            self.forget(path);
+            let within: Vec<Path> = self.points.keys().filter(|point| point.is_within(path)).cloned().collect();
+            within.iter().for_each(|point| self.forget(point));
             self.open_point(path, PointKind::Step, here)?;
             self.settle(path, PointStatus::Skipped, here.at, here)?;
+        }
+        if !event.renamed.is_empty() || !event.skipped.is_empty() {
+            self.take_back();
         }
         self.definition_hash.clone_from(&event.definition_hash);
         self.version = event.version;
@@ -281,7 +300,7 @@ impl Run {
     fn fold_step_started(&mut self, event: &StepStarted, here: Here) -> Result<(), Refusal> {
         if let Some(point) = self.points.get_mut(&event.point).filter(|point| point.status == PointStatus::Retrying) {
             point.status = PointStatus::Running;
-            point.until = event.deadline;
+            (point.until, point.relative) = (event.deadline, false);
             point.attempt = event.attempt;
         } else {
             let point = self.open_point(&event.point, PointKind::Step, here)?;
@@ -327,9 +346,8 @@ impl Run {
             self.chain = Some(Chain { cause, behind: 0, current: None });
             (self.pause, self.parked) = (None, false);
         }
-        let expected = self.undo_order().into_iter().nth(self.chain.as_ref().map_or(0, |chain| chain.behind));
-        if expected.as_ref() != Some(&event.point) {
-            return Err(Refusal::new(format!("`{}` is not the next to be undone", event.point)));
+        if !self.points.get(&event.point).is_some_and(|point| point.compensate) {
+            return Err(Refusal::new(format!("`{}` cannot be undone", event.point)));
         }
         if let Some(chain) = &mut self.chain {
             chain.current = Some(Undoing { point: event.point.clone(), attempt: event.attempt, retry_at: None });
@@ -394,6 +412,7 @@ impl Run {
 
     fn remember(&mut self, control: Option<&String>, here: Here) {
         if let Some(control) = control {
+            self.controls.retain(|_, at| here.at.since(*at) < limits::CONTROL_MEMORY);
             self.controls.insert(control.clone(), here.at);
         }
     }
@@ -450,6 +469,15 @@ impl Run {
         self.open.remove(path);
         self.unrolled.push(path.clone());
         Ok(())
+    }
+
+    /// What was rolled out may hold points that have changed: it is all in memory here, and goes back into the snapshot.
+    fn take_back(&mut self) {
+        self.rolled.clear();
+        let mut settled: Vec<(&Path, &Point)> =
+            self.points.iter().filter(|(_, point)| point.status.is_settled()).collect();
+        settled.sort_by_key(|(_, point)| (point.seq, point.place));
+        self.unrolled = settled.into_iter().map(|(path, _)| path.clone()).collect();
     }
 
     fn forget(&mut self, path: &Path) {

@@ -105,7 +105,9 @@ impl Run {
         let refused = match &self.pause {
             None => Some(format!("the run is `{}`", self.status)),
             Some(pause) if pause.why == PauseCause::Version && self.definition_hash != definition.hash => {
-                Some("the code still does not fit the run; migrate it".into())
+                let steps = self.error.iter().flat_map(|error| &error.incompatible_steps);
+                let named = steps.map(|step| format!("`{step}`")).collect::<Vec<_>>().join(", ");
+                Some(format!("the code still does not fit the run at {named}; migrate it"))
             }
             Some(_) => None,
         };
@@ -159,8 +161,10 @@ impl Run {
     ) -> Vec<Event> {
         let moved = (self.seq != expected_seq).then(|| "the run has moved on".to_owned());
         let other = (definition.hash != hash).then(|| "this worker has other code".to_owned());
+        let busy = self.status.is_final() || self.status == Status::Compensating;
+        let busy = busy.then(|| format!("the run is `{}`", self.status));
         let checked = version::migrate(self, definition, mapping);
-        let refused = moved.or(other).or_else(|| checked.as_ref().err().map(ToString::to_string));
+        let refused = moved.or(other).or(busy).or_else(|| checked.as_ref().err().map(ToString::to_string));
         let migrated = checked.unwrap_or_default();
         let resumes = refused.is_none() && self.pause.is_some();
         let mut events: Vec<Event> = vec![

@@ -12,6 +12,8 @@ pub struct Frontier {
     /// How many of its dependencies each step still waits for.
     waiting: Vec<usize>,
     ready: BTreeSet<usize>,
+    /// Which steps are behind us, and how many are not.
+    behind: Vec<bool>,
     unsettled: usize,
 }
 
@@ -31,7 +33,8 @@ impl Frontier {
                 dependents[place[name]].push(here);
             }
         }
-        let mut frontier = Self { place, dependents, waiting, ready: BTreeSet::new(), unsettled: steps.len() };
+        let behind = vec![false; steps.len()];
+        let mut frontier = Self { place, dependents, waiting, ready: BTreeSet::new(), behind, unsettled: steps.len() };
         frontier.ready = (0..steps.len()).filter(|here| frontier.waiting[*here] == 0).collect();
         for node in steps.iter().filter(|node| is_passed(node, run)) {
             frontier.passed(&node.name);
@@ -50,14 +53,15 @@ impl Frontier {
         self.unsettled == 0
     }
 
-    /// Takes note that a step was passed: completed, skipped, or failed without harm.
+    /// Takes note that a step was passed: completed, skipped, or failed without harm. In any order, and once is enough.
     pub fn passed(&mut self, step: &Path) {
-        let Some(&here) = self.place.get(step) else { return };
+        let Some(&here) = self.place.get(step).filter(|here| !self.behind[**here]) else { return };
+        self.behind[here] = true;
         self.ready.remove(&here);
         self.unsettled -= 1;
         for next in std::mem::take(&mut self.dependents[here]) {
             self.waiting[next] -= 1;
-            if self.waiting[next] == 0 {
+            if self.waiting[next] == 0 && !self.behind[next] {
                 self.ready.insert(next);
             }
         }

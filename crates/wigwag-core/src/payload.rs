@@ -147,6 +147,11 @@ impl Serialize for Data {
     }
 }
 
+/// Reads a payload that is there, for fields that may be absent: a payload may be `null`, which is not the same.
+pub(crate) fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Data>, D::Error> {
+    Data::deserialize(from).map(Some)
+}
+
 impl<'de> Deserialize<'de> for Data {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let payload = Payload::deserialize(from)?;

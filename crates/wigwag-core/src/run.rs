@@ -192,7 +192,7 @@ pub struct Point {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Time>,
     /// What it gave.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::payload::present")]
     pub result: Option<Data>,
     /// How it failed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -101,7 +101,7 @@ struct State {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     next_at: Option<Time>,
     input: Data,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::payload::present")]
     result: Option<Data>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     not_before: Option<Time>,

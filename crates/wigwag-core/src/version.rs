@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Definition, Path, PointKind, Refusal, Run, Style};
+use crate::{Definition, NodeKind, Path, Point, PointKind, Refusal, Run, Style};
 
 /// The steps of `old` and `new` that keep a run of `old` from going on by `new`; none if it may.
 ///
 /// The table: a step that was added and not yet passed is fine, and so is one that was removed after it was completed.
 /// A step that was removed and has not run, and one whose dependencies changed (a new step before a finished one is
-/// that too), do not fit. A renamed step is a removed one and an added one.
+/// that too), do not fit. A renamed step is a removed one and an added one, and so is one of another kind.
 #[must_use]
 pub fn misfits(run: &Run, old: &Definition, new: &Definition) -> Vec<Path> {
     if old.hash == new.hash || old.style != Style::Graph || new.style != Style::Graph {
@@ -19,9 +19,10 @@ pub fn misfits(run: &Run, old: &Definition, new: &Definition) -> Vec<Path> {
     for step in &old.steps {
         match new.step(&step.name) {
             None if passed(&step.name) => {}
-            None => _ = misfits.insert(step.name.clone()),
-            Some(now) if depends_on(&step.after, old, new, &passed) == now.after.iter().collect() => {}
-            Some(_) => _ = misfits.insert(step.name.clone()),
+            Some(now)
+                if (now.kind == step.kind || passed(&step.name))
+                    && depends_on(&step.after, old, new, &passed) == now.after.iter().collect() => {}
+            _ => _ = misfits.insert(step.name.clone()),
         }
     }
     // A new step that something already begun would have waited for can no longer come before it.
@@ -66,10 +67,13 @@ pub fn migrate(run: &Run, new: &Definition, mapping: &BTreeMap<Path, Option<Path
                     new.of
                 )));
             }
-            Some(target) if run.points.contains_key(target) => {
+            Some(target) if run.points.keys().any(|path| path.is_within(target)) => {
                 return Err(Refusal::new(format!("`{old}` cannot become `{target}`, which the run has already")));
             }
-            Some(target) => _ = migration.renamed.insert(old.clone(), target.clone()),
+            Some(target) if mapping.get(target) == Some(&None) => {
+                return Err(Refusal::new(format!("`{old}` cannot become `{target}`, which is passed over")));
+            }
+            Some(target) => rename(run, old, target, &mut migration)?,
             None => migration.skipped.push(old.clone()),
         }
     }
@@ -84,6 +88,19 @@ pub fn migrate(run: &Run, new: &Definition, mapping: &BTreeMap<Path, Option<Path
     Ok(migration)
 }
 
+/// A step takes what lies below it along.
+fn rename(run: &Run, old: &Path, target: &Path, migration: &mut Migration) -> Result<(), Refusal> {
+    if let Some((other, _)) = migration.renamed.iter().find(|(_, taken)| *taken == target) {
+        return Err(Refusal::new(format!("`{other}` and `{old}` cannot both become `{target}`")));
+    }
+    for path in run.points.keys().filter(|path| path.is_within(old)) {
+        let below = &path.as_str()[old.as_str().len()..];
+        migration.renamed.insert(path.clone(), Path::new(format!("{target}{below}"))?);
+    }
+    migration.renamed.insert(old.clone(), target.clone());
+    Ok(())
+}
+
 /// Every recorded step must be one of the new definition, be passed over, or be behind us; and nothing that is behind
 /// us may wait for something that is not.
 fn check_fit(run: &Run, new: &Definition, migration: &Migration) -> Result<(), Refusal> {
@@ -92,20 +109,21 @@ fn check_fit(run: &Run, new: &Definition, migration: &Migration) -> Result<(), R
     }
     let renamed = |path: &Path| migration.renamed.get(path).unwrap_or(path).clone();
     let is_step = |path: &Path| !path.as_str().contains("/.delay");
-    let steps = run.points.iter().filter(|(path, point)| point.kind == PointKind::Step && is_step(path));
-    let begun: BTreeMap<Path, bool> = steps.map(|(path, point)| (renamed(path), point.status.is_settled())).collect();
-    let skipped: BTreeSet<&Path> = migration.skipped.iter().collect();
+    let steps = run.points.iter().filter(|(path, _)| is_step(path));
+    let begun: BTreeMap<Path, &Point> = steps.map(|(path, point)| (renamed(path), point)).collect();
+    let is_skipped = |path: &Path| migration.skipped.iter().any(|skipped| path.is_within(skipped));
+    let is_behind = |path: &Path| begun.get(path).is_some_and(|point| point.status.is_settled()) || is_skipped(path);
     let mut misfits = Vec::new();
-    for (path, settled) in &begun {
-        let Some(step) = new.step(path) else {
-            let below_a_step = new.steps.iter().any(|step| path.is_within(&step.name));
-            if !settled && !skipped.contains(path) && !below_a_step {
-                misfits.push(path.clone());
-            }
-            continue;
+    for (path, point) in &begun {
+        let step = new.step(path);
+        let fits = match step {
+            Some(step) => is_recorded_as(step.kind, point.kind),
+            None => new.steps.iter().any(|step| path.is_within(&step.name)),
         };
-        let waits = |name: &&Path| begun.get(*name) != Some(&true) && !skipped.contains(*name);
-        misfits.extend(step.after.iter().filter(waits).cloned());
+        if !fits && !is_behind(path) {
+            misfits.push(path.clone());
+        }
+        misfits.extend(step.into_iter().flat_map(|step| &step.after).filter(|name| !is_behind(name)).cloned());
     }
     misfits.sort();
     misfits.dedup();
@@ -118,6 +136,13 @@ fn check_fit(run: &Run, new: &Definition, migration: &Migration) -> Result<(), R
         run.id(),
         new.of
     )))
+}
+
+fn is_recorded_as(node: NodeKind, point: PointKind) -> bool {
+    match node {
+        NodeKind::Step => point == PointKind::Step,
+        NodeKind::Signal => point == PointKind::Wait,
+    }
 }
 
 /// A step and all that comes after it.

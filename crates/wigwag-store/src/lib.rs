@@ -110,6 +110,9 @@ pub trait Peers: fmt::Debug + Send + Sync + 'static {
 
     /// Says whether the process of that name still holds its lock.
     fn is_alive(&self, peer: &str) -> bool;
+
+    /// The names of all processes that hold theirs, in order.
+    fn living(&self) -> Vec<String>;
 }
 
 /// One object as it was read.

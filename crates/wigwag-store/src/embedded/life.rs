@@ -48,6 +48,15 @@ impl Peers for Life {
         let is_name = !peer.is_empty() && peer != ".." && !peer.contains(['/', '\\', '\0']);
         peer == self.me || (is_name && !is_dead(&self.folder.join(peer)))
     }
+
+    fn living(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut living: Vec<String> =
+            names.filter(|name| !name.ends_with(".starting") && self.is_alive(name)).collect();
+        living.sort_unstable();
+        living
+    }
 }
 
 /// Whether the file is gone, or its lock could really be had. Anything else that goes wrong here, such as too many

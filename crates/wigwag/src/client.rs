@@ -1,0 +1,201 @@
+//! What is asked of runs from outside: start, look, wait, cancel, pause, resume, restart, migrate.
+
+mod control;
+mod list;
+mod start;
+mod wait;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use wigwag_core::{Definition, Entry, Path, Payload, Point, Run, RunId, RunRef, Status, Time};
+
+pub(crate) use control::cancel_child;
+pub use control::{Asked, Cancel, Migrate, Restart, Resume};
+pub use list::{Filter, Listing, Summary};
+pub use start::{StartCall, SubmitCall, TaskOptions};
+pub(crate) use start::{start_child, submit_child};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::inner::Inner;
+use crate::log;
+
+/// Asks things of runs. Clones are the same client.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// One run, by its id. It may not exist.
+#[derive(Clone, Debug)]
+pub struct RunHandle {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) run: RunRef,
+}
+
+impl Client {
+    /// Starts a workflow.
+    ///
+    /// An engine that has its code drives it at once; else a worker that has it will. Awaited, it answers when the run
+    /// is durable. The same id with the same type and input is the same run; with another it is a conflict.
+    pub fn start<I: Serialize + ?Sized>(&self, of: &str, input: &I) -> StartCall {
+        StartCall::new(Arc::clone(&self.inner), of, Payload::of(input))
+    }
+
+    /// Submits a task: one step, run by whatever worker serves its queue.
+    pub fn submit<I: Serialize + ?Sized>(&self, of: &str, input: &I) -> SubmitCall {
+        SubmitCall::new(Arc::clone(&self.inner), of, Payload::of(input))
+    }
+
+    /// The workflow run of that id.
+    pub fn run(&self, id: impl AsRef<str>) -> Result<RunHandle> {
+        Ok(self.handle(RunRef::workflow(RunId::new(id)?)))
+    }
+
+    /// The task of that id.
+    pub fn task(&self, id: impl AsRef<str>) -> Result<RunHandle> {
+        Ok(self.handle(RunRef::task(RunId::new(id)?)))
+    }
+
+    fn handle(&self, run: RunRef) -> RunHandle {
+        RunHandle { inner: Arc::clone(&self.inner), run }
+    }
+
+    /// Runs, unfinished ones first, then finished ones from the last day back.
+    pub async fn list(&self, filter: &Filter) -> Result<Listing> {
+        list::list(&self.inner, filter).await
+    }
+
+    /// What workers have known of a type, the newest last.
+    pub async fn definitions(&self, of: &str) -> Result<Vec<Definition>> {
+        control::definitions(&self.inner, &of.parse()?).await
+    }
+}
+
+/// A run as it is, in the shape people look for.
+#[derive(Clone, Debug)]
+pub struct RunView {
+    run: Run,
+}
+
+impl RunView {
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> &RunId {
+        &self.run.run.id
+    }
+
+    /// What it is a run of.
+    #[must_use]
+    pub fn of(&self) -> &str {
+        self.run.of.as_str()
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.run.status
+    }
+
+    /// Everything that is known of it.
+    #[must_use]
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// Its steps and other points that are at hand; [`RunHandle::steps`] reads all of a long run.
+    #[must_use]
+    pub fn steps(&self) -> &BTreeMap<Path, Point> {
+        &self.run.points
+    }
+
+    /// When something is due next, if it is parked and anything is.
+    #[must_use]
+    pub fn next_at(&self) -> Option<Time> {
+        self.run.next_at
+    }
+}
+
+impl RunHandle {
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> &RunId {
+        &self.run.id
+    }
+
+    pub(crate) async fn read(&self) -> Result<log::Loaded> {
+        log::read(&*self.inner.store, &self.run).await?.ok_or_else(|| self.not_found())
+    }
+
+    fn not_found(&self) -> Error {
+        let what = match self.run.family {
+            wigwag_core::Family::Workflow => "run",
+            wigwag_core::Family::Task => "task",
+        };
+        Error::new(ErrorKind::NotFound, format!("there is no {what} `{}`", self.run.id))
+            .hint("list those that are there with `wigwag list`")
+    }
+
+    /// The run as it is.
+    pub async fn get(&self) -> Result<RunView> {
+        Ok(RunView { run: self.read().await?.run })
+    }
+
+    /// How far it is.
+    pub async fn status(&self) -> Result<Status> {
+        Ok(self.read().await?.run.status)
+    }
+
+    /// All its steps and other points, by path.
+    pub async fn steps(&self) -> Result<BTreeMap<Path, Point>> {
+        let loaded = log::read_whole(&*self.inner.store, &self.run).await?.ok_or_else(|| self.not_found())?;
+        Ok(loaded.run.points)
+    }
+
+    /// Entries of its log, from number `from` (the first is 1), at most `limit`.
+    pub async fn history(&self, from: u64, limit: u64) -> Result<Vec<Entry>> {
+        let from = from.max(1);
+        let mut entries = Vec::new();
+        while (entries.len() as u64) < limit {
+            let next = from + entries.len() as u64;
+            let wanted = (limit - entries.len() as u64).min(16);
+            let more = log::read_entries(&*self.inner.store, &self.run, next, next + wanted).await?;
+            let found = more.len() as u64;
+            entries.extend(more);
+            if found < wanted {
+                break;
+            }
+        }
+        match entries.is_empty() && from == 1 {
+            true => Err(self.not_found()),
+            false => Ok(entries),
+        }
+    }
+
+    /// A recorded result, wherever it is.
+    pub async fn output<T: DeserializeOwned>(&self, step: &str) -> Result<T> {
+        let path = Path::new(step)?;
+        let steps = self.steps().await?;
+        let point = steps.get(&path).and_then(|point| point.result.clone());
+        let data = point.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("step `{step}` of `{}` has no result", self.run.id))
+        })?;
+        Ok(self.inner.payload(&self.run, Some(&path), &data).await?.read()?)
+    }
+
+    /// What it was started with, as JSON.
+    pub async fn input(&self) -> Result<Payload> {
+        let input = self.read().await?.run.input;
+        self.inner.payload(&self.run, None, &input).await
+    }
+
+    /// What it gave, as JSON, if it completed.
+    pub async fn output_payload(&self) -> Result<Option<Payload>> {
+        match self.read().await?.run.result {
+            Some(result) => Ok(Some(self.inner.payload(&self.run, None, &result).await?)),
+            None => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Graphs: steps with dependencies, written down.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use wigwag_core::{Definition, Name, Node, OnFailure, Path, Payload, Refusal, Retry, TypeName, limits};
+
+use crate::context::StepCtx;
+use crate::error::Result;
+use crate::failure::Failure;
+use crate::workflow::{Code, NodeCode, StepHandler, UndoHandler, Workflow, step_handler, undo_handler};
+
+/// A workflow as steps with dependencies. Steps that can run in parallel do.
+///
+/// Settings such as [`Graph::after`] and [`Graph::retry`] are of the step or group written last. Mistakes (a dependency
+/// that is no step, a name used twice, a cycle) are refused by name when the engine is started. `S` is the type of the
+/// run's input and data. The result is that of the last step; of several last steps, an object by their names.
+///
+/// ```
+/// use std::time::Duration;
+/// use serde::{Deserialize, Serialize};
+/// use wigwag::{Failure, Graph, Retry, StepCtx};
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Order { item: String, cents: u64 }
+///
+/// async fn reserve(ctx: StepCtx<Order>) -> Result<String, Failure> {
+///     Ok(format!("{} is reserved", ctx.input()?.item))
+/// }
+/// async fn release(_: StepCtx<Order>, reserved: Option<String>) -> Result<(), Failure> {
+///     println!("released: {reserved:?}");
+///     Ok(())
+/// }
+/// async fn charge(ctx: StepCtx<Order>) -> Result<u64, Failure> {
+///     Ok(ctx.input()?.cents)
+/// }
+///
+/// let order = Graph::<Order>::new("order")
+///     .step("reserve", reserve).compensate(release)
+///     .step("charge", charge).after("reserve").retry(Retry::times(5)).timeout(Duration::from_secs(30));
+/// # let _ = order;
+/// ```
+#[must_use = "a graph is run by an engine: `Engine::open(…)?.workflow(graph)`"]
+pub struct Graph<S> {
+    name: String,
+    nodes: Vec<Draft>,
+    groups: BTreeMap<String, Vec<String>>,
+    last: Last,
+    mistake: Option<Refusal>,
+    of: PhantomData<fn() -> S>,
+}
+
+/// A step as it is being written.
+struct Draft {
+    name: String,
+    after: Vec<String>,
+    node: Node,
+    code: NodeCode,
+}
+
+#[derive(Clone, Debug)]
+enum Last {
+    Nothing,
+    Step,
+    /// The first steps of a group, by their place.
+    Group(Vec<usize>),
+}
+
+impl<S> std::fmt::Debug for Graph<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&str> = self.nodes.iter().map(|draft| draft.name.as_str()).collect();
+        f.debug_struct("Graph").field("name", &self.name).field("steps", &names).finish_non_exhaustive()
+    }
+}
+
+/// One name or several.
+pub trait Names {
+    /// The names.
+    fn names(self) -> Vec<String>;
+}
+
+impl Names for &str {
+    fn names(self) -> Vec<String> {
+        vec![self.to_owned()]
+    }
+}
+
+impl Names for String {
+    fn names(self) -> Vec<String> {
+        vec![self]
+    }
+}
+
+impl<T: Into<String>, const N: usize> Names for [T; N] {
+    fn names(self) -> Vec<String> {
+        self.into_iter().map(Into::into).collect()
+    }
+}
+
+impl<T: Into<String>> Names for Vec<T> {
+    fn names(self) -> Vec<String> {
+        self.into_iter().map(Into::into).collect()
+    }
+}
+
+impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
+    /// A workflow of that name, without steps yet.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            nodes: Vec::new(),
+            groups: BTreeMap::new(),
+            last: Last::Nothing,
+            mistake: None,
+            of: PhantomData,
+        }
+    }
+
+    /// Adds a step.
+    pub fn step<F, Fut, O, E>(self, name: impl Into<String>, code: F) -> Self
+    where
+        F: Fn(StepCtx<S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+        O: Serialize,
+        E: Into<Failure>,
+    {
+        self.step_dyn(name, Some(step_handler(code)))
+    }
+
+    /// Adds a step whose code is with other workers: it is dispatched as a task.
+    pub fn remote_step(self, name: impl Into<String>) -> Self {
+        self.step_dyn(name, None)
+    }
+
+    /// Adds a step by its handler: for other languages.
+    pub fn step_dyn(mut self, name: impl Into<String>, handler: Option<Arc<dyn StepHandler>>) -> Self {
+        let name = name.into();
+        // Names are checked when all is known; until then any path will do.
+        let place = Path::new("x").expect("a plain name");
+        let code = NodeCode { run: handler, ..NodeCode::default() };
+        if let Err(refusal) = Name::new(&name) {
+            self.mistake.get_or_insert(refusal);
+        }
+        self.nodes.push(Draft { name, after: Vec::new(), node: Node::step(place), code });
+        self.last = Last::Step;
+        self
+    }
+
+    /// Adds a named sequence: each step in it comes after the one before, and is recorded as `group/step`.
+    pub fn group(mut self, name: impl Into<String>, steps: impl FnOnce(Self) -> Self) -> Self {
+        let name = name.into();
+        let inner = steps(Self::new(&self.name));
+        if let Err(refusal) = Name::new(&name) {
+            self.mistake.get_or_insert(refusal);
+        }
+        if let Some(mistake) = inner.mistake {
+            self.mistake.get_or_insert(mistake);
+        }
+        let below = |own: &str| format!("{name}/{own}");
+        let own: Vec<String> = inner.nodes.iter().map(|draft| draft.name.clone()).collect();
+        let is_own = |wanted: &String| own.contains(wanted) || inner.groups.contains_key(wanted);
+        let offset = self.nodes.len();
+        let mut firsts = Vec::new();
+        let mut before: Option<String> = None;
+        for mut draft in inner.nodes {
+            if draft.after.is_empty() {
+                match &before {
+                    Some(before) => draft.after.push(before.clone()),
+                    None => firsts.push(self.nodes.len() - offset),
+                }
+            }
+            before = Some(draft.name.clone());
+            draft.after =
+                draft.after.iter().map(|wanted| if is_own(wanted) { below(wanted) } else { wanted.clone() }).collect();
+            draft.name = below(&draft.name);
+            self.nodes.push(draft);
+        }
+        for (group, ends) in inner.groups {
+            self.groups.insert(below(&group), ends.iter().map(|end| below(end)).collect());
+        }
+        self.groups.insert(name.clone(), before.iter().map(|last| below(last)).collect());
+        self.last = Last::Group(firsts.into_iter().map(|place| place + offset).collect());
+        self
+    }
+
+    /// What must have ended before it begins: steps, or whole groups.
+    pub fn after(mut self, names: impl Names) -> Self {
+        let names = names.names();
+        match self.last.clone() {
+            Last::Nothing => self.mistake("after"),
+            Last::Step => self.with_last("after", |draft| draft.after.extend(names)),
+            Last::Group(firsts) => {
+                for place in firsts {
+                    self.nodes[place].after.extend(names.clone());
+                }
+                self
+            }
+        }
+    }
+
+    /// It is entered only if this holds of the run's data; else it is passed over. Checked once, on entry.
+    pub fn when(self, condition: impl Fn(&S) -> bool + Send + Sync + 'static) -> Self {
+        let when = move |data: &Payload| Ok(condition(&data.read::<S>()?));
+        self.with_last("when", |draft| draft.code.when = Some(Arc::new(when)))
+    }
+
+    /// The same on JSON: for other languages.
+    pub fn when_dyn(self, when: impl Fn(&Payload) -> Result<bool, Failure> + Send + Sync + 'static) -> Self {
+        self.with_last("when", |draft| draft.code.when = Some(Arc::new(when)))
+    }
+
+    /// How long it waits once it could begin.
+    pub fn delay(self, delay: Duration) -> Self {
+        self.with_last("delay", |draft| draft.node.delay = Some(delay.min(limits::SPAN_MAX)))
+    }
+
+    /// How often it is tried again; 3 times unless said otherwise.
+    pub fn retry(self, retry: Retry) -> Self {
+        self.with_last("retry", |draft| draft.node.retry = retry)
+    }
+
+    /// How long one try may take; 10 minutes unless said otherwise. Then it is stopped, and tried again.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.with_last("timeout", |draft| draft.node.timeout = timeout.min(limits::SPAN_MAX))
+    }
+
+    /// How it is undone if the run fails or is cancelled later.
+    ///
+    /// The code gets the step's result; or `None` if the step failed itself, and nobody knows what it did.
+    pub fn compensate<F, Fut, R, E>(self, code: F) -> Self
+    where
+        F: Fn(StepCtx<S>, Option<R>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        R: DeserializeOwned,
+        E: Into<Failure>,
+    {
+        self.compensate_dyn(undo_handler(code))
+    }
+
+    /// The same by a handler: for other languages.
+    pub fn compensate_dyn(self, handler: Arc<dyn UndoHandler>) -> Self {
+        self.with_last("compensate", |draft| {
+            draft.node.compensate = true;
+            draft.code.undo = Some(handler);
+        })
+    }
+
+    /// It is run as a task, by workers that serve this queue.
+    pub fn queue(mut self, queue: impl AsRef<str>) -> Self {
+        match Name::new(queue) {
+            Ok(queue) => self.with_last("queue", |draft| draft.node.queue = Some(queue)),
+            Err(refusal) => {
+                self.mistake.get_or_insert(refusal);
+                self
+            }
+        }
+    }
+
+    /// What its failure does to the run, once no retry is left.
+    pub fn on_failure(self, then: OnFailure) -> Self {
+        self.with_last("on_failure", |draft| draft.node.on_failure = then)
+    }
+
+    fn with_last(mut self, what: &str, change: impl FnOnce(&mut Draft)) -> Self {
+        match (&self.last, self.nodes.last_mut()) {
+            (Last::Step, Some(draft)) => {
+                change(draft);
+                self
+            }
+            _ => self.mistake(what),
+        }
+    }
+
+    fn mistake(mut self, what: &str) -> Self {
+        let message = format!("`{what}` of workflow `{}` stands where no step was written before it", self.name);
+        self.mistake.get_or_insert(Refusal::new(message));
+        self
+    }
+
+    pub(crate) fn build(self) -> Result<Workflow> {
+        if let Some(mistake) = self.mistake {
+            return Err(mistake.into());
+        }
+        let of = TypeName::from(Name::new(&self.name)?);
+        let mut nodes = Vec::new();
+        let mut codes = BTreeMap::new();
+        for draft in self.nodes {
+            let name = Path::new(&draft.name)?;
+            let mut after = Vec::new();
+            for wanted in draft.after {
+                match self.groups.get(&wanted) {
+                    Some(ends) => after.extend(ends.iter().map(Path::new).collect::<Result<Vec<_>, _>>()?),
+                    None => after.push(Path::new(&wanted)?),
+                }
+            }
+            codes.insert(name.clone(), draft.code);
+            let mut node = draft.node;
+            (node.name, node.after) = (name, after);
+            nodes.push(node);
+        }
+        Ok(Workflow { definition: Definition::graph(of, nodes)?, code: Code::Steps(codes) })
+    }
+}

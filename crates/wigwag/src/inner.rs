@@ -1,0 +1,306 @@
+//! What all parts of one engine share.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
+use wigwag_core::{Data, Hint, Key, Path, Payload, Run, RunId, RunRef, Time, TypeName, kind_of, shard_of};
+use wigwag_store::{Clock, Stamp, Store};
+
+use crate::Settings;
+use crate::error::{Error, ErrorKind, Result};
+use crate::mailbox::Mailbox;
+use crate::workflow::Registry;
+
+/// What all parts of one engine share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) settings: Settings,
+    pub(crate) registry: Registry,
+    /// This engine among all workers of the store.
+    pub(crate) worker: String,
+    /// This process among its peers, where they prove that they live.
+    pub(crate) peer: Option<String>,
+    pub(crate) shards: u16,
+    count: AtomicU64,
+    last: Mutex<(Time, Duration)>,
+    /// Runs this engine drives.
+    active: Mutex<HashMap<RunRef, Arc<Handle>>>,
+    /// Who waits here for the end of a run.
+    waiters: Mutex<HashMap<RunRef, Vec<oneshot::Sender<Option<Arc<Run>>>>>>,
+    /// Ends of runs elsewhere are followed.
+    pub(crate) follows_ends: AtomicBool,
+    /// How many more runs may be driven.
+    pub(crate) permits: Arc<Semaphore>,
+    pub(crate) stopping: watch::Sender<Stop>,
+    pub(crate) idle: Notify,
+    /// The due index is being watched: this engine takes runs.
+    pub(crate) works: AtomicBool,
+    /// Failures that tests asked for, by the step they happen at.
+    #[cfg(feature = "testing")]
+    pub(crate) failures: Mutex<HashMap<String, std::collections::VecDeque<crate::Failure>>>,
+    /// Wake-ups that children of this process put for their parents: when they are due.
+    pub(crate) wakes: Mutex<HashMap<RunRef, Time>>,
+}
+
+/// How far stopping is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stop {
+    /// All goes on.
+    No,
+    /// Nothing new begins.
+    Drain,
+    /// What runs is dropped.
+    Now,
+}
+
+/// The store's time, as far as it is known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    pub(crate) at: Time,
+    pub(crate) uncertainty: Duration,
+}
+
+/// A run that this engine drives, for those who want to tell it something.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) mailbox: Arc<Mailbox>,
+    /// Hints that led here while the run was driven; its turn deletes them.
+    hints: Mutex<Vec<String>>,
+    poked: AtomicBool,
+}
+
+impl Handle {
+    pub(crate) fn new(mailbox: Arc<Mailbox>) -> Self {
+        Self { mailbox, hints: Mutex::default(), poked: AtomicBool::new(false) }
+    }
+
+    /// Asks the turn to look at what came from outside.
+    pub(crate) fn poke(&self, hint: Option<String>) {
+        lock(&self.hints).extend(hint);
+        self.poked.store(true, Ordering::Release);
+        self.mailbox.wake();
+    }
+
+    pub(crate) fn take_poke(&self) -> bool {
+        self.poked.swap(false, Ordering::AcqRel)
+    }
+
+    pub(crate) fn take_hints(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.hints))
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn time(stamp: Stamp) -> Time {
+    Time::from_micros(stamp.micros())
+}
+
+impl Inner {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+        registry: Registry,
+        shards: u16,
+    ) -> Self {
+        let peer = store.peers().map(|peers| peers.me().to_owned());
+        let chance = fastrand::u32(..);
+        let worker = match &peer {
+            Some(peer) => format!("{peer}-{:x}", chance & 0xFFF),
+            None => format!("w{:x}-{chance:08x}", clock.wall().micros()),
+        };
+        let permits = Arc::new(Semaphore::new(settings.turns_max));
+        Self {
+            store,
+            clock,
+            settings,
+            registry,
+            worker,
+            peer,
+            shards,
+            count: AtomicU64::new(0),
+            last: Mutex::default(),
+            active: Mutex::default(),
+            waiters: Mutex::default(),
+            follows_ends: AtomicBool::new(false),
+            permits,
+            stopping: watch::Sender::new(Stop::No),
+            idle: Notify::new(),
+            works: AtomicBool::new(false),
+            #[cfg(feature = "testing")]
+            failures: Mutex::default(),
+            wakes: Mutex::default(),
+        }
+    }
+
+    pub(crate) async fn now(&self) -> Result<Now> {
+        let before = self.clock.boot();
+        let now = self.store.now().await?;
+        let at = time(now.at);
+        *lock(&self.last) = (at, before);
+        Ok(Now { at, uncertainty: now.uncertainty })
+    }
+
+    /// About the store's time, without asking it: what it said last, and how long that is ago.
+    pub(crate) fn about_now(&self) -> Time {
+        let (at, boot) = *lock(&self.last);
+        at.after(self.clock.boot().saturating_sub(boot))
+    }
+
+    /// A number that no other write of this engine has.
+    pub(crate) fn nonce(&self) -> u64 {
+        self.count.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What no other writer writes.
+    pub(crate) fn by(&self) -> String {
+        format!("{}.{}", self.worker, self.nonce())
+    }
+
+    pub(crate) fn stop(&self) -> Stop {
+        *self.stopping.borrow()
+    }
+
+    /// A hint due at that time, with its body.
+    pub(crate) fn hint(&self, of: &TypeName, run: &RunRef, due: Time) -> (Hint, Bytes) {
+        self.hint_named(of, run, due, format!("{}.{}", short(&self.worker), self.nonce()))
+    }
+
+    /// The hint at the end of a lease of this worker.
+    pub(crate) fn lease_hint(&self, of: &TypeName, run: &RunRef, due: Time) -> (Hint, Bytes) {
+        self.hint_named(of, run, due, Hint::lease_nonce(&self.worker, self.nonce()))
+    }
+
+    fn hint_named(&self, of: &TypeName, run: &RunRef, due: Time, nonce: String) -> (Hint, Bytes) {
+        let shard = shard_of(&run.id, self.shards);
+        let hint = Hint { shard, due, kind: kind_of(of), run: run.id.clone(), nonce };
+        (hint, facts(of, run))
+    }
+
+    pub(crate) fn activate(&self, run: &RunRef, handle: &Arc<Handle>) {
+        lock(&self.active).insert(run.clone(), Arc::clone(handle));
+    }
+
+    pub(crate) fn deactivate(&self, run: &RunRef) {
+        lock(&self.active).remove(run);
+        self.idle.notify_waiters();
+    }
+
+    pub(crate) fn active(&self, run: &RunRef) -> Option<Arc<Handle>> {
+        lock(&self.active).get(run).cloned()
+    }
+
+    pub(crate) fn active_count(&self) -> usize {
+        lock(&self.active).len()
+    }
+
+    pub(crate) fn all_active(&self) -> Vec<Arc<Handle>> {
+        lock(&self.active).values().cloned().collect()
+    }
+
+    /// Answers when this engine learns that the run ended, with the run if it ended here.
+    pub(crate) fn wait_for_end(&self, run: &RunRef) -> oneshot::Receiver<Option<Arc<Run>>> {
+        let (tell, told) = oneshot::channel();
+        let mut waiters = lock(&self.waiters);
+        let list = waiters.entry(run.clone()).or_default();
+        list.retain(|waiter| !waiter.is_closed());
+        list.push(tell);
+        told
+    }
+
+    /// Tells those who wait for the run's end to look; or gives it to them.
+    pub(crate) fn tell_end(&self, run: &RunRef, ended: Option<&Run>) {
+        let waiting = lock(&self.waiters).remove(run);
+        if waiting.is_none() {
+            return;
+        }
+        let ended = ended.map(|ended| Arc::new(ended.clone()));
+        for waiter in waiting.into_iter().flatten() {
+            let _ = waiter.send(ended.clone());
+        }
+    }
+
+    /// Tells all who wait for any run's end to look.
+    pub(crate) fn tell_all(&self) {
+        let waiting = std::mem::take(&mut *lock(&self.waiters));
+        for waiter in waiting.into_values().flatten() {
+            let _ = waiter.send(None);
+        }
+    }
+
+    /// Forgets those who no longer wait.
+    pub(crate) fn forget_waiters(&self, run: &RunRef) {
+        let mut waiters = lock(&self.waiters);
+        if let Some(list) = waiters.get_mut(run) {
+            list.retain(|waiter| !waiter.is_closed());
+            if list.is_empty() {
+                waiters.remove(run);
+            }
+        }
+    }
+
+    /// The failure that a test asked for at this step, if it did.
+    #[cfg(feature = "testing")]
+    pub(crate) fn injected(&self, path: &Path) -> Option<crate::Failure> {
+        lock(&self.failures).get_mut(path.as_str())?.pop_front()
+    }
+
+    /// No failure is asked for outside of tests.
+    #[cfg(not(feature = "testing"))]
+    #[expect(clippy::unused_self, reason = "the same call as in tests")]
+    pub(crate) fn injected(&self, _path: &Path) -> Option<crate::Failure> {
+        None
+    }
+
+    /// Whether the process of that name lives; `None` where nobody can say.
+    pub(crate) fn peer_lives(&self, peer: &str) -> Option<bool> {
+        self.store.peers().map(|peers| peers.is_alive(peer))
+    }
+
+    /// Reads a payload wherever it is.
+    pub(crate) async fn payload(&self, run: &RunRef, point: Option<&Path>, data: &Data) -> Result<Payload> {
+        let blob = match data {
+            Data::Inline(payload) => return Ok(payload.clone()),
+            Data::Blob(blob) => blob,
+        };
+        let key = Key::blob(run, point, &blob.nonce).to_string();
+        let object = self.store.get(&key).await?.ok_or_else(|| {
+            Error::new(ErrorKind::Damaged, format!("`{key}` is missing, which the log of `{run}` names"))
+        })?;
+        let text = String::from_utf8(object.body.to_vec()).map_err(|_| not_json(&key))?;
+        serde_json::from_str(&text).map_err(|_| not_json(&key))
+    }
+
+    /// An id that begins with the time.
+    pub(crate) async fn new_id(&self) -> Result<RunId> {
+        Ok(RunId::at(self.now().await?.at, fastrand::u128(..)))
+    }
+
+    pub(crate) fn live(&self, run: &Run) -> (String, Bytes) {
+        let of = run.index_type();
+        (Key::Live { of: of.clone(), run: run.run.id.clone() }.to_string(), facts(&of, &run.run))
+    }
+}
+
+fn not_json(key: &str) -> Error {
+    Error::new(ErrorKind::Damaged, format!("`{key}` is not JSON"))
+}
+
+/// Enough of a worker's name to tell its hints from those of others.
+fn short(worker: &str) -> &str {
+    &worker[worker.len().saturating_sub(40)..]
+}
+
+/// What an index object holds: all that its key only hashes.
+pub(crate) fn facts(of: &TypeName, run: &RunRef) -> Bytes {
+    format!("{{\"type\":\"{of}\",\"run\":\"{run}\"}}\n").into()
+}

@@ -1,0 +1,398 @@
+//! Reading a run and writing its log: the only writer of entries.
+//!
+//! What if we die here? An entry is there or not, and decides. What stands before it in a batch (hints, large payloads)
+//! is harmless without it: a hint too many, an object nobody names. What stands after it (snapshot, index objects,
+//! deleted hints) is done again by whoever takes over. Where the store is atomic, a batch is one commit; elsewhere the
+//! entry lands alone and the snapshot follows under the version last read, so that a stalled worker's old snapshot
+//! never replaces a newer one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use tracing::debug;
+use wigwag_core::{
+    Blob, Data, Entry, Event, Key, Path, Payload, Run, RunRef, Time, chunk_to_json, limits, read_chunk, read_entry,
+    read_state, state_to_json,
+};
+use wigwag_store::{Batch, Store, Version};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::inner::Inner;
+
+/// A run as it was read.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) run: Run,
+    /// The snapshot that was read, if there was one.
+    pub(crate) snapshot: Option<Version>,
+}
+
+/// Reads a run: its snapshot, and the entries after it, 1, 2, 4, 8 at a time until one is absent.
+pub(crate) async fn read(store: &dyn Store, run: &RunRef) -> Result<Option<Loaded>> {
+    let mut snapshot = None;
+    let mut folded = None;
+    if let Some(object) = store.get(&Key::State { run: run.clone() }.to_string()).await? {
+        folded = Some(read_state(run.clone(), &object.body).map_err(|refusal| Error::damaged(&refusal))?);
+        snapshot = Some(object.version);
+    }
+    catch_up(store, run, &mut folded).await?;
+    Ok(folded.map(|run| Loaded { run, snapshot }))
+}
+
+/// Folds what was added to the log since.
+pub(crate) async fn catch_up(store: &dyn Store, run: &RunRef, folded: &mut Option<Run>) -> Result<()> {
+    let mut width = 1;
+    loop {
+        let next = folded.as_ref().map_or(1, |run| run.seq + 1);
+        let entries = read_entries(store, run, next, next + width).await?;
+        let found = entries.len();
+        for entry in entries {
+            fold(run, folded, &entry)?;
+        }
+        if (found as u64) < width {
+            return Ok(());
+        }
+        width = (width * 2).min(8);
+    }
+}
+
+/// Entries from `from` up to but without `to`, as far as there are any.
+pub(crate) async fn read_entries(store: &dyn Store, run: &RunRef, from: u64, to: u64) -> Result<Vec<Entry>> {
+    let keys = (from..to).map(|seq| Key::Entry { run: run.clone(), seq }.to_string());
+    let objects = try_join_all(keys.map(|key| async move { store.get(&key).await })).await?;
+    let mut entries = Vec::new();
+    for object in objects.into_iter().map_while(|object| object) {
+        match read_entry(&object.body).map_err(|refusal| Error::damaged(&refusal))? {
+            Ok(entry) => entries.push(entry),
+            Err(tombstone) => {
+                let (at, status) = (tombstone.gone_at, tombstone.status);
+                let what = format!("run `{}` is gone: it ended as `{status}` and was removed on {}", run.id, at.day());
+                return Err(Error::new(ErrorKind::Gone, what));
+            }
+        }
+    }
+    Ok(entries)
+}
+
+fn fold(run: &RunRef, folded: &mut Option<Run>, entry: &Entry) -> Result<()> {
+    match folded {
+        Some(folded) => folded.apply(entry),
+        None => Run::begin(run.clone(), entry).map(|begun| *folded = Some(begun)),
+    }
+    .map_err(|refusal| Error::damaged(&refusal))
+}
+
+/// Puts back the points that were rolled out of the snapshot.
+pub(crate) async fn make_whole(store: &dyn Store, run: &mut Run) -> Result<()> {
+    if run.is_whole() {
+        return Ok(());
+    }
+    for ranges in run.rolled.clone().chunks(16) {
+        let keys =
+            ranges.iter().map(|range| Key::Chunk { run: run.run.clone(), from: range.from, to: range.to }.to_string());
+        let objects =
+            try_join_all(keys.map(|key| async move { Ok::<_, Error>((store.get(&key).await?, key)) })).await?;
+        for (object, key) in objects {
+            let object = object.ok_or_else(|| {
+                Error::new(ErrorKind::Damaged, format!("`{key}` is missing, which the snapshot names"))
+            })?;
+            run.unroll(read_chunk(&object.body).map_err(|refusal| Error::damaged(&refusal))?);
+        }
+    }
+    Ok(())
+}
+
+/// Reads a run with all its points.
+pub(crate) async fn read_whole(store: &dyn Store, run: &RunRef) -> Result<Option<Loaded>> {
+    let Some(mut loaded) = read(store, run).await? else { return Ok(None) };
+    make_whole(store, &mut loaded.run).await?;
+    Ok(Some(loaded))
+}
+
+/// Why a turn is over before the run parked or ended.
+#[derive(Debug)]
+pub(crate) enum Lost {
+    /// Another worker has the run, or the lease ended.
+    Lease,
+    /// The store failed for longer than the lease.
+    Store(Error),
+}
+
+impl From<Error> for Lost {
+    fn from(error: Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<wigwag_store::Error> for Lost {
+    fn from(error: wigwag_store::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// What goes with an entry.
+#[derive(Debug, Default)]
+pub(crate) struct Around {
+    /// Put before it: harmless without it.
+    pub(crate) before: Vec<(String, Bytes)>,
+    /// Put after it.
+    pub(crate) after: Vec<(String, Bytes)>,
+    /// Deleted after it.
+    pub(crate) delete: Vec<String>,
+    /// With a snapshot, whether or not one is due.
+    pub(crate) snapshot: bool,
+}
+
+/// A run whose turn we hold, or are about to.
+#[derive(Debug)]
+pub(crate) struct Log {
+    inner: Arc<Inner>,
+    pub(crate) run: Run,
+    entry: Option<Entry>,
+    staged_bytes: usize,
+    blobs: Vec<(String, Bytes)>,
+    /// The input, while it is not in the store yet.
+    input: Option<Payload>,
+    snapshot: Option<Version>,
+    snapshot_seq: u64,
+    snapshot_at: Duration,
+    /// By the clock that counts suspended time: after this we may not write. `None` before the claim.
+    pub(crate) lease_ends: Option<Duration>,
+}
+
+impl Log {
+    pub(crate) fn new(inner: Arc<Inner>, loaded: Loaded) -> Self {
+        let (snapshot_seq, snapshot_at) = (loaded.run.seq, inner.clock.boot());
+        Self {
+            inner,
+            snapshot: loaded.snapshot,
+            run: loaded.run,
+            entry: None,
+            staged_bytes: 0,
+            blobs: Vec::new(),
+            input: None,
+            snapshot_seq,
+            snapshot_at,
+            lease_ends: None,
+        }
+    }
+
+    /// A log that does not exist yet; `first` is its entry 1.
+    pub(crate) fn begin(
+        inner: Arc<Inner>,
+        run: RunRef,
+        first: Entry,
+        blobs: Vec<(String, Bytes)>,
+        input: Payload,
+    ) -> Result<Self> {
+        let run = Run::begin(run, &first)?;
+        let mut log = Self::new(inner, Loaded { run, snapshot: None });
+        (log.entry, log.blobs, log.snapshot_seq, log.input) = (Some(first), blobs, 0, Some(input));
+        Ok(log)
+    }
+
+    /// What the run was started with.
+    pub(crate) async fn input(&self) -> Result<Payload> {
+        match &self.input {
+            Some(input) => Ok(input.clone()),
+            None => self.inner.payload(&self.run.run, None, &self.run.input).await,
+        }
+    }
+
+    /// Whether an entry is being made.
+    pub(crate) fn is_staged(&self) -> bool {
+        self.entry.is_some()
+    }
+
+    /// Whether the entry that is being made takes no more.
+    pub(crate) fn is_full(&self) -> bool {
+        let events = self.entry.as_ref().map_or(0, |entry| entry.events.len());
+        events >= limits::ENTRY_EVENTS_MAX || self.staged_bytes >= limits::ENTRY_BYTES_SOFT
+    }
+
+    /// Adds an event to the entry that is being made, and folds it.
+    pub(crate) fn stage(&mut self, event: impl Into<Event>, now: Time) -> Result<(), Lost> {
+        let entry = self.entry.get_or_insert_with(|| Entry {
+            seq: self.run.seq + 1,
+            by: self.inner.by(),
+            at: now.max(self.run.updated_at),
+            events: Vec::with_capacity(4),
+        });
+        self.run.stage(entry, event.into()).map_err(|refusal| Lost::Store(Error::damaged(&refusal)))
+    }
+
+    /// How a payload is recorded: in place, or in an object that is put before the entry.
+    pub(crate) fn data(&mut self, point: Option<&Path>, payload: &Payload) -> Data {
+        if Data::fits(payload) {
+            self.staged_bytes += payload.text().len();
+            return Data::Inline(payload.clone());
+        }
+        let (data, put) = blob(&self.inner, &self.run.run, point, payload);
+        self.blobs.push(put);
+        data
+    }
+
+    pub(crate) fn holds_lease(&self) -> bool {
+        self.lease_ends.is_none_or(|ends| self.inner.clock.boot() < ends)
+    }
+
+    /// Writes the entry that is being made. When it returns, the entry is durable and ours.
+    pub(crate) async fn commit(&mut self, around: Around) -> Result<(), Lost> {
+        let Some(entry) = self.entry.take() else { return Ok(()) };
+        self.staged_bytes = 0;
+        let body = Bytes::from(entry.to_json());
+        if body.len() > limits::ENTRY_BYTES_MAX {
+            let what = format!("entry {} of `{}` has {} bytes", entry.seq, self.run.run, body.len());
+            return Err(Lost::Store(Error::invalid(what)));
+        }
+        let key = Key::Entry { run: self.run.run.clone(), seq: entry.seq }.to_string();
+        let mut batch = Batch::new();
+        for (key, body) in self.blobs.drain(..).chain(around.before) {
+            batch = batch.put(key, body);
+        }
+        let atomic = self.inner.store.traits().atomic;
+        let wants_snapshot = around.snapshot || self.snapshot_is_due();
+        let mut rolled = None;
+        if wants_snapshot && atomic {
+            rolled = self.roll();
+        }
+        if let Some((key, body)) = rolled {
+            batch = batch.put(key, body);
+        }
+        batch = batch.create(&key, body.clone());
+        if wants_snapshot && atomic {
+            batch =
+                batch.put(Key::State { run: self.run.run.clone() }.to_string(), state_to_json(&self.run, &entry.by));
+            self.snapshot_written();
+        }
+        for (key, body) in around.after {
+            batch = batch.put(key, body);
+        }
+        for key in around.delete {
+            batch = batch.delete(key);
+        }
+        self.write_entry(batch, &key, &entry.by).await?;
+        metrics::counter!("wigwag_entries_total").increment(1);
+        if wants_snapshot && !atomic {
+            self.write_snapshot().await?;
+        }
+        Ok(())
+    }
+
+    fn snapshot_is_due(&self) -> bool {
+        let entries = self.run.seq.saturating_sub(self.snapshot_seq);
+        entries >= limits::SNAPSHOT_ENTRIES
+            || (entries > 0 && self.inner.clock.boot().saturating_sub(self.snapshot_at) >= limits::SNAPSHOT_AGE)
+    }
+
+    fn snapshot_written(&mut self) {
+        self.snapshot_seq = self.run.seq;
+        self.snapshot_at = self.inner.clock.boot();
+    }
+
+    /// Refused or in doubt → read the entry back: it is mine, another's, or not there.
+    async fn write_entry(&mut self, mut batch: Batch, key: &str, by: &str) -> Result<(), Lost> {
+        let mut pause = Duration::from_millis(20);
+        loop {
+            if !self.holds_lease() {
+                return Err(Lost::Lease);
+            }
+            let error = match self.inner.store.write(batch.clone()).await {
+                Ok(_) => return Ok(()),
+                Err(error) => error,
+            };
+            use wigwag_store::ErrorKind as Store;
+            match error.kind() {
+                Store::Exists | Store::Unknown => match self.inner.store.get(key).await {
+                    Ok(Some(there)) if is_by(&there.body, by) => {
+                        debug!(key, "an answer was lost, the entry is ours");
+                        batch = without_entry(&batch, key);
+                    }
+                    Ok(Some(_)) => return Err(Lost::Lease),
+                    Ok(None) | Err(_) => {}
+                },
+                Store::Unavailable => {}
+                _ => return Err(Lost::Store(error.into())),
+            }
+            // Before the claim there is no lease to hold, and nothing lost by giving up.
+            if self.lease_ends.is_none() && pause > Duration::from_secs(1) {
+                return Err(Lost::Store(error.into()));
+            }
+            self.inner.clock.sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(2));
+        }
+    }
+
+    /// Nobody knows what the snapshot in the store says.
+    pub(crate) fn run_snapshot_is_old(&mut self) {
+        self.snapshot_seq = 0;
+    }
+
+    /// Writes the snapshot by itself, if none newer is there.
+    pub(crate) async fn write_snapshot(&mut self) -> Result<(), Lost> {
+        if self.snapshot_seq == self.run.seq {
+            return Ok(());
+        }
+        if let Some((key, body)) = self.roll() {
+            self.inner.store.write(Batch::new().put(key, body)).await?;
+        }
+        let key = Key::State { run: self.run.run.clone() }.to_string();
+        let body = state_to_json(&self.run, &self.inner.by());
+        let batch = match (&self.snapshot, self.inner.store.traits().update_if) {
+            (Some(version), true) => Batch::new().update(&key, body, version.clone()),
+            (None, true) => Batch::new().create(&key, body),
+            (_, false) => Batch::new().put(&key, body),
+        };
+        match self.inner.store.write(batch).await {
+            Ok(receipt) => self.snapshot = receipt.versions.into_iter().next(),
+            Err(error) if error.is_exists() || error.kind() == wigwag_store::ErrorKind::Changed => {
+                debug!(key, "a snapshot by another is there");
+            }
+            Err(error) => debug!(key, %error, "the snapshot was not written; it is not needed"),
+        }
+        self.snapshot_written();
+        Ok(())
+    }
+
+    /// Points that take too much of the snapshot leave it.
+    fn roll(&mut self) -> Option<(String, Bytes)> {
+        let bytes: usize = self.run.unrolled.iter().filter_map(|path| self.run.points.get(path)).map(size).sum();
+        if bytes < limits::SNAPSHOT_POINTS_BYTES_MAX {
+            return None;
+        }
+        let chunk = self.run.roll()?;
+        let (from, to) = (chunk.range.from, chunk.range.to);
+        Some((Key::Chunk { run: self.run.run.clone(), from, to }.to_string(), chunk_to_json(&chunk).into()))
+    }
+}
+
+/// About what a point takes in a snapshot.
+fn size(point: &wigwag_core::Point) -> usize {
+    180 + point.result.as_ref().and_then(Data::inline).map_or(0, |payload| payload.text().len())
+        + point.error.as_ref().map_or(0, |error| error.message.len() + error.detail.as_ref().map_or(0, String::len))
+}
+
+pub(crate) fn is_by(body: &[u8], by: &str) -> bool {
+    read_entry(body).is_ok_and(|entry| entry.is_ok_and(|entry| entry.by == by))
+}
+
+/// The rest of a batch whose entry landed: puts and deletes that may be repeated.
+fn without_entry(batch: &Batch, entry: &str) -> Batch {
+    use wigwag_store::Operation;
+    batch.operations().iter().fold(Batch::new(), |rest, operation| match operation {
+        Operation::Put(put) if put.key == entry => rest,
+        Operation::Put(put) => rest.put(&put.key, put.body.clone()),
+        Operation::Delete(delete) => rest.delete(&delete.key),
+        _ => rest,
+    })
+}
+
+/// A payload as an object of its own.
+pub(crate) fn blob(inner: &Inner, run: &RunRef, point: Option<&Path>, payload: &Payload) -> (Data, (String, Bytes)) {
+    let nonce = inner.by();
+    let key = Key::blob(run, point, &nonce).to_string();
+    let text = payload.text().to_owned();
+    (Data::Blob(Blob { nonce, bytes: text.len() }), (key, text.into()))
+}

@@ -1,0 +1,158 @@
+//! Between users' code and the turn that drives it: requests one way, replies the other.
+//!
+//! Users' code runs in tasks of its own, so that code that blocks its thread does not keep the turn from renewing its
+//! lease. What it asks for in one poll reaches the turn together, and so shares an entry: the end of one step and the
+//! beginning of the next.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use tokio::sync::Notify;
+use wigwag_core::{Path, Payload, Retry, RunId, Time, TypeName};
+
+use crate::failure::Failure;
+use crate::inner::lock;
+
+/// Which of users' code.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum BodyId {
+    /// The function.
+    Root,
+    /// A step of a graph, at its nth start.
+    Step(Path, u64),
+    /// Undoing a step, at its nth start.
+    Undo(Path, u64),
+}
+
+/// What users' code asks for.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// A point was reached that has no final record.
+    Open { body: BodyId, path: Path, spec: Spec, slot: Arc<Slot> },
+    /// A step of a function came out.
+    Outcome { path: Path, attempt: u32, outcome: Result<Payload, Failure>, at: Time },
+    /// A point is no longer waited for.
+    Dropped { path: Path },
+    /// The code returned.
+    Returned { body: BodyId, outcome: Result<Returned, Failure>, at: Time },
+}
+
+/// What users' code returned.
+#[derive(Debug)]
+pub(crate) struct Returned {
+    pub(crate) result: Payload,
+    pub(crate) patch: Option<Map<String, Value>>,
+}
+
+/// What a point is.
+#[derive(Clone, Debug)]
+pub(crate) enum Spec {
+    Step { retry: Retry, timeout: Duration, compensate: bool },
+    SleepFor(Duration),
+    SleepUntil(Time),
+    Child { of: TypeName, input: Payload },
+    Tasks { ids: Vec<RunId>, timeout: Option<Duration> },
+    FanOut { of: TypeName, inputs: Vec<Payload>, options: crate::client::TaskOptions, timeout: Option<Duration> },
+    Mark,
+}
+
+/// What the turn answers.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// Run the step.
+    Run { attempt: u32 },
+    /// Stop running it: it took too long.
+    Stop,
+    /// The point has this result.
+    Closed { result: Payload, at: Time },
+    /// The point failed for good.
+    Failed { failure: Failure, at: Time },
+}
+
+/// Where the reply to one point arrives.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    state: Mutex<(VecDeque<Reply>, Option<Waker>)>,
+    owed: Arc<AtomicUsize>,
+}
+
+impl Slot {
+    pub(crate) fn new(owed: &Arc<AtomicUsize>) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), owed: Arc::clone(owed) })
+    }
+
+    pub(crate) fn reply(&self, reply: Reply) {
+        let mut state = lock(&self.state);
+        state.0.push_back(reply);
+        self.owed.fetch_add(1, Ordering::AcqRel);
+        if let Some(waker) = state.1.take() {
+            drop(state);
+            waker.wake();
+        }
+    }
+
+    pub(crate) async fn next(&self) -> Reply {
+        std::future::poll_fn(|context| {
+            let mut state = lock(&self.state);
+            match state.0.pop_front() {
+                Some(reply) => {
+                    self.owed.fetch_sub(1, Ordering::AcqRel);
+                    Poll::Ready(reply)
+                }
+                None => {
+                    state.1 = Some(context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Nobody will take what is here any more.
+    pub(crate) fn close(&self) {
+        let left = std::mem::take(&mut lock(&self.state).0).len();
+        self.owed.fetch_sub(left, Ordering::AcqRel);
+    }
+}
+
+/// What reached a turn and was not looked at yet.
+#[derive(Debug, Default)]
+pub(crate) struct Mailbox {
+    requests: Mutex<Vec<Request>>,
+    notify: Notify,
+    any: AtomicBool,
+}
+
+impl Mailbox {
+    pub(crate) fn put(&self, requests: &mut Vec<Request>) {
+        lock(&self.requests).append(requests);
+        self.wake();
+    }
+
+    pub(crate) fn take(&self) -> Vec<Request> {
+        self.any.store(false, Ordering::Release);
+        std::mem::take(&mut lock(&self.requests))
+    }
+
+    pub(crate) fn has_any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// Makes the turn look around.
+    pub(crate) fn wake(&self) {
+        self.any.store(true, Ordering::Release);
+        self.notify.notify_one();
+    }
+
+    /// Waits until something happened since the last [`Mailbox::take`].
+    pub(crate) async fn changed(&self) {
+        while !self.any.load(Ordering::Acquire) {
+            self.notify.notified().await;
+        }
+    }
+}

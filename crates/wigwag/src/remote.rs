@@ -1,0 +1,43 @@
+//! A step of a graph that runs as a task, for a run that another worker drives.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use wigwag_core::{Path, Payload, RunRef};
+
+use crate::context::StepCtx;
+use crate::failure::{Failure, permanent};
+use crate::inner::lock;
+use crate::log;
+use crate::workflow::{Workflow, in_scope};
+
+/// What such a task is submitted with.
+#[derive(Debug, Deserialize)]
+struct Wanted {
+    run: RunRef,
+}
+
+/// What such a task gives.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Done {
+    pub(crate) result: Payload,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) patch: Option<Map<String, Value>>,
+}
+
+/// Runs the step with what it would see if its run were driven here.
+pub(crate) async fn run_step(workflow: Arc<Workflow>, step: Path, ctx: StepCtx<Value>) -> Result<Payload, Failure> {
+    let task = Arc::clone(&ctx.scope);
+    let wanted: Wanted = task.input.read()?;
+    let loaded = log::read_whole(&*task.inner.store, &wanted.run).await?;
+    let run = loaded.ok_or_else(|| permanent(format!("there is no run `{}`", wanted.run)))?.run;
+    let code = workflow.node_code(&step).and_then(|code| code.run.clone());
+    let code = code.ok_or_else(|| permanent(format!("this worker has no code for `{step}`")))?;
+    let input = task.inner.payload(&run.run, None, &run.input).await?;
+    let scope = task.standing_in(&run, &step, input);
+    let before = lock(&scope.data).clone();
+    let result = code.call(in_scope(&scope)).await?;
+    let done = Done { result, patch: scope.patch(&before) };
+    Payload::of(&done).map_err(permanent)
+}

@@ -1,0 +1,327 @@
+//! One piece of users' code that runs: a function, a step, or the undoing of one.
+//!
+//! Holds: what the code asks for in one poll reaches the turn together. A record is given out once; what is left over
+//! when the code returns or waits was recorded by other code.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+
+use futures_util::future::BoxFuture;
+use serde_json::{Map, Value};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use wigwag_core::{Data, Path, Payload, Point, PointKind, Refusal, RunRef, Time, version};
+
+use crate::failure::Failure;
+use crate::inner::{Inner, lock};
+use crate::mailbox::{BodyId, Mailbox, Request, Returned, Slot, Spec};
+use crate::panics;
+
+/// Undoes a step; it gets the step's result, if there is one.
+pub(crate) type Undo = Arc<dyn Fn(Option<Payload>) -> BoxFuture<'static, Result<(), Failure>> + Send + Sync>;
+
+/// One piece of users' code and all it may reach.
+pub(crate) struct Scope {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) run: RunRef,
+    pub(crate) restarts: u32,
+    body: BodyId,
+    /// Below what its points are recorded.
+    prefix: Option<Path>,
+    pub(crate) attempt: u32,
+    pub(crate) input: Payload,
+    pub(crate) data: Mutex<Map<String, Value>>,
+    /// The results of the run's points so far.
+    pub(crate) outputs: Outputs,
+    mailbox: Arc<Mailbox>,
+    outbox: Mutex<Vec<Request>>,
+    owed: Arc<AtomicUsize>,
+    polling: AtomicBool,
+    polled: AtomicBool,
+    replay: Mutex<Replay>,
+    undo: Mutex<BTreeMap<Path, Undo>>,
+    pub(crate) cancelled: watch::Receiver<bool>,
+}
+
+/// The results of a run's points, shared by all code that runs for it.
+pub(crate) type Outputs = Arc<Mutex<BTreeMap<Path, Data>>>;
+
+#[derive(Debug, Default)]
+struct Replay {
+    points: BTreeMap<Path, Point>,
+    counts: HashMap<String, u32>,
+    mismatches: Vec<String>,
+    now: Time,
+}
+
+/// What a scope is made of.
+pub(crate) struct Made {
+    pub(crate) run: RunRef,
+    pub(crate) restarts: u32,
+    pub(crate) body: BodyId,
+    pub(crate) attempt: u32,
+    pub(crate) input: Payload,
+    pub(crate) data: Map<String, Value>,
+    pub(crate) outputs: Outputs,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) recorded: BTreeMap<Path, Point>,
+    pub(crate) now: Time,
+    pub(crate) cancelled: watch::Receiver<bool>,
+}
+
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").field("run", &self.run).field("body", &self.body).finish_non_exhaustive()
+    }
+}
+
+/// What is recorded of a point that was reached.
+#[derive(Debug)]
+pub(crate) enum Visit {
+    /// It has a final record.
+    Settled(Box<Point>),
+    /// It has none.
+    Open,
+    /// It is recorded as something else: the code has changed.
+    Mismatch,
+}
+
+impl Scope {
+    pub(crate) fn new(inner: Arc<Inner>, made: Made) -> Arc<Self> {
+        let prefix = match &made.body {
+            BodyId::Root => None,
+            BodyId::Step(path, _) | BodyId::Undo(path, _) => Some(path.clone()),
+        };
+        let replay = Replay { points: made.recorded, now: made.now, ..Replay::default() };
+        Arc::new(Self {
+            inner,
+            run: made.run,
+            restarts: made.restarts,
+            body: made.body,
+            prefix,
+            attempt: made.attempt,
+            input: made.input,
+            data: Mutex::new(made.data),
+            outputs: made.outputs,
+            mailbox: made.mailbox,
+            outbox: Mutex::default(),
+            owed: Arc::default(),
+            polling: AtomicBool::new(false),
+            polled: AtomicBool::new(false),
+            replay: Mutex::new(replay),
+            undo: Mutex::default(),
+            cancelled: made.cancelled,
+        })
+    }
+
+    /// A scope for the code of another run's step, which this code runs; its points are recorded with this code.
+    pub(crate) fn standing_in(self: &Arc<Self>, run: &wigwag_core::Run, step: &Path, input: Payload) -> Arc<Self> {
+        let outputs = run.points.iter().filter_map(|(path, point)| Some((path.clone(), point.result.clone()?)));
+        let replay = std::mem::take(&mut *lock(&self.replay));
+        Arc::new(Self {
+            inner: Arc::clone(&self.inner),
+            run: run.run.clone(),
+            restarts: run.restarts,
+            body: self.body.clone(),
+            prefix: Some(step.clone()),
+            attempt: self.attempt,
+            input,
+            data: Mutex::new(run.data.clone()),
+            outputs: Arc::new(Mutex::new(outputs.collect())),
+            mailbox: Arc::clone(&self.mailbox),
+            outbox: Mutex::default(),
+            owed: Arc::clone(&self.owed),
+            polling: AtomicBool::new(false),
+            polled: AtomicBool::new(true),
+            replay: Mutex::new(replay),
+            undo: Mutex::default(),
+            cancelled: self.cancelled.clone(),
+        })
+    }
+
+    /// The point this code belongs to; none for a function.
+    pub(crate) fn point(&self) -> Option<&Path> {
+        self.prefix.as_ref()
+    }
+
+    /// The path of the next use of a name, counted at the call.
+    pub(crate) fn path(&self, name: &str) -> Result<Path, Refusal> {
+        if name.contains(['/', '#']) {
+            return Err(wigwag_core::Name::new(name).err().unwrap_or_else(|| Refusal::new("not a name")));
+        }
+        let first = match &self.prefix {
+            Some(prefix) => prefix.join(name)?,
+            None => Path::new(name)?,
+        };
+        let mut replay = lock(&self.replay);
+        let count = replay.counts.entry(name.to_owned()).or_default();
+        *count += 1;
+        Ok(first.repeated(*count))
+    }
+
+    /// Looks up what is recorded of a point, once.
+    pub(crate) fn visit(&self, path: &Path, kind: PointKind) -> Visit {
+        let mut replay = lock(&self.replay);
+        let Some(point) = replay.points.remove(path) else { return Visit::Open };
+        if point.kind != kind {
+            replay.mismatches.push(version::describe(path, point.kind, Some(kind)));
+            return Visit::Mismatch;
+        }
+        if !point.status.is_settled() {
+            return Visit::Open;
+        }
+        if let Some(ended) = point.ended_at {
+            replay.now = replay.now.max(ended);
+        }
+        Visit::Settled(Box::new(point))
+    }
+
+    /// Whether code before this place was recorded that has not been reached yet: the run has been here before.
+    pub(crate) fn is_behind(&self) -> bool {
+        !lock(&self.replay).points.is_empty()
+    }
+
+    /// What the code that recorded this run did that this code does not.
+    pub(crate) fn mismatches(&self) -> Vec<String> {
+        let replay = lock(&self.replay);
+        let left = replay.points.iter().map(|(path, point)| version::describe(path, point.kind, None));
+        replay.mismatches.iter().cloned().chain(left).collect()
+    }
+
+    pub(crate) fn has_mismatched(&self) -> bool {
+        !lock(&self.replay).mismatches.is_empty()
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        lock(&self.replay).now
+    }
+
+    /// Time went on, by what is recorded.
+    pub(crate) fn advance(&self, at: Time) {
+        let mut replay = lock(&self.replay);
+        replay.now = replay.now.max(at);
+    }
+
+    pub(crate) fn keep_undo(&self, path: &Path, undo: Undo) {
+        lock(&self.undo).insert(path.clone(), undo);
+    }
+
+    pub(crate) fn undo(&self, path: &Path) -> Option<Undo> {
+        lock(&self.undo).get(path).cloned()
+    }
+
+    /// Asks the turn for a point.
+    pub(crate) fn open(self: &Arc<Self>, path: &Path, spec: Spec) -> OpenPoint {
+        let slot = Slot::new(&self.owed);
+        self.send(Request::Open { body: self.body.clone(), path: path.clone(), spec, slot: Arc::clone(&slot) });
+        OpenPoint { scope: Arc::clone(self), path: path.clone(), slot, done: false }
+    }
+
+    pub(crate) fn send(&self, request: Request) {
+        if self.polling.load(Ordering::Acquire) {
+            lock(&self.outbox).push(request);
+        } else {
+            self.mailbox.put(&mut vec![request]);
+        }
+    }
+
+    /// Whether it waits for replies of the turn, and none is on its way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.polled.load(Ordering::Acquire)
+            && !self.polling.load(Ordering::Acquire)
+            && self.owed.load(Ordering::Acquire) == 0
+    }
+
+    /// Reads a recorded payload.
+    pub(crate) async fn payload(&self, path: &Path, data: &Data) -> Result<Payload, Failure> {
+        Ok(self.inner.payload(&self.run, Some(path), data).await?)
+    }
+
+    /// How the run's data was changed by this code: the top-level fields that differ, `null` for those it removed.
+    pub(crate) fn patch(&self, before: &Map<String, Value>) -> Option<Map<String, Value>> {
+        let data = lock(&self.data);
+        let mut patch: Map<String, Value> =
+            data.iter().filter(|(name, value)| before.get(*name) != Some(value)).map(clone_pair).collect();
+        let removed = before.keys().filter(|name| !data.contains_key(*name));
+        patch.extend(removed.map(|name| (name.clone(), Value::Null)));
+        (!patch.is_empty()).then_some(patch)
+    }
+}
+
+fn clone_pair((name, value): (&String, &Value)) -> (String, Value) {
+    (name.clone(), value.clone())
+}
+
+/// A point that was asked for. Dropped before it is done, it tells the turn that nobody waits any more.
+#[derive(Debug)]
+pub(crate) struct OpenPoint {
+    scope: Arc<Scope>,
+    path: Path,
+    pub(crate) slot: Arc<Slot>,
+    pub(crate) done: bool,
+}
+
+impl Drop for OpenPoint {
+    fn drop(&mut self) {
+        self.slot.close();
+        if !self.done {
+            self.scope.send(Request::Dropped { path: self.path.clone() });
+        }
+    }
+}
+
+/// Runs users' code in a task of its own.
+pub(crate) fn spawn(scope: &Arc<Scope>, code: BoxFuture<'static, Result<Payload, Failure>>) -> JoinHandle<()> {
+    let before = lock(&scope.data).clone();
+    tokio::spawn(Watched { scope: Arc::clone(scope), code, before })
+}
+
+/// Users' code, watched: what it asks for in one poll is handed over together, and a panic is a failure.
+struct Watched {
+    scope: Arc<Scope>,
+    code: BoxFuture<'static, Result<Payload, Failure>>,
+    before: Map<String, Value>,
+}
+
+impl Future for Watched {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.scope.polling.store(true, Ordering::Release);
+        let polled = panics::catch(|| self.code.as_mut().poll(context));
+        let outcome = match polled {
+            Ok(Poll::Pending) => None,
+            Ok(Poll::Ready(outcome)) => Some(outcome),
+            Err(panic) => Some(Err(Failure::panic(&*panic))),
+        };
+        let ready = outcome.is_some();
+        let mut requests = std::mem::take(&mut *lock(&self.scope.outbox));
+        if let Some(outcome) = outcome {
+            let outcome = outcome.map(|result| Returned { result, patch: self.scope.patch(&self.before) });
+            let at = self.scope.inner.about_now();
+            requests.push(Request::Returned { body: self.scope.body.clone(), outcome, at });
+        }
+        self.scope.polled.store(true, Ordering::Release);
+        self.scope.polling.store(false, Ordering::Release);
+        // Even without a request: the turn wants to know that the code waits.
+        self.scope.mailbox.put(&mut requests);
+        if ready { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+/// A future whose panic is a failure.
+pub(crate) struct Caught<F>(pub(crate) F);
+
+impl<T, F: Future<Output = Result<T, Failure>> + Unpin> Future for Caught<F> {
+    type Output = Result<T, Failure>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        panics::catch(|| Pin::new(&mut self.0).poll(context))
+            .unwrap_or_else(|panic| Poll::Ready(Err(Failure::panic(&*panic))))
+    }
+}

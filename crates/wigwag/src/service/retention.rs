@@ -1,0 +1,182 @@
+//! Retention: finished runs go after a time, in two phases, so that a stalled writer can never revive an id.
+//!
+//! The order: a tombstone over entry 1 (the id answers "gone"), then everything else, the highest entry first. A day
+//! later the tombstone goes, and the id is free. What if we die here? After the tombstone the rest is found again by
+//! its place in `done/`, which goes last. Never an unfinished run: the run itself is read, `done/` is not trusted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tracing::{info, warn};
+use wigwag_core::{Family, Key, RunRef, Status, Time, Tombstone, prefix};
+use wigwag_store::{Batch, limits::LIST_PAGE};
+
+use super::tick;
+use crate::client::Client;
+use crate::error::{ErrorKind, Result};
+use crate::inner::Inner;
+use crate::log;
+
+/// How long a tombstone keeps an id from being used again: longer than any writer stalls.
+const TOMBSTONE_AGE: Duration = Duration::from_secs(24 * 3_600);
+
+/// How often it looks.
+const EVERY: Duration = Duration::from_secs(3_600);
+
+/// What is removed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PruneOptions {
+    /// Runs that ended longer ago than this.
+    pub older_than: Duration,
+    /// Only those that ended so.
+    pub status: Option<Status>,
+    /// Only say what would be removed.
+    pub dry_run: bool,
+}
+
+impl PruneOptions {
+    /// All runs that ended longer ago than this.
+    #[must_use]
+    pub fn older_than(age: Duration) -> Self {
+        Self { older_than: age, status: None, dry_run: false }
+    }
+}
+
+/// What was removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Pruned {
+    /// Runs whose records went.
+    pub runs: usize,
+    /// Objects that went with them.
+    pub objects: usize,
+    /// Ids that are free again: their tombstone was a day old.
+    pub freed: usize,
+}
+
+pub(crate) async fn run(inner: Arc<Inner>, keep: Duration) {
+    while tick(&inner, EVERY).await {
+        match prune_once(&inner, &PruneOptions::older_than(keep), |_| {}).await {
+            Ok(pruned) if pruned.runs > 0 => info!(?pruned, "removed old runs"),
+            Ok(_) => {}
+            Err(error) => warn!(%error, "old runs could not be removed; next in about {EVERY:?}"),
+        }
+    }
+}
+
+impl Client {
+    /// Removes old finished runs.
+    pub async fn prune(&self, options: &PruneOptions) -> Result<Pruned> {
+        prune_once(&self.inner, options, |_| {}).await
+    }
+
+    /// The same, telling how far it is.
+    pub async fn prune_with(&self, options: &PruneOptions, progress: impl FnMut(&Pruned)) -> Result<Pruned> {
+        prune_once(&self.inner, options, progress).await
+    }
+}
+
+async fn prune_once(inner: &Arc<Inner>, options: &PruneOptions, mut progress: impl FnMut(&Pruned)) -> Result<Pruned> {
+    let now = inner.now().await?.at;
+    let mut pruned = Pruned::default();
+    let mut after = String::new();
+    loop {
+        let page = inner.store.list("done/", &after, LIST_PAGE).await?;
+        for listed in &page.entries {
+            let Ok(Key::Done { at, status, .. }) = listed.key.parse::<Key>() else { continue };
+            // Days are listed in order, and within them times: the rest is younger.
+            if now.since(at) <= options.older_than {
+                return Ok(pruned);
+            }
+            if options.status.is_some_and(|wanted| wanted != status) {
+                continue;
+            }
+            let facts = inner.store.get(&listed.key).await?;
+            let facts: serde_json::Value =
+                facts.and_then(|object| serde_json::from_slice(&object.body).ok()).unwrap_or_default();
+            let run = facts["run"].as_str().and_then(|run| run.parse().ok());
+            let run: RunRef = run.unwrap_or_else(|| RunRef { family: Family::Workflow, id: run_id(&listed.key) });
+            prune_run(inner, &run, &listed.key, now, options.dry_run, &mut pruned).await?;
+            progress(&pruned);
+        }
+        match page.entries.last() {
+            Some(last) if page.more => after.clone_from(&last.key),
+            _ => return Ok(pruned),
+        }
+    }
+}
+
+fn run_id(done: &str) -> wigwag_core::RunId {
+    match done.parse::<Key>() {
+        Ok(Key::Done { run, .. }) => run,
+        _ => "unknown".parse().expect("a plain id"),
+    }
+}
+
+async fn prune_run(
+    inner: &Inner,
+    run: &RunRef,
+    done: &str,
+    now: Time,
+    dry_run: bool,
+    pruned: &mut Pruned,
+) -> Result<()> {
+    let first = Key::Entry { run: run.clone(), seq: 1 }.to_string();
+    let status = match log::read(&*inner.store, run).await {
+        Ok(Some(loaded)) if !loaded.run.status.is_final() => return Ok(()),
+        Ok(Some(loaded)) => Some(loaded.run.status),
+        Ok(None) => None,
+        Err(error) if error.kind() == ErrorKind::Gone => None,
+        Err(error) => return Err(error),
+    };
+    if let Some(status) = status {
+        pruned.runs += 1;
+        if dry_run {
+            return Ok(());
+        }
+        let tombstone = Tombstone { gone_at: now, status };
+        inner.store.write(Batch::new().put(&first, tombstone.to_json())).await?;
+        pruned.objects += remove_below(inner, run, &first).await?;
+        return Ok(());
+    }
+    // Gone already: what a pass that died left behind, and after a day the tombstone too.
+    let Some(object) = inner.store.get(&first).await? else {
+        if !dry_run {
+            inner.store.write(Batch::new().delete(done)).await?;
+        }
+        return Ok(());
+    };
+    if dry_run {
+        return Ok(());
+    }
+    pruned.objects += remove_below(inner, run, &first).await?;
+    if now.since(crate::inner::time(object.modified)) > TOMBSTONE_AGE {
+        pruned.freed += 1;
+        inner.store.write(Batch::new().delete(first)).await?;
+        inner.store.write(Batch::new().delete(done)).await?;
+    }
+    Ok(())
+}
+
+/// Removes everything of a run but entry 1, the highest entry first.
+async fn remove_below(inner: &Inner, run: &RunRef, first: &str) -> Result<usize> {
+    let prefix = prefix::run(run);
+    let mut keys = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page = inner.store.list(&prefix, &after, LIST_PAGE).await?;
+        let Some(last) = page.entries.last() else { break };
+        after.clone_from(&last.key);
+        keys.extend(page.entries.into_iter().map(|listed| listed.key).filter(|key| key != first));
+        if !page.more {
+            break;
+        }
+    }
+    for some in keys.rchunks(500) {
+        let batch = some.iter().rev().fold(Batch::new(), |batch, key| batch.delete(key));
+        inner.store.write(batch).await?;
+    }
+    Ok(keys.len())
+}

@@ -1,0 +1,207 @@
+//! The sweeper: hints without a run, and unfinished runs without a hint. In normal operation it finds nothing.
+//!
+//! What if we die here? Each repair is one write, and finding it again next time does no harm.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tracing::{info, warn};
+use wigwag_core::{Family, Key, RunRef, Time, limits::ORPHAN_AGE, prefix};
+use wigwag_store::{Batch, limits::LIST_PAGE};
+
+use super::tick;
+use crate::client::Client;
+use crate::error::{ErrorKind, Result};
+use crate::inner::{Inner, lock};
+use crate::log;
+
+/// The walk over all unfinished runs is slow on purpose: one listing a second.
+const WALK_PAUSE: Duration = Duration::from_secs(1);
+
+/// And rare.
+const WALK_EVERY: Duration = Duration::from_secs(24 * 3_600);
+
+/// What a sweep found and repaired.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Swept {
+    /// Hints that were looked at.
+    pub hints: usize,
+    /// Hints without a run, removed.
+    pub orphan_hints: usize,
+    /// Index entries of runs that are no longer unfinished, removed.
+    pub stale_live: usize,
+    /// Unfinished runs that were looked at.
+    pub runs: usize,
+    /// Unfinished runs that had no usable hint, and got one.
+    pub lost_runs: usize,
+}
+
+impl Swept {
+    /// How much was repaired.
+    #[must_use]
+    pub fn repaired(&self) -> usize {
+        self.orphan_hints + self.stale_live + self.lost_runs
+    }
+}
+
+pub(crate) async fn run(inner: Arc<Inner>, every: Duration) {
+    let mut walk_at = inner.clock.boot() + every;
+    while tick(&inner, every).await {
+        let mut swept = Swept::default();
+        let mut outcome = sweep_hints(&inner, false, &mut swept).await;
+        if outcome.is_ok() && inner.clock.boot() >= walk_at {
+            outcome = sweep_live(&inner, false, WALK_PAUSE, &mut swept).await;
+            walk_at = inner.clock.boot() + WALK_EVERY;
+        }
+        if let Err(error) = outcome {
+            warn!(%error, "the sweep failed; next in about {every:?}");
+        }
+        if swept.repaired() > 0 {
+            info!(?swept, "the sweeper repaired something");
+        }
+    }
+}
+
+impl Client {
+    /// Looks once at all hints and all unfinished runs, and repairs what is wrong; with `dry_run` only says what.
+    pub async fn sweep(&self, dry_run: bool) -> Result<Swept> {
+        let mut swept = Swept::default();
+        sweep_hints(&self.inner, dry_run, &mut swept).await?;
+        sweep_live(&self.inner, dry_run, Duration::ZERO, &mut swept).await?;
+        Ok(swept)
+    }
+}
+
+/// Hints that have been due for more than an hour and lead nowhere.
+async fn sweep_hints(inner: &Arc<Inner>, dry_run: bool, swept: &mut Swept) -> Result<()> {
+    let now = inner.now().await?.at;
+    for shard in 0..inner.shards {
+        let prefix = prefix::due(shard);
+        let mut after = String::new();
+        'pages: loop {
+            let page = inner.store.list(&prefix, &after, LIST_PAGE).await?;
+            for listed in &page.entries {
+                let Ok(Key::Due(hint)) = listed.key.parse::<Key>() else { continue };
+                if now.since(hint.due) <= ORPHAN_AGE {
+                    break 'pages;
+                }
+                swept.hints += 1;
+                if !exists(inner, &listed.key).await? {
+                    swept.orphan_hints += 1;
+                    repair(inner, dry_run, "orphan_hint", Batch::new().delete(&listed.key)).await?;
+                }
+            }
+            match page.entries.last() {
+                Some(last) if page.more => after.clone_from(&last.key),
+                _ => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the run of a hint exists; its body says which family it is of.
+async fn exists(inner: &Inner, hint: &str) -> Result<bool> {
+    let Some(object) = inner.store.get(hint).await? else { return Ok(true) };
+    let facts: serde_json::Value = serde_json::from_slice(&object.body).unwrap_or_default();
+    let Some(run) = facts["run"].as_str().and_then(|run| run.parse::<RunRef>().ok()) else { return Ok(true) };
+    match log::read(&*inner.store, &run).await {
+        Ok(loaded) => Ok(loaded.is_some()),
+        Err(error) if error.kind() == ErrorKind::Gone => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+async fn repair(inner: &Inner, dry_run: bool, what: &'static str, batch: Batch) -> Result<()> {
+    if !dry_run {
+        metrics::counter!("wigwag_sweeper_repairs_total", "what" => what).increment(1);
+        inner.store.write(batch).await?;
+    }
+    Ok(())
+}
+
+/// Unfinished runs without a hint at or before the moment they need attention.
+async fn sweep_live(inner: &Arc<Inner>, dry_run: bool, pause: Duration, swept: &mut Swept) -> Result<()> {
+    let mut after = String::new();
+    loop {
+        let page = inner.store.list("live/", &after, LIST_PAGE).await?;
+        for listed in &page.entries {
+            if let Ok(Key::Live { of, run }) = listed.key.parse::<Key>() {
+                let family = if of.is_task() { Family::Task } else { Family::Workflow };
+                sweep_run(inner, dry_run, &listed.key, &RunRef { family, id: run }, listed_at(listed), swept).await?;
+            }
+        }
+        match page.entries.last() {
+            Some(last) if page.more => after.clone_from(&last.key),
+            _ => return Ok(()),
+        }
+        if !pause.is_zero() {
+            inner.clock.sleep(pause).await;
+        }
+    }
+}
+
+fn listed_at(listed: &wigwag_store::Listed) -> Time {
+    crate::inner::time(listed.modified)
+}
+
+async fn sweep_run(
+    inner: &Arc<Inner>,
+    dry_run: bool,
+    key: &str,
+    run: &RunRef,
+    put: Time,
+    swept: &mut Swept,
+) -> Result<()> {
+    let now = inner.now().await?.at;
+    swept.runs += 1;
+    let loaded = match log::read(&*inner.store, run).await {
+        Ok(loaded) => loaded,
+        Err(error) if error.kind() == ErrorKind::Gone => None,
+        Err(error) => return Err(error),
+    };
+    let Some(loaded) = loaded.filter(|loaded| !loaded.run.status.is_final()) else {
+        // Its starter may be about to make it; its end may be under way.
+        if now.since(put) > ORPHAN_AGE {
+            swept.stale_live += 1;
+            repair(inner, dry_run, "stale_live", Batch::new().delete(key)).await?;
+        }
+        return Ok(());
+    };
+    let mut usable = false;
+    for hint in &loaded.run.hints {
+        usable |= inner.store.get(hint).await?.is_some();
+    }
+    // A run that moved on within the last minute is being worked on: its hints may just be changing hands. A hint that
+    // was put off has another key than the one that is listed; looking once more at such a run does no harm.
+    if usable || now.since(loaded.run.updated_at) < Duration::from_secs(60) || has_hint(inner, &loaded.run).await? {
+        return Ok(());
+    }
+    swept.lost_runs += 1;
+    let (hint, body) = inner.hint(&loaded.run.index_type(), run, now);
+    repair(inner, dry_run, "lost_run", Batch::new().put(Key::Due(hint).to_string(), body)).await?;
+    lock(&inner.wakes).remove(run);
+    Ok(())
+}
+
+/// Whether any hint in the index is of this run.
+async fn has_hint(inner: &Inner, run: &wigwag_core::Run) -> Result<bool> {
+    let prefix = prefix::due(wigwag_core::shard_of(&run.run.id, inner.shards));
+    let mut after = String::new();
+    loop {
+        let page = inner.store.list(&prefix, &after, LIST_PAGE).await?;
+        let found = page.entries.iter().filter_map(|listed| match listed.key.parse() {
+            Ok(Key::Due(hint)) => Some(hint.run),
+            _ => None,
+        });
+        if found.into_iter().any(|id| id == run.run.id) {
+            return Ok(true);
+        }
+        match page.entries.last() {
+            Some(last) if page.more => after.clone_from(&last.key),
+            _ => return Ok(false),
+        }
+    }
+}

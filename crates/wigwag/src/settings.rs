@@ -1,0 +1,63 @@
+//! How an engine behaves: plain data with defaults.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+/// How an engine behaves. The defaults are right for most.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// How long a worker may be silent before another takes its runs; on one machine its end is noticed at once.
+    pub lease: Duration,
+    /// How many runs are driven at once; more wait in the store.
+    pub turns_max: usize,
+    /// A run whose next moment is nearer than this stays in memory instead of being parked.
+    pub linger: Duration,
+    /// How long running steps may go on after a cancel, or when the engine stops.
+    pub grace: Duration,
+    /// The shortest time between two looks into the due index, while there is work.
+    pub look_min: Duration,
+    /// The longest, while there is none.
+    pub look_max: Duration,
+    /// How often the sweeper looks for hints and index entries that should not be there; never if `None`.
+    pub sweep_every: Option<Duration>,
+    /// How long finished runs are kept; for ever if `None`.
+    pub keep: Option<Duration>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(30),
+            turns_max: 1_024,
+            linger: Duration::from_millis(100),
+            grace: Duration::from_secs(10),
+            look_min: Duration::from_millis(100),
+            look_max: Duration::from_secs(10),
+            sweep_every: Some(Duration::from_secs(300)),
+            keep: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Says what is wrong with them, if something is.
+    pub fn validate(&self) -> Result<()> {
+        let hour = Duration::from_secs(3_600);
+        if self.lease < Duration::from_secs(3) || self.lease > hour {
+            return Err(Error::invalid(format!("a lease lasts 3 s to 1 h, got: {:?}", self.lease)));
+        }
+        if self.turns_max == 0 {
+            return Err(Error::invalid("an engine drives at least one run at a time, got: 0"));
+        }
+        if self.linger > self.lease / 3 {
+            return Err(Error::invalid(format!("a run lingers at most a third of the lease, got: {:?}", self.linger)));
+        }
+        if self.look_min.is_zero() || self.look_min > self.look_max {
+            let (min, max) = (self.look_min, self.look_max);
+            return Err(Error::invalid(format!("want 0 < `look_min` <= `look_max`, got: {min:?} and {max:?}")));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,498 @@
+//! One worker's claim on a run: from claim until the run parks or ends.
+//!
+//! The turn owns the run. Users' code runs in tasks of its own ([`crate::scope`]) and asks for points; the turn gathers
+//! what is ready, stages it as events, commits one entry, and only then lets the code go on. It looks at what came from
+//! outside when it claims, when it renews and after it parked.
+//!
+//! What if we die here? Anywhere before a commit: nothing of what was staged happened; the hint at the lease's end, put
+//! before the claim, brings the next worker. After a commit: what was recorded is not run again. Steps that were
+//! running are run again, under the same idempotency key.
+
+mod advance;
+mod ends;
+mod mail;
+mod park;
+mod sources;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde_json::{Map, Value};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::task::JoinHandle;
+use tracing::{debug, warn};
+use wigwag_core::{
+    Data, Ending, Frontier, Hint, Key, Path, Payload, PointKind, PointStatus, Retry, RunClaimed, RunRef, Status, Style,
+    Time,
+};
+
+use crate::context::Ctx;
+use crate::error::{Error, Result};
+use crate::inner::{Handle, Inner, Stop, lock};
+use crate::log::{Around, Log, Lost};
+use crate::mailbox::{BodyId, Mailbox, Reply, Request, Slot, Spec};
+use crate::scope::{self, Made, Outputs, Scope};
+use crate::workflow::{Code, Workflow, in_scope};
+
+pub(crate) use ends::complete_end;
+pub(crate) use sources::look_at_sources;
+
+/// A turn.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    inner: Arc<Inner>,
+    workflow: Arc<Workflow>,
+    log: Log,
+    handle: Arc<Handle>,
+    mailbox: Arc<Mailbox>,
+    mail: VecDeque<Request>,
+    /// Points that may not begin yet, because the run is paused or ends.
+    held: Vec<Request>,
+    bodies: BTreeMap<BodyId, Body>,
+    slots: BTreeMap<Path, OpenSlot>,
+    frontier: Option<Frontier>,
+    timers: BTreeSet<(Time, Path)>,
+    /// Points whose children did not all end in time.
+    overdue: Vec<(Path, wigwag_core::Point)>,
+    outputs: Outputs,
+    input: Payload,
+    /// The function's own scope: it keeps how steps are undone after the function returned.
+    root: Option<Arc<Scope>>,
+    releases: Vec<Release>,
+    around: Around,
+    ending: Option<Ending>,
+    returned: Option<Payload>,
+    cancel: watch::Sender<bool>,
+    /// By the clock that counts suspended time: when running steps are dropped.
+    grace_ends: Option<Duration>,
+    undo: Option<Vec<Path>>,
+    now: Time,
+    spawned: u64,
+    renew_at: Duration,
+    lease_hint: String,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Users' code that runs.
+#[derive(Debug)]
+struct Body {
+    scope: Arc<Scope>,
+    task: JoinHandle<()>,
+    attempt: u32,
+    /// When it is stopped.
+    deadline: Option<Time>,
+    timeout: Duration,
+}
+
+/// A point that users' code waits for.
+#[derive(Debug)]
+struct OpenSlot {
+    slot: Arc<Slot>,
+    body: BodyId,
+    spec: Spec,
+    /// The step runs, until then.
+    running: Option<(u32, Time)>,
+}
+
+/// What is done once the entry is durable.
+#[derive(Debug)]
+enum Release {
+    Reply(Arc<Slot>, Reply),
+    Step(Path, u32),
+    Undo(Path, u32),
+    Output(Path, Data),
+    DeleteControl(String),
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.abort_bodies();
+        self.inner.deactivate(&self.log.run.run);
+    }
+}
+
+impl Turn {
+    /// A turn on a run whose log is at hand. The claim is staged; [`Turn::drive`] commits it.
+    pub(crate) async fn claim(
+        inner: Arc<Inner>,
+        workflow: Arc<Workflow>,
+        mut log: Log,
+        permit: OwnedSemaphorePermit,
+        found_hint: Option<String>,
+    ) -> Result<Self, Lost> {
+        let boot = inner.clock.boot();
+        let now = inner.now().await?;
+        let lease = inner.settings.lease;
+        let until = now.at.after(lease);
+        let (hint, body) = inner.lease_hint(&log.run.index_type(), &log.run.run, until);
+        let lease_hint = Key::Due(hint).to_string();
+        let old: BTreeSet<String> = log.run.hints.iter().cloned().chain(found_hint).collect();
+        let claimed = RunClaimed {
+            owner: inner.worker.clone(),
+            peer: inner.peer.clone(),
+            until,
+            hints: vec![lease_hint.clone()],
+        };
+        log.stage(claimed, now.at)?;
+        log.lease_ends = Some((boot + lease).saturating_sub(now.uncertainty));
+        let around =
+            Around { before: vec![(lease_hint.clone(), body)], delete: old.into_iter().collect(), ..Around::default() };
+        let input = log.input().await?;
+        let mailbox = Arc::new(Mailbox::default());
+        let handle = Arc::new(Handle::new(Arc::clone(&mailbox)));
+        let frontier =
+            (workflow.definition.style != Style::Function).then(|| Frontier::new(&workflow.definition, &log.run));
+        let outputs = log.run.points.iter().filter_map(|(path, point)| Some((path.clone(), point.result.clone()?)));
+        let mut turn = Self {
+            outputs: Arc::new(std::sync::Mutex::new(outputs.collect())),
+            inner,
+            workflow,
+            log,
+            handle,
+            mailbox,
+            mail: VecDeque::new(),
+            held: Vec::new(),
+            bodies: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            frontier,
+            timers: BTreeSet::new(),
+            overdue: Vec::new(),
+            input,
+            root: None,
+            releases: Vec::new(),
+            around,
+            ending: None,
+            returned: None,
+            cancel: watch::Sender::new(false),
+            grace_ends: None,
+            undo: None,
+            now: now.at,
+            spawned: 0,
+            renew_at: boot + lease / 3,
+            lease_hint,
+            _permit: permit,
+        };
+        turn.rebuild_timers();
+        turn.ending = turn.recorded_ending();
+        Ok(turn)
+    }
+
+    /// Adds a put to the claim.
+    pub(crate) fn put_before(&mut self, put: (String, bytes::Bytes)) {
+        self.around.before.push(put);
+    }
+
+    /// Adds a delete to the claim.
+    pub(crate) fn delete_after(&mut self, key: String) {
+        self.around.delete.push(key);
+    }
+
+    /// Commits the claim with all that is ready. Refused, nothing of it happened.
+    pub(crate) async fn open(&mut self) -> Result<(), Lost> {
+        self.begin_function().await;
+        self.gather().await?;
+        self.inner.activate(&self.log.run.run, &self.handle);
+        if self.log.run.status.is_final() {
+            return Ok(());
+        }
+        self.commit().await
+    }
+
+    /// Commits the claim, or the whole run if it ended at once, and drives it on in a task of its own.
+    pub(crate) async fn launch(mut self) -> Result<(), Lost> {
+        self.open().await?;
+        if self.log.run.status.is_final() {
+            return self.end().await;
+        }
+        tokio::spawn(self.drive());
+        Ok(())
+    }
+
+    /// Drives the run until it parks or ends, or the turn is lost.
+    fn drive(mut self) -> BoxFuture<'static, ()> {
+        // Boxed, because a turn starts children, which may be turns.
+        Box::pin(async move {
+            let run = self.log.run.run.clone();
+            match self.run().await {
+                Ok(()) => {}
+                Err(Lost::Lease) => debug!(%run, "another has the run, or the lease ended"),
+                Err(Lost::Store(error)) => {
+                    warn!(%run, %error, "the turn was given up; another follows when its lease ends");
+                }
+            }
+        })
+    }
+
+    async fn run(&mut self) -> Result<(), Lost> {
+        loop {
+            if self.log.run.status.is_final() {
+                return self.end().await;
+            }
+            self.gather().await?;
+            if self.log.run.status.is_final() {
+                continue;
+            }
+            if self.log.is_staged() {
+                self.commit().await?;
+                continue;
+            }
+            if self.may_park() {
+                if self.park().await? {
+                    return Ok(());
+                }
+                continue;
+            }
+            self.wait().await?;
+        }
+    }
+
+    /// Stages all that is ready: requests of users' code, times that came, steps that may begin, the end.
+    async fn gather(&mut self) -> Result<(), Lost> {
+        self.now = self.inner.now().await?.at;
+        self.take_mail().await?;
+        self.fire_timers()?;
+        self.close_all_overdue().await?;
+        self.stop_the_late()?;
+        self.follow_cancel();
+        self.advance().await?;
+        self.follow_end().await
+    }
+
+    async fn commit(&mut self) -> Result<(), Lost> {
+        let around = std::mem::take(&mut self.around);
+        let deleted: Vec<String> = around.before.iter().map(|(key, _)| key.clone()).collect();
+        if let Err(lost) = self.log.commit(around).await {
+            // Where a batch lands in parts, our hints are there; nobody else relies on them.
+            if matches!(lost, Lost::Lease) && !self.inner.store.traits().atomic {
+                let hints = deleted.iter().filter(|key| key.starts_with("due/"));
+                let batch = hints.fold(wigwag_store::Batch::new(), |batch, key| batch.delete(key));
+                let _ = self.inner.store.write(batch).await;
+            }
+            return Err(lost);
+        }
+        self.release().await
+    }
+
+    /// The entry is durable: code that waited for it goes on.
+    async fn release(&mut self) -> Result<(), Lost> {
+        let mut controls = wigwag_store::Batch::new();
+        for release in std::mem::take(&mut self.releases) {
+            match release {
+                Release::Reply(slot, reply) => slot.reply(reply),
+                Release::Output(path, data) => _ = lock(&self.outputs).insert(path, data),
+                Release::Step(path, attempt) => self.spawn_step(&path, attempt),
+                Release::Undo(path, attempt) => self.spawn_undo(&path, attempt).await?,
+                Release::DeleteControl(key) => controls = controls.delete(key),
+            }
+        }
+        if !controls.operations().is_empty() && self.log.holds_lease() {
+            self.inner.store.write(controls).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until something happens.
+    async fn wait(&mut self) -> Result<(), Lost> {
+        let boot = self.inner.clock.boot();
+        if boot >= self.renew_at {
+            return self.renew().await;
+        }
+        if self.handle.take_poke() {
+            return self.look_outside().await;
+        }
+        let mut span = self.renew_at - boot;
+        let next = self.timers.first().map(|(at, _)| *at).filter(|_| !self.is_held_up());
+        let deadlines = self.bodies.values().filter_map(|body| body.deadline);
+        let running = self.slots.values().filter_map(|slot| slot.running.map(|(_, deadline)| deadline));
+        let undo_at = self.log.run.chain.as_ref().and_then(|chain| chain.current.as_ref()?.retry_at);
+        if let Some(at) = next.into_iter().chain(deadlines).chain(running).chain(undo_at).min() {
+            span = span.min(at.since(self.now) + Duration::from_micros(1));
+        }
+        if let Some(ends) = self.grace_ends {
+            span = span.min(ends.saturating_sub(boot));
+        }
+        let mut stopping = self.inner.stopping.subscribe();
+        let seen = *stopping.borrow_and_update();
+        let (mailbox, clock) = (Arc::clone(&self.mailbox), Arc::clone(&self.inner.clock));
+        tokio::select! {
+            biased;
+            () = mailbox.changed() => {}
+            _ = stopping.wait_for(|stop| *stop != seen) => {}
+            () = clock.sleep(span) => {}
+        }
+        Ok(())
+    }
+
+    /// Renews the lease: hint, then entry, then the old hint goes. And looks at what came from outside.
+    async fn renew(&mut self) -> Result<(), Lost> {
+        self.stage_renewal().await?;
+        self.commit().await?;
+        self.look_outside().await
+    }
+
+    async fn stage_renewal(&mut self) -> Result<(), Lost> {
+        if !self.log.holds_lease() {
+            return Err(Lost::Lease);
+        }
+        let boot = self.inner.clock.boot();
+        let now = self.inner.now().await?;
+        let lease = self.inner.settings.lease;
+        let until = now.at.after(lease);
+        let (hint, body) = self.inner.lease_hint(&self.log.run.index_type(), &self.log.run.run, until);
+        let key = Key::Due(hint).to_string();
+        let claimed = RunClaimed {
+            owner: self.inner.worker.clone(),
+            peer: self.inner.peer.clone(),
+            until,
+            hints: vec![key.clone()],
+        };
+        self.log.stage(claimed, now.at)?;
+        self.around.before.push((key.clone(), body));
+        self.around.delete.push(std::mem::replace(&mut self.lease_hint, key));
+        self.around.delete.extend(self.handle.take_hints());
+        self.log.lease_ends = Some((boot + lease).saturating_sub(now.uncertainty));
+        self.renew_at = boot + lease / 3;
+        Ok(())
+    }
+
+    /// Whether no further step may begin.
+    fn is_held_up(&self) -> bool {
+        self.log.run.status == Status::Paused
+            || self.ending.is_some()
+            || self.log.run.cancel.is_some()
+            || self.log.run.chain.is_some()
+            || self.inner.stop() != Stop::No
+    }
+
+    fn rebuild_timers(&mut self) {
+        let run = &self.log.run;
+        let open = run.open.iter().filter_map(|path| Some((run.points.get(path)?.until?, path.clone())));
+        self.timers = open.collect();
+    }
+
+    /// Starts the function, if this is one, and lets it come to its first points.
+    async fn begin_function(&mut self) {
+        let needed = match (&self.log.run.cancel, &self.log.run.chain) {
+            // Only how steps are undone is needed.
+            (Some(_), _) | (_, Some(_)) => self.log.run.has_anything_to_undo(),
+            _ => self.log.run.status != Status::Paused,
+        };
+        if needed && self.root.is_none() && matches!(self.workflow.code, Code::Function(_)) {
+            self.spawn_root();
+            self.first_poll().await;
+        }
+    }
+
+    async fn first_poll(&mut self) {
+        while self.root.as_ref().is_some_and(|root| !root.is_idle()) && self.mail.is_empty() {
+            self.mailbox.changed().await;
+            self.mail.extend(self.mailbox.take());
+        }
+    }
+
+    fn spawn_root(&mut self) {
+        let Code::Function(code) = &self.workflow.code else { return };
+        let recorded = self.log.run.points.clone();
+        let made = self.made(BodyId::Root, 1, recorded);
+        let scope = Scope::new(Arc::clone(&self.inner), made);
+        let code = code.call(Ctx { scope: Arc::clone(&scope) }, self.input.clone());
+        let task = scope::spawn(&scope, code);
+        self.root = Some(Arc::clone(&scope));
+        self.bodies.insert(BodyId::Root, Body { scope, task, attempt: 1, deadline: None, timeout: Duration::ZERO });
+    }
+
+    fn spawn_step(&mut self, path: &Path, attempt: u32) {
+        let Some(code) = self.workflow.node_code(path).and_then(|code| code.run.clone()) else { return };
+        let Some(node) = self.workflow.node(path, &self.log.run) else { return };
+        self.spawned += 1;
+        let id = BodyId::Step(path.clone(), self.spawned);
+        let recorded = self.points_below(path);
+        let made = self.made(id.clone(), attempt, recorded);
+        let scope = Scope::new(Arc::clone(&self.inner), made);
+        let code = match self.inner.injected(path) {
+            Some(failure) => Box::pin(std::future::ready(Err(failure))),
+            None => code.call(in_scope(&scope)),
+        };
+        let task = scope::spawn(&scope, code);
+        let deadline = Some(self.now.after(node.timeout));
+        self.bodies.insert(id, Body { scope, task, attempt, deadline, timeout: node.timeout });
+    }
+
+    fn points_below(&self, path: &Path) -> BTreeMap<Path, wigwag_core::Point> {
+        let below = self
+            .log
+            .run
+            .points
+            .range(path.clone()..)
+            .take_while(|(other, _)| other.as_str().starts_with(path.as_str()));
+        let inner = below.filter(|(other, _)| *other != path && other.is_within(path) && **other != path.delay());
+        inner.map(|(path, point)| (path.clone(), point.clone())).collect()
+    }
+
+    fn made(&self, body: BodyId, attempt: u32, recorded: BTreeMap<Path, wigwag_core::Point>) -> Made {
+        let run = &self.log.run;
+        Made {
+            run: run.run.clone(),
+            restarts: run.restarts,
+            body,
+            attempt,
+            input: self.input.clone(),
+            data: self.data(),
+            outputs: Arc::clone(&self.outputs),
+            mailbox: Arc::clone(&self.mailbox),
+            recorded,
+            now: run.created_at,
+            cancelled: self.cancel.subscribe(),
+        }
+    }
+
+    /// The run's data; of a large input only what steps changed is recorded apart.
+    fn data(&self) -> Map<String, Value> {
+        match (&self.log.run.input, self.input.value()) {
+            (Data::Blob(_), Value::Object(mut input)) => {
+                input.extend(self.log.run.data.clone());
+                input
+            }
+            _ => self.log.run.data.clone(),
+        }
+    }
+
+    fn abort_bodies(&mut self) {
+        for (_, body) in std::mem::take(&mut self.bodies) {
+            body.task.abort();
+        }
+        self.slots.clear();
+    }
+
+    fn run_ref(&self) -> &RunRef {
+        &self.log.run.run
+    }
+}
+
+/// The successor of a hint that came due with nothing to do.
+pub(crate) fn patrol_after(hint: Option<&Hint>) -> Duration {
+    use wigwag_core::limits::{PATROL_FIRST, PATROL_MAX};
+    let generation = hint.map_or(0, |hint| hint.generation() + 1).min(10);
+    (PATROL_FIRST * 2_u32.pow(generation)).min(PATROL_MAX)
+}
+
+/// The retry policy and timeout of a step of a function.
+fn step_policy(spec: &Spec) -> (Retry, Duration, bool) {
+    match spec {
+        Spec::Step { retry, timeout, compensate } => (retry.clone(), *timeout, *compensate),
+        _ => (Retry::never(), Duration::MAX, false),
+    }
+}
+
+/// Whether an open point is a step that failed and waits for its next try.
+fn is_retrying(point: &wigwag_core::Point) -> bool {
+    point.kind == PointKind::Step && point.status == PointStatus::Retrying
+}
+
+impl From<wigwag_core::Refusal> for Lost {
+    fn from(refusal: wigwag_core::Refusal) -> Self {
+        Self::Store(Error::from(refusal))
+    }
+}

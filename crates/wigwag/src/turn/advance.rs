@@ -1,0 +1,244 @@
+//! Steps of a graph begin when what they wait for has ended.
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use wigwag_core::{
+    Node, OnFailure, Parent, Path, PauseCause, Payload, PointStatus, RunPaused, RunRef, StepFailed, StepSkipped,
+    StepStarted, Time, TypeName, limits,
+};
+
+use super::{Release, Turn, is_retrying};
+use crate::client::TaskOptions;
+use crate::error::Error;
+use crate::failure::{Failure, permanent};
+use crate::log::Lost;
+use crate::mailbox::BodyId;
+use crate::panics;
+use crate::workflow::{data_payload, default_queue};
+
+/// How long a task of a step may wait for a worker unless the graph says otherwise.
+const TAKEN_WITHIN: std::time::Duration = std::time::Duration::from_secs(24 * 3_600);
+
+impl Turn {
+    /// Stages the beginning of all steps that are ready.
+    pub(super) async fn advance(&mut self) -> Result<(), Lost> {
+        if self.frontier.is_none() || self.is_held_up() {
+            return Ok(());
+        }
+        // Passing over one step may make others ready.
+        loop {
+            let Some(frontier) = &self.frontier else { return Ok(()) };
+            let ready: Vec<Path> = frontier.ready(&self.workflow.definition).map(|node| node.name.clone()).collect();
+            let mut passed = false;
+            for path in ready {
+                if self.log.is_full() || self.ending.is_some() || self.is_held_up() {
+                    return Ok(());
+                }
+                passed |= self.enter(&path).await?;
+            }
+            if !passed {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Begins a step, or goes on with it; says whether it was passed over.
+    async fn enter(&mut self, path: &Path) -> Result<bool, Lost> {
+        let Some(node) = self.workflow.node(path, &self.log.run) else { return Ok(false) };
+        match self.log.run.points.get(path).cloned() {
+            None => self.enter_new(&node).await,
+            Some(point) if is_retrying(&point) => {
+                // One whose failure paused the run waits for no time, and begins anew.
+                let due = point.until.is_none_or(|at| at <= self.now);
+                let attempt = match (point.until, point.children.is_some()) {
+                    (None, false) => 1,
+                    _ => point.attempt + 1,
+                };
+                if due {
+                    self.start_node(&node, attempt).await?;
+                } else if let Some(at) = point.until {
+                    self.timers.insert((at, path.clone()));
+                }
+                Ok(false)
+            }
+            Some(point) if point.status == PointStatus::Running && point.children.is_none() && !self.runs(path) => {
+                if point.interrupted > limits::INTERRUPTIONS_MAX {
+                    self.fail_node(path, point.attempt, &Failure::lost(point.interrupted), self.now)?;
+                } else {
+                    self.release_step(path, point.attempt);
+                }
+                Ok(false)
+            }
+            Some(_) => Ok(false),
+        }
+    }
+
+    fn runs(&self, path: &Path) -> bool {
+        let body = self.bodies.keys().any(|id| matches!(id, BodyId::Step(of, _) if of == path));
+        body || self.releases.iter().any(|release| matches!(release, Release::Step(of, _) if of == path))
+    }
+
+    async fn enter_new(&mut self, node: &Node) -> Result<bool, Lost> {
+        if let Some(delay) = node.delay {
+            match self.log.run.points.get(&node.name.delay()) {
+                None => {
+                    self.start_sleep(&node.name.delay(), self.now.after(delay), true)?;
+                    return Ok(false);
+                }
+                Some(point) if !point.status.is_settled() => return Ok(false),
+                Some(_) => {}
+            }
+        }
+        if let Some(expires) = self.log.run.task.as_ref().and_then(|task| task.expires_at)
+            && expires < self.now
+        {
+            self.stage_start(node, 1, None, None)?;
+            let failure = Failure::recorded(wigwag_core::Fault::new("Expired", format!("nobody took it by {expires}")));
+            self.fail_node(&node.name, 1, &failure, self.now)?;
+            return Ok(false);
+        }
+        match self.condition(node) {
+            Ok(true) => self.start_node(node, 1).await.map(|()| false),
+            Ok(false) => {
+                self.log.stage(StepSkipped { point: node.name.clone() }, self.now)?;
+                if let Some(frontier) = &mut self.frontier {
+                    frontier.passed(&node.name);
+                }
+                Ok(true)
+            }
+            Err(failure) => {
+                self.stage_start(node, 1, None, None)?;
+                self.fail_node(&node.name, 1, &failure, self.now)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Asks users' code whether a step is entered; a panic in it is a failure that no retry mends.
+    fn condition(&self, node: &Node) -> Result<bool, Failure> {
+        let Some(when) = self.workflow.node_code(&node.name).and_then(|code| code.when.clone()) else {
+            return Ok(true);
+        };
+        let data = data_payload(&self.data(), &self.input);
+        let asked = panics::catch(|| when(&data)).unwrap_or_else(|panic| Err(Failure::panic(&*panic)));
+        asked.map_err(|failure| Failure::recorded(failure.fault().clone()))
+    }
+
+    async fn start_node(&mut self, node: &Node, attempt: u32) -> Result<(), Lost> {
+        if self.workflow.is_dispatched(node) {
+            return self.dispatch(node, attempt).await;
+        }
+        self.stage_start(node, attempt, None, None)?;
+        self.release_step(&node.name, attempt);
+        Ok(())
+    }
+
+    fn stage_start(
+        &mut self,
+        node: &Node,
+        attempt: u32,
+        task: Option<wigwag_core::RunId>,
+        deadline: Option<Time>,
+    ) -> Result<(), Lost> {
+        let point = node.name.clone();
+        let compensate = node.compensate;
+        self.log.stage(StepStarted { point, attempt, compensate, task, deadline }, self.now)
+    }
+
+    fn release_step(&mut self, path: &Path, attempt: u32) {
+        if self.log.is_staged() {
+            self.releases.push(Release::Step(path.clone(), attempt));
+        } else {
+            self.spawn_step(path, attempt);
+        }
+    }
+
+    /// Hands a step to workers that serve its queue. The task is made first: its id follows from the run and the
+    /// step, so that after a crash the same one is found.
+    async fn dispatch(&mut self, node: &Node, attempt: u32) -> Result<(), Lost> {
+        let of = TypeName::of_step(&self.log.run.of, &node.name)?;
+        let id = self.log.run.id().child(&node.name, self.log.run.restarts + attempt - 1);
+        let deadline = self.now.after(TAKEN_WITHIN);
+        let mut options = TaskOptions::default();
+        options.queue = Some(node.queue.clone().unwrap_or_else(default_queue));
+        options.retry = Some(node.retry.clone());
+        options.timeout = Some(node.timeout);
+        options.expires_at = Some(deadline);
+        let parent = Parent { run: self.run_ref().clone(), point: node.name.clone() };
+        let input = Payload::of(&serde_json::json!({"run": self.run_ref(), "point": node.name}))?;
+        crate::client::submit_child(&self.inner, id.clone(), of, input, options, parent).await?;
+        // It fails by itself if nobody takes it in time; a little later we look whether it did.
+        let look = deadline.after(std::time::Duration::from_secs(60));
+        self.stage_start(node, attempt, Some(id), Some(look))?;
+        self.timers.insert((look, node.name.clone()));
+        self.handle.poke(None);
+        Ok(())
+    }
+
+    pub(super) fn fail_overdue_task(&mut self, path: &Path, attempt: u32) -> Result<(), Lost> {
+        let queue =
+            self.workflow.definition.step(path).and_then(|node| node.queue.clone()).unwrap_or_else(default_queue);
+        let failure = permanent(format!("no worker of queue `{queue}` took it")).at(path);
+        self.fail_node(path, attempt, &failure, self.now)
+    }
+
+    /// Submits the tasks of a fan-out; their ids follow from the point, so that after a crash the same ones are found.
+    pub(super) async fn start_tasks(
+        &mut self,
+        path: &Path,
+        of: TypeName,
+        inputs: Vec<Payload>,
+        options: TaskOptions,
+    ) -> Result<Result<(), Error>, Lost> {
+        for (slice, inputs) in inputs.chunks(512).enumerate() {
+            if self.inner.clock.boot() >= self.renew_at {
+                self.stage_renewal().await?;
+                self.commit().await?;
+            }
+            let mut numbered = Vec::with_capacity(inputs.len());
+            for (place, input) in inputs.iter().enumerate() {
+                let id = numbered_child(self.run_ref(), path, slice * 512 + place, self.log.run.restarts);
+                let parent = Parent { run: self.run_ref().clone(), point: path.clone() };
+                let (of, options) = (of.clone(), options.clone());
+                numbered.push(crate::client::submit_child(&self.inner, id, of, input.clone(), options, parent));
+            }
+            let submitted: Result<Vec<()>, Error> = stream::iter(numbered).buffer_unordered(64).try_collect().await;
+            if let Err(error) = submitted {
+                return Ok(Err(error));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// A step of a graph failed: it is tried again, or what the graph says happens.
+    pub(super) fn fail_node(&mut self, path: &Path, attempt: u32, failure: &Failure, at: Time) -> Result<(), Lost> {
+        let Some(node) = self.workflow.node(path, &self.log.run) else { return Ok(()) };
+        // A dispatched step was tried again as a task.
+        let dispatched = self.log.run.points.get(path).is_some_and(|point| point.children.is_some());
+        let retry_at = if dispatched { None } else { self.retry_at(failure, attempt, &node.retry, at) };
+        let held = retry_at.is_none() && node.on_failure == OnFailure::Pause && self.ending.is_none();
+        let error = failure.clone().at(path).fault().clone();
+        let failed = StepFailed { point: path.clone(), attempt, at, error: error.clone(), retry_at, held };
+        self.log.stage(failed, self.now)?;
+        metrics::counter!("wigwag_steps_total", "outcome" => "failed").increment(1);
+        if let Some(at) = retry_at {
+            self.timers.insert((at, path.clone()));
+        } else if held {
+            let error = Some(error);
+            let paused = RunPaused { why: PauseCause::Failure, error, reason: None, control: None, refused: None };
+            self.log.stage(paused, self.now)?;
+        } else if node.on_failure == OnFailure::Continue {
+            if let Some(frontier) = &mut self.frontier {
+                frontier.passed(path);
+            }
+        } else if self.ending.is_none() {
+            self.ending = Some(wigwag_core::Ending::Failed(error));
+        }
+        Ok(())
+    }
+}
+
+/// The id of the nth task of a fan-out.
+pub(super) fn numbered_child(run: &RunRef, path: &Path, number: usize, restarts: u32) -> wigwag_core::RunId {
+    let below = path.join(&number.to_string()).unwrap_or_else(|_| path.clone());
+    run.id.child(&below, restarts)
+}

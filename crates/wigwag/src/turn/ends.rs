@@ -1,0 +1,422 @@
+//! How a run ends: well, or by undoing what was done; and what is left to do once it has.
+//!
+//! What if we die here? The final entry decides. Whoever finds the hint of a run that ended completes its end: the
+//! report to the parent, the snapshot, the indexes. Each of these may be done twice. The hint goes last.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tracing::debug;
+use wigwag_core::{
+    CompensationCompleted, CompensationFailed, CompensationStarted, Data, Ending, Fault, Key, OnFailure, Path,
+    PauseCause, Payload, PointStatus, Run, RunCancelled, RunCompleted, RunFailed, RunPaused, RunRef, Status, Style,
+    Time, kind_of,
+};
+use wigwag_store::Batch;
+
+use super::{Body, Release, Turn};
+use crate::error::Result;
+use crate::failure::Failure;
+use crate::inner::{Inner, facts, lock};
+use crate::log::{self, Loaded, Log, Lost};
+use crate::mailbox::{BodyId, Request, Returned};
+use crate::scope::{self, Scope};
+use crate::workflow::in_scope;
+
+impl Turn {
+    /// The function returned.
+    pub(super) fn take_root(&mut self, outcome: Result<Returned, Failure>, scope: &Arc<Scope>) -> Result<(), Lost> {
+        if self.ending.is_some() {
+            return Ok(());
+        }
+        let mismatches = scope.mismatches();
+        if !mismatches.is_empty() {
+            return self.pause_for_version(mismatches);
+        }
+        match outcome {
+            Ok(Returned { result, .. }) => self.returned = Some(result),
+            Err(failure) => self.ending = Some(Ending::Failed(failure.fault().clone())),
+        }
+        Ok(())
+    }
+
+    /// The code is not that which recorded the run.
+    pub(super) fn pause_for_version(&mut self, misfits: Vec<String>) -> Result<(), Lost> {
+        self.abort_bodies();
+        self.held.clear();
+        self.root = None;
+        let (expected, found) = (&self.log.run.definition_hash, &self.workflow.definition.hash);
+        let error = Some(Fault::version_mismatch(expected, found, misfits));
+        let paused = RunPaused { why: PauseCause::Version, error, reason: None, control: None, refused: None };
+        self.log.stage(paused, self.now)
+    }
+
+    /// Somebody wants the run to end: running steps are told, and dropped after the grace time.
+    pub(super) fn follow_cancel(&mut self) {
+        let Some(cancel) = &self.log.run.cancel else { return };
+        if self.ending.is_none() && self.log.run.chain.is_none() && self.returned.is_none() {
+            self.ending = Some(Ending::Cancelled(cancel.reason.clone()));
+            self.cancel.send_replace(true);
+            self.grace_ends = Some(self.inner.clock.boot() + self.inner.settings.grace);
+        }
+        if self.grace_ends.is_some_and(|ends| self.inner.clock.boot() >= ends) {
+            self.grace_ends = None;
+            let steps: Vec<BodyId> = self.bodies.keys().filter(|id| !matches!(id, BodyId::Undo(..))).cloned().collect();
+            for id in steps {
+                self.drop_body(&id);
+            }
+        }
+    }
+
+    fn drop_body(&mut self, id: &BodyId) {
+        if let Some(body) = self.bodies.remove(id) {
+            body.task.abort();
+        }
+        self.slots.retain(|_, open| open.body != *id);
+        self.held.retain(|request| !matches!(request, Request::Open { body, .. } if body == id));
+    }
+
+    /// Stages the end if it has come, or the next step of undoing.
+    pub(super) async fn follow_end(&mut self) -> Result<(), Lost> {
+        if self.log.run.status.is_final()
+            || self.log.is_full()
+            || self.log.run.status == Status::Paused && self.ending.is_none()
+        {
+            return Ok(());
+        }
+        if self.ending.is_some() {
+            return self.follow_undo().await;
+        }
+        if let Some(result) = self.returned.take() {
+            let result = self.log.data(None, &result);
+            return self.log.stage(RunCompleted { result }, self.now);
+        }
+        let done = self.frontier.as_ref().is_some_and(wigwag_core::Frontier::is_done);
+        if done && self.bodies.is_empty() {
+            let result = self.graph_result().await?;
+            let result = self.log.data(None, &result);
+            return self.log.stage(RunCompleted { result }, self.now);
+        }
+        Ok(())
+    }
+
+    /// How the run ends, if its log already says so: asked once, when the turn begins.
+    pub(super) fn recorded_ending(&self) -> Option<Ending> {
+        if let Some(chain) = &self.log.run.chain {
+            return Some(chain.cause.clone());
+        }
+        if self.workflow.definition.style == Style::Function {
+            return None;
+        }
+        let fails = |path: &Path| {
+            self.workflow.definition.step(path).is_some_and(|node| node.on_failure != OnFailure::Continue)
+        };
+        let failed =
+            self.log.run.points.iter().filter(|(path, point)| point.status == PointStatus::Failed && fails(path));
+        let last = failed.max_by_key(|(_, point)| (point.seq, point.place));
+        last.and_then(|(_, point)| point.error.clone()).map(Ending::Failed)
+    }
+
+    /// Waits for running steps, then undoes one after the other, then ends.
+    async fn follow_undo(&mut self) -> Result<(), Lost> {
+        let cancelling = matches!(self.ending, Some(Ending::Cancelled(_)));
+        if self.bodies.contains_key(&BodyId::Root) {
+            let steps_run = self.slots.values().any(|open| open.running.is_some());
+            let waits = self.root.as_ref().is_some_and(|root| root.is_idle()) && !steps_run && self.mail.is_empty();
+            // A function that failed has returned; one that is cancelled, or only run again to learn how its steps
+            // are undone, is dropped as soon as it waits.
+            if waits && !self.mailbox_has_any() && (cancelling || self.log.run.chain.is_some()) {
+                self.drop_body(&BodyId::Root);
+            }
+        }
+        let running = self.bodies.keys().any(|id| !matches!(id, BodyId::Undo(..)));
+        if running {
+            return Ok(());
+        }
+        if self.undo.is_none() {
+            self.undo = Some(self.log.run.undo_order());
+        }
+        let order = self.undo.as_deref().unwrap_or_default();
+        let behind = self.log.run.chain.as_ref().map_or(0, |chain| chain.behind);
+        let current = self.log.run.chain.as_ref().and_then(|chain| chain.current.clone());
+        match (order.get(behind).cloned(), current) {
+            (None, _) => self.stage_end(),
+            (Some(_), Some(current)) => {
+                let attempt = current.attempt;
+                let path = current.point;
+                match current.retry_at {
+                    Some(at) if at <= self.now => self.stage_undo(path, attempt + 1),
+                    Some(_) => Ok(()),
+                    // It was being undone when its worker died.
+                    None if !self.undoes(&path) => {
+                        if self.log.is_staged() {
+                            self.releases.push(Release::Undo(path, attempt));
+                            return Ok(());
+                        }
+                        self.spawn_undo(&path, attempt).await
+                    }
+                    None => Ok(()),
+                }
+            }
+            (Some(next), None) => self.stage_undo(next, 1),
+        }
+    }
+
+    fn undoes(&self, path: &Path) -> bool {
+        let body = self.bodies.keys().any(|id| matches!(id, BodyId::Undo(of, _) if of == path));
+        body || self.releases.iter().any(|release| matches!(release, Release::Undo(of, _) if of == path))
+    }
+
+    fn stage_undo(&mut self, point: Path, attempt: u32) -> Result<(), Lost> {
+        let cause = if self.log.run.chain.is_none() { self.ending.clone() } else { None };
+        self.log.stage(CompensationStarted { point: point.clone(), attempt, cause }, self.now)?;
+        self.releases.push(Release::Undo(point, attempt));
+        Ok(())
+    }
+
+    fn stage_end(&mut self) -> Result<(), Lost> {
+        match self.ending.clone() {
+            Some(Ending::Failed(error)) => self.log.stage(RunFailed { error }, self.now),
+            Some(Ending::Cancelled(reason)) => self.log.stage(RunCancelled { reason }, self.now),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn spawn_undo(&mut self, path: &Path, attempt: u32) -> Result<(), Lost> {
+        let result = match self.log.run.points.get(path) {
+            Some(point) if point.status == PointStatus::Completed => point.result.clone(),
+            _ => None,
+        };
+        let result = match result {
+            Some(data) => Some(self.inner.payload(self.run_ref(), Some(path), &data).await?),
+            None => None,
+        };
+        self.spawned += 1;
+        let id = BodyId::Undo(path.clone(), self.spawned);
+        let made = self.made(id.clone(), attempt, std::collections::BTreeMap::new());
+        let scope = Scope::new(Arc::clone(&self.inner), made);
+        let graph = self.workflow.node_code(path).and_then(|code| code.undo.clone());
+        let function = self.root.as_ref().and_then(|root| root.undo(path));
+        let running = match (graph, function) {
+            (Some(code), _) => code.call(in_scope(&scope), result),
+            (None, Some(code)) => code(result),
+            (None, None) => {
+                let missing = crate::permanent("the code has nothing that undoes it");
+                Box::pin(std::future::ready(Err(missing)))
+            }
+        };
+        let code = Box::pin(async move { running.await.map(|()| Payload::null()) });
+        let task = scope::spawn(&scope, code);
+        let timeout = self.undo_policy(path).1;
+        let deadline = Some(self.now.after(timeout));
+        self.bodies.insert(id, Body { scope, task, attempt, deadline, timeout });
+        Ok(())
+    }
+
+    fn undo_policy(&self, path: &Path) -> (wigwag_core::Retry, Duration) {
+        let node = self.workflow.node(path, &self.log.run);
+        node.map_or_else(
+            || (wigwag_core::Retry::default(), wigwag_core::STEP_TIMEOUT),
+            |node| (node.retry, node.timeout),
+        )
+    }
+
+    /// A step was undone, or could not be.
+    pub(super) fn take_undone(
+        &mut self,
+        path: &Path,
+        attempt: u32,
+        outcome: Result<(), Failure>,
+        at: Time,
+    ) -> Result<(), Lost> {
+        let Err(failure) = outcome else {
+            return self.log.stage(CompensationCompleted { point: path.clone() }, self.now);
+        };
+        let (retry, _) = self.undo_policy(path);
+        let delay = if failure.is_permanent() { None } else { retry.delay_after(attempt, fastrand::f64()) };
+        let retry_at = delay.map(|delay| at.after(delay));
+        let error = failure.fault().clone();
+        self.log.stage(CompensationFailed { point: path.clone(), attempt, error, retry_at }, self.now)
+    }
+
+    /// The result of the last step; of several last steps an object by their names.
+    async fn graph_result(&self) -> Result<Payload, Lost> {
+        let steps = &self.workflow.definition.steps;
+        let lasts: Vec<&Path> = steps
+            .iter()
+            .map(|node| &node.name)
+            .filter(|name| !steps.iter().any(|node| node.after.contains(name)))
+            .collect();
+        let mut results = Vec::new();
+        for name in &lasts {
+            let data = self.log.run.points.get(*name).and_then(|point| point.result.clone());
+            results.push(match data {
+                Some(data) => self.inner.payload(self.run_ref(), Some(name), &data).await?,
+                None => Payload::null(),
+            });
+        }
+        if let [only] = &results[..] {
+            return Ok(only.clone());
+        }
+        let named: std::collections::BTreeMap<&str, &Payload> =
+            lasts.iter().map(|name| name.as_str()).zip(&results).collect();
+        Payload::of(&named).map_err(Into::into)
+    }
+
+    /// Commits the final entry and completes the end.
+    pub(super) async fn end(&mut self) -> Result<(), Lost> {
+        self.abort_bodies();
+        let run = self.log.run.run.clone();
+        let mut hints = vec![self.lease_hint.clone()];
+        hints.extend(self.handle.take_hints());
+        metrics::counter!("wigwag_runs_ended_total", "status" => self.log.run.status.name()).increment(1);
+        if self.inner.store.traits().atomic {
+            // One commit: the end, its snapshot, and its place in the indexes.
+            let index = Index::of(&self.inner, &self.log.run);
+            self.around.snapshot = true;
+            self.around.after.push(index.done);
+            self.around.after.extend(report(&self.inner, &self.log.run).await?);
+            self.around.delete.push(index.live);
+            // A run that was claimed in this very entry never had these hints.
+            let put: Vec<String> = self.around.before.iter().map(|(key, _)| key.clone()).collect();
+            self.around.before.retain(|(key, _)| !hints.contains(key));
+            self.around.delete.extend(hints.into_iter().filter(|hint| !put.contains(hint)));
+            self.commit().await?;
+        } else {
+            self.commit().await?;
+            let loaded_snapshot = self.log.write_snapshot().await;
+            if let Err(error) = loaded_snapshot {
+                debug!(%run, ?error, "the last snapshot was not written");
+            }
+            finish_index(&self.inner, &self.log.run).await?;
+            let batch = hints.into_iter().fold(Batch::new(), |batch, hint| batch.delete(hint));
+            self.inner.store.write(batch).await?;
+        }
+        self.inner.tell_end(&run, Some(&self.log.run));
+        wake_parent(&self.inner, &self.log.run).await?;
+        Ok(())
+    }
+
+    pub(super) fn mailbox_has_any(&self) -> bool {
+        self.mailbox.has_any()
+    }
+}
+
+/// The index objects of a run that ended.
+struct Index {
+    done: (String, Bytes),
+    live: String,
+}
+
+impl Index {
+    fn of(inner: &Inner, run: &Run) -> Self {
+        let of = run.index_type();
+        let done = Key::Done { at: run.updated_at, kind: kind_of(&of), status: run.status, run: run.run.id.clone() };
+        Self { done: (done.to_string(), facts(&of, &run.run)), live: inner.live(run).0 }
+    }
+}
+
+/// What a child tells its parent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ChildEnd {
+    pub(crate) child: RunRef,
+    pub(crate) status: Status,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) result: Option<Payload>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<Fault>,
+}
+
+/// The object under the parent that says how its child ended, if it has a parent.
+async fn report(inner: &Inner, run: &Run) -> Result<Option<(String, Bytes)>> {
+    let Some(parent) = &run.parent else { return Ok(None) };
+    let result = match (&run.result, run.status) {
+        // A payload that is not written yet can only be that of this very entry, and is then in place or just put.
+        (Some(Data::Inline(payload)), Status::Completed) => Some(payload.clone()),
+        (Some(data), Status::Completed) => inner.payload(&run.run, None, data).await.ok(),
+        _ => None,
+    };
+    let error = match run.status {
+        Status::Completed => None,
+        Status::Cancelled => Some(Fault::new("Cancelled", format!("`{}` was cancelled", run.run.id))),
+        _ => run.error.clone(),
+    };
+    let end = ChildEnd { child: run.run.clone(), status: run.status, result, error };
+    let mut body = serde_json::to_vec(&end).expect("a child's end is JSON");
+    body.push(b'\n');
+    let key = Key::Child { run: parent.run.clone(), child: run.run.id.clone() };
+    Ok(Some((key.to_string(), body.into())))
+}
+
+/// Reports to the parent and moves the run from one index to the other. May be done twice.
+async fn finish_index(inner: &Inner, run: &Run) -> Result<()> {
+    let index = Index::of(inner, run);
+    let mut batch = Batch::new();
+    if let Some((key, body)) = report(inner, run).await? {
+        batch = batch.put(key, body);
+    }
+    batch = batch.put(index.done.0, index.done.1).delete(index.live);
+    inner.store.write(batch).await?;
+    Ok(())
+}
+
+/// Completes the end of a run whose worker died after the final entry; then the hint may go.
+pub(crate) async fn complete_end(inner: &Arc<Inner>, loaded: Loaded, hint: &str) -> Result<()> {
+    let mut log = Log::new(Arc::clone(inner), loaded);
+    log.run_snapshot_is_old();
+    if let Err(error) = log.write_snapshot().await {
+        debug!(?error, "the last snapshot was not written");
+    }
+    finish_index(inner, &log.run).await?;
+    wake_parent(inner, &log.run).await?;
+    let hints = log.run.hints.iter().filter(|listed| *listed != hint);
+    let batch = hints.fold(Batch::new().delete(hint), |batch, hint| batch.delete(hint));
+    inner.store.write(batch).await?;
+    inner.tell_end(&log.run.run, Some(&log.run));
+    Ok(())
+}
+
+/// Many children end at once: those of one process share a wake-up of their parent.
+const SHARED_WAKE_FROM: usize = 8;
+
+/// Makes sure that a parked parent looks at what its child reported.
+///
+/// The report is there before the parent is read; a parent that is not parked looks again after it parks.
+pub(crate) async fn wake_parent(inner: &Arc<Inner>, run: &Run) -> Result<()> {
+    let Some(parent) = run.parent.as_ref().map(|parent| &parent.run) else { return Ok(()) };
+    if let Some(handle) = inner.active(parent) {
+        handle.poke(None);
+    }
+    let now = inner.now().await?;
+    // A wake-up that is not yet due finds this report too. One due very soon might be looked at already.
+    let ahead = now.at.after(now.uncertainty * 2 + Duration::from_millis(50));
+    if lock(&inner.wakes).get(parent).is_some_and(|due| *due > ahead) {
+        return Ok(());
+    }
+    let Some(loaded) = log::read(&*inner.store, parent).await? else { return Ok(()) };
+    if !loaded.run.parked {
+        return Ok(());
+    }
+    let open: usize = loaded.run.open.iter().filter_map(|path| loaded.run.points.get(path)).map(children_of).sum();
+    let due = if open > SHARED_WAKE_FROM { ahead.next_second() } else { now.at };
+    let (hint, body) = inner.hint(&loaded.run.index_type(), parent, due);
+    inner.store.write(Batch::new().put(Key::Due(hint).to_string(), body)).await?;
+    if open > SHARED_WAKE_FROM {
+        let mut wakes = lock(&inner.wakes);
+        wakes.retain(|_, due| *due > now.at);
+        wakes.insert(parent.clone(), due);
+    }
+    Ok(())
+}
+
+fn children_of(point: &wigwag_core::Point) -> usize {
+    use wigwag_core::Children;
+    match &point.children {
+        None => 0,
+        Some(Children::One(_)) => 1,
+        Some(Children::Tasks(ids)) => ids.len(),
+        Some(Children::Numbered(count)) => *count as usize,
+    }
+}

@@ -1,0 +1,298 @@
+//! What comes from outside: control objects and the results of children, folded in by the owner of the turn.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use tracing::warn;
+use wigwag_core::{
+    ChildCompleted, ChildFailed, Children, Control, Data, Event, Key, Order, Path, Payload, Point, PointKind, Run,
+    RunId, RunRef, Status, Time, prefix,
+};
+use wigwag_store::{Store, limits::LIST_PAGE};
+
+use super::advance::numbered_child;
+use super::ends::ChildEnd;
+use super::{Release, Turn};
+use crate::context::{Joined, TaskEnd};
+use crate::error::Result;
+use crate::failure::Failure;
+use crate::inner::Inner;
+use crate::log::{Lost, blob};
+use crate::mailbox::Reply;
+
+/// What was found beside the log.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Control objects that were not folded yet, by the last part of their key.
+    pub(crate) controls: Vec<(String, Control)>,
+    /// Control objects that were folded, and not deleted.
+    pub(crate) folded: Vec<String>,
+    /// Children that have ended: the points they belong to have all they wait for.
+    pub(crate) children: Vec<(Path, BTreeMap<RunId, ChildEnd>)>,
+}
+
+impl Found {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.controls.is_empty() && self.children.is_empty()
+    }
+}
+
+/// Looks at everything that may have come from outside.
+pub(crate) async fn look_at_sources(inner: &Arc<Inner>, run: &Run) -> Result<Found> {
+    let mut found = Found::default();
+    look_at_controls(inner, run, &mut found).await?;
+    let waiting: Vec<(&Path, &Point)> = run
+        .open
+        .iter()
+        .filter_map(|path| run.points.get_key_value(path))
+        .filter(|(_, point)| point.children.is_some())
+        .collect();
+    if !waiting.is_empty() {
+        let ended = list_names(&*inner.store, &prefix::children(&run.run)).await?;
+        for (path, point) in waiting {
+            let wanted = wanted_children(run, path, point);
+            if wanted.iter().all(|id| ended.contains(id.as_str())) {
+                found.children.push((path.clone(), read_ends(inner, run, wanted).await?));
+            }
+        }
+    }
+    Ok(found)
+}
+
+async fn look_at_controls(inner: &Arc<Inner>, run: &Run, found: &mut Found) -> Result<()> {
+    let page = inner.store.list(&prefix::signals(&run.run), "", LIST_PAGE).await?;
+    for listed in page.entries {
+        let Ok(Key::Control { suffix, .. }) = listed.key.parse::<Key>() else { continue };
+        if run.controls.contains_key(&suffix) {
+            found.folded.push(listed.key);
+            continue;
+        }
+        let Some(object) = inner.store.get(&listed.key).await? else { continue };
+        match Control::read(&object.body) {
+            Ok(control) => found.controls.push((suffix, control)),
+            Err(refusal) => warn!(key = listed.key, %refusal, "passed over"),
+        }
+    }
+    Ok(())
+}
+
+/// The names below a prefix, without `.json`.
+async fn list_names(store: &dyn Store, prefix: &str) -> Result<std::collections::HashSet<String>> {
+    let mut names = std::collections::HashSet::new();
+    let mut after = String::new();
+    loop {
+        let page = store.list(prefix, &after, LIST_PAGE).await?;
+        names.extend(page.entries.iter().map(|listed| listed.key[prefix.len()..].trim_end_matches(".json").to_owned()));
+        match page.entries.last() {
+            Some(last) if page.more => after.clone_from(&last.key),
+            _ => return Ok(names),
+        }
+    }
+}
+
+/// The children that a point waits for.
+fn wanted_children(run: &Run, path: &Path, point: &Point) -> Vec<RunId> {
+    match &point.children {
+        None => Vec::new(),
+        Some(Children::One(child)) => vec![child.id.clone()],
+        Some(Children::Tasks(ids)) => ids.clone(),
+        Some(Children::Numbered(count)) => {
+            (0..*count as usize).map(|number| numbered_child(&run.run, path, number, run.restarts)).collect()
+        }
+    }
+}
+
+async fn read_ends(inner: &Arc<Inner>, run: &Run, wanted: Vec<RunId>) -> Result<BTreeMap<RunId, ChildEnd>> {
+    let mut reads: Vec<BoxFuture<'static, Result<Option<(RunId, ChildEnd)>>>> = Vec::with_capacity(wanted.len());
+    for child in wanted {
+        let (inner, key) = (Arc::clone(inner), Key::Child { run: run.run.clone(), child: child.clone() }.to_string());
+        reads.push(Box::pin(async move {
+            let object = inner.store.get(&key).await?;
+            let end = object.and_then(|object| serde_json::from_slice::<ChildEnd>(&object.body).ok());
+            Ok(end.map(|end| (child, end)))
+        }));
+    }
+    let ends: Vec<Option<(RunId, ChildEnd)>> = stream::iter(reads).buffer_unordered(64).try_collect().await?;
+    Ok(ends.into_iter().flatten().collect())
+}
+
+impl Turn {
+    /// Looks at what came from outside, and folds it in.
+    pub(super) async fn look_outside(&mut self) -> Result<(), Lost> {
+        let found = look_at_sources(&self.inner, &self.log.run).await?;
+        self.now = self.inner.now().await?.at;
+        let hints = self.handle.take_hints();
+        self.fold(found).await?;
+        if self.log.is_staged() {
+            self.around.delete.extend(hints);
+            return self.commit().await;
+        }
+        // The hints that led here have done their work; the lease's hint stands for the run.
+        if !hints.is_empty() && self.log.holds_lease() {
+            let batch = hints.into_iter().fold(wigwag_store::Batch::new(), |batch, hint| batch.delete(hint));
+            self.inner.store.write(batch).await?;
+        }
+        Ok(())
+    }
+
+    /// Folds what was found before the claim into the claim.
+    pub(crate) async fn take_found(&mut self, found: Found) -> Result<(), Lost> {
+        self.fold(found).await
+    }
+
+    pub(super) async fn fold(&mut self, found: Found) -> Result<(), Lost> {
+        for (path, ends) in found.children {
+            self.fold_children(&path, ends).await?;
+        }
+        self.releases.extend(found.folded.into_iter().map(Release::DeleteControl));
+        for (suffix, control) in found.controls {
+            // Each is folded on what the one before made of the run.
+            let events = self.log.run.fold_control(&suffix, &control, &self.workflow.definition, self.now);
+            let key = Key::Control { run: self.run_ref().clone(), suffix }.to_string();
+            let mut resumed = false;
+            for event in events {
+                resumed |= matches!(&event, Event::RunResumed(event) if event.refused.is_none());
+                self.log.stage(event, self.now)?;
+            }
+            self.releases.push(Release::DeleteControl(key));
+            if matches!(control.order, Order::Cancel { .. }) {
+                self.cancel_children().await?;
+            }
+            if resumed {
+                self.rebuild_timers();
+                self.mail.extend(std::mem::take(&mut self.held));
+                self.begin_function_again();
+            }
+        }
+        Ok(())
+    }
+
+    /// A run that was claimed while it was paused has not started its function.
+    fn begin_function_again(&mut self) {
+        if self.root.is_none() && self.frontier.is_none() {
+            self.spawn_root();
+        }
+    }
+
+    /// A parent's cancel reaches its children; one that ended meanwhile says so, and that is no trouble.
+    async fn cancel_children(&mut self) -> Result<(), Lost> {
+        let run = &self.log.run;
+        let open = run.open.iter().filter_map(|path| run.points.get_key_value(path));
+        let family = |child: &Option<Children>, id: RunId| match child {
+            Some(Children::One(child)) => child.clone(),
+            _ => RunRef::task(id),
+        };
+        let children: Vec<RunRef> = open
+            .flat_map(|(path, point)| {
+                wanted_children(run, path, point).into_iter().map(|id| family(&point.children, id)).collect::<Vec<_>>()
+            })
+            .collect();
+        let reason = Some(format!("`{}` was cancelled", run.run.id));
+        let mut cancels: Vec<BoxFuture<'static, Result<()>>> = Vec::with_capacity(children.len());
+        for child in children {
+            let (inner, reason) = (Arc::clone(&self.inner), reason.clone());
+            cancels.push(Box::pin(async move { crate::client::cancel_child(&inner, &child, reason).await }));
+        }
+        stream::iter(cancels).buffer_unordered(32).try_collect::<Vec<()>>().await?;
+        Ok(())
+    }
+
+    /// All that a point waited for has ended.
+    async fn fold_children(&mut self, path: &Path, mut ends: BTreeMap<RunId, ChildEnd>) -> Result<(), Lost> {
+        let Some(point) = self.log.run.points.get(path).filter(|point| !point.status.is_settled()).cloned() else {
+            return Ok(());
+        };
+        if point.kind == PointKind::Step {
+            let end = ends.pop_first().map(|(_, end)| end);
+            return self.fold_task_of_step(path, point.attempt, end);
+        }
+        if let Some(Children::One(_)) = &point.children {
+            let Some((_, end)) = ends.pop_first() else { return Ok(()) };
+            return self.fold_child(path, end);
+        }
+        let joined = join(&self.log.run, path, &point, &mut ends);
+        self.close_joined(path, &joined, self.now)
+    }
+
+    fn fold_child(&mut self, path: &Path, end: ChildEnd) -> Result<(), Lost> {
+        let at = self.now;
+        let reply = if end.status == Status::Completed {
+            let payload = end.result.unwrap_or_else(Payload::null);
+            let result = self.log.data(Some(path), &payload);
+            self.log.stage(ChildCompleted { point: path.clone(), at, result }, at)?;
+            Reply::Closed { result: payload, at }
+        } else {
+            let error = end.error.unwrap_or_else(|| wigwag_core::Fault::new("ChildFailed", "it did not say why"));
+            let error = error.at(path);
+            self.log.stage(ChildFailed { point: path.clone(), at, error: error.clone() }, at)?;
+            Reply::Failed { failure: Failure::recorded(error), at }
+        };
+        if let Some(open) = self.slots.remove(path) {
+            self.releases.push(Release::Reply(open.slot, reply));
+        }
+        Ok(())
+    }
+
+    /// The task that ran a step elsewhere has ended.
+    fn fold_task_of_step(&mut self, path: &Path, attempt: u32, end: Option<ChildEnd>) -> Result<(), Lost> {
+        let Some(end) = end else { return Ok(()) };
+        if end.status == Status::Completed {
+            let done: crate::remote::Done = match end.result.as_ref().map(Payload::read) {
+                Some(Ok(done)) => done,
+                _ => crate::remote::Done { result: Payload::null(), patch: None },
+            };
+            return self.complete_step(path, &done.result, self.now, done.patch);
+        }
+        let fault = end.error.unwrap_or_else(|| wigwag_core::Fault::new("TaskFailed", "it did not say why"));
+        self.fail_node(path, attempt, &Failure::recorded(fault), self.now)
+    }
+
+    /// Tasks were not all done in time: what is done counts.
+    pub(super) fn close_overdue(&mut self, path: &Path, point: &Point) -> Result<(), Lost> {
+        self.overdue.push((path.clone(), point.clone()));
+        Ok(())
+    }
+
+    /// Reads what those have to say that ended in time.
+    pub(super) async fn close_all_overdue(&mut self) -> Result<(), Lost> {
+        for (path, point) in std::mem::take(&mut self.overdue) {
+            let wanted = wanted_children(&self.log.run, &path, &point);
+            let mut ends = read_ends(&self.inner, &self.log.run, wanted).await?;
+            let joined = join(&self.log.run, &path, &point, &mut ends);
+            self.close_joined(&path, &joined, self.now)?;
+        }
+        Ok(())
+    }
+
+    fn close_joined(&mut self, path: &Path, joined: &Joined, at: Time) -> Result<(), Lost> {
+        // The joined results of thousands are larger than what one payload may be, and are not the user's own.
+        let text = serde_json::to_string(joined).expect("ends of tasks are JSON");
+        let payload: Payload = serde_json::from_str(&text).expect("it was just written");
+        let result = if Data::fits(&payload) {
+            Data::Inline(payload.clone())
+        } else {
+            let (data, put) = blob(&self.inner, &self.log.run.run, Some(path), &payload);
+            self.around.before.push(put);
+            data
+        };
+        self.log.stage(ChildCompleted { point: path.clone(), at, result }, at)?;
+        if let Some(open) = self.slots.remove(path) {
+            self.releases.push(Release::Reply(open.slot, Reply::Closed { result: payload, at }));
+        }
+        Ok(())
+    }
+}
+
+fn join(run: &Run, path: &Path, point: &Point, ends: &mut BTreeMap<RunId, ChildEnd>) -> Joined {
+    let end = |id: RunId| match ends.remove(&id) {
+        None => TaskEnd::Missing(id),
+        Some(end) if end.status == Status::Completed => TaskEnd::Completed(end.result.unwrap_or_else(Payload::null)),
+        Some(end) => {
+            let unknown = || wigwag_core::Fault::new("TaskFailed", "it did not say why");
+            TaskEnd::Failed(end.error.unwrap_or_else(unknown))
+        }
+    };
+    Joined { tasks: wanted_children(run, path, point).into_iter().map(end).collect() }
+}

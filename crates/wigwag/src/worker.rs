@@ -1,0 +1,627 @@
+//! Finding runs that are due: by nudges where the store gives them, else by looking as often as there is work.
+//!
+//! Holds: a hint is deleted only by whoever made sure that its run stands on another, or has ended. A hint that leads
+//! to nothing for this worker is left where it is and passed over for a while.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tracing::{debug, warn};
+use wigwag_core::{
+    Definition, Family, Fault, Hint, Key, Look, Order, PauseCause, RunMigrated, RunPaused, RunRef, Status, Style, Time,
+    look, prefix, sha256_u32, version,
+};
+use wigwag_store::{Batch, Change, Changes, limits::LIST_PAGE};
+
+use crate::error::{ErrorKind, Result};
+use crate::inner::{Inner, Stop};
+use crate::log::{self, Loaded, Log, Lost};
+use crate::turn::{Turn, complete_end, look_at_sources, patrol_after};
+use crate::workflow::Workflow;
+
+/// How often the processes of this machine are counted.
+const CENSUS_EVERY: Duration = Duration::from_millis(200);
+
+/// How old a hint is before a listing may begin after it: no put is so late that it would be missed.
+const PLACE_AGE: Duration = Duration::from_secs(120);
+
+/// What others ask of the dispatcher.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    /// Answer when nothing is due and nothing runs.
+    Idle(oneshot::Sender<()>),
+}
+
+/// Finds runs that are due and starts their turns.
+#[derive(Debug)]
+pub(crate) struct Dispatcher {
+    inner: Arc<Inner>,
+    shards: Vec<Shard>,
+    queue: VecDeque<(String, Hint)>,
+    /// Hints that are being looked at.
+    visits: HashMap<String, ()>,
+    /// Hints that lead to nothing for this worker until then.
+    passed: HashMap<String, Time>,
+    finished: mpsc::Receiver<Visited>,
+    finish: mpsc::Sender<Visited>,
+    asks: mpsc::Receiver<Ask>,
+    idlers: Vec<oneshot::Sender<()>>,
+    /// Runs that do not fit the code, and since when that is known.
+    misfits: HashMap<RunRef, Duration>,
+    census: Vec<String>,
+    census_at: Duration,
+    others: Vec<String>,
+    present_at: Duration,
+}
+
+/// One part of the due index.
+#[derive(Debug)]
+struct Shard {
+    number: u16,
+    /// When it is listed next, by the clock that never steps.
+    list_at: Duration,
+    pause: Duration,
+    /// All hints up to here lead to nothing for this worker.
+    place: String,
+    /// When it was last listed from its beginning.
+    whole_at: Duration,
+    more: bool,
+}
+
+/// What came of looking at a hint.
+#[derive(Debug)]
+struct Visited {
+    key: String,
+    run: RunRef,
+    outcome: Visit,
+}
+
+#[derive(Debug)]
+enum Visit {
+    /// Done with: it is gone, or its run is driven.
+    Done,
+    /// Nothing to do for this worker until then.
+    Pass(Time),
+    /// The code does not fit.
+    Misfit(Time),
+}
+
+pub(crate) async fn run(inner: Arc<Inner>, asks: mpsc::Receiver<Ask>) {
+    let changes = inner.store.changes("due/");
+    let dispatcher = Dispatcher::new(inner, asks);
+    dispatcher.run(changes).await;
+}
+
+impl Dispatcher {
+    fn new(inner: Arc<Inner>, asks: mpsc::Receiver<Ask>) -> Self {
+        let boot = inner.clock.boot();
+        let pause = inner.settings.look_min;
+        let shard = |number| Shard { number, list_at: boot, pause, place: String::new(), whole_at: boot, more: false };
+        let shards = (0..inner.shards).map(shard).collect();
+        let (finish, finished) = mpsc::channel(1_024);
+        Self {
+            inner,
+            shards,
+            queue: VecDeque::new(),
+            visits: HashMap::new(),
+            passed: HashMap::new(),
+            finished,
+            finish,
+            asks,
+            idlers: Vec::new(),
+            misfits: HashMap::new(),
+            census: Vec::new(),
+            census_at: boot,
+            others: Vec::new(),
+            present_at: boot,
+        }
+    }
+
+    async fn run(mut self, mut changes: Changes) {
+        let mut stopping = self.inner.stopping.subscribe();
+        loop {
+            if self.inner.stop() != Stop::No {
+                break;
+            }
+            if let Err(error) = self.look_around().await {
+                warn!(%error, "the due index could not be listed; again soon");
+                self.inner.clock.sleep(Duration::from_millis(500)).await;
+            }
+            self.start_visits().await;
+            self.answer_idlers();
+            let span = self.until_next_look();
+            let clock = Arc::clone(&self.inner.clock);
+            let busy = self.inner.permits.available_permits() == 0 && !self.queue.is_empty();
+            tokio::select! {
+                biased;
+                _ = stopping.wait_for(|stop| *stop != Stop::No) => {}
+                Some(visited) = self.finished.recv() => self.take_visited(visited),
+                Some(Ask::Idle(answer)) = self.asks.recv() => {
+                    self.idlers.push(answer);
+                    self.list_all_soon();
+                }
+                change = changes.next() => self.take_change(change),
+                () = self.inner.idle.notified(), if busy || !self.idlers.is_empty() => {}
+                () = clock.sleep(span) => {}
+            }
+        }
+        self.leave().await;
+    }
+
+    /// What was nudged is in hand at once, without a listing.
+    fn take_change(&mut self, change: Change) {
+        let Change::Put(key) = change else { return self.list_all_soon() };
+        let Ok(Key::Due(hint)) = key.parse::<Key>() else { return };
+        let now = self.inner.about_now();
+        if hint.due > now {
+            let at = self.inner.clock.boot() + hint.due.since(now);
+            if let Some(shard) = self.shards.get_mut(usize::from(hint.shard)) {
+                shard.list_at = shard.list_at.min(at);
+            }
+        } else {
+            self.enqueue(key, hint);
+        }
+    }
+
+    fn enqueue(&mut self, key: String, hint: Hint) {
+        if self.inner.registry.families(&hint.kind).is_empty() || self.visits.contains_key(&key) {
+            return;
+        }
+        if self.passed.get(&key).is_some_and(|until| *until > self.inner.about_now()) {
+            return;
+        }
+        self.visits.insert(key.clone(), ());
+        self.queue.push_back((key, hint));
+    }
+
+    fn take_visited(&mut self, visited: Visited) {
+        let Visited { key, run, outcome } = visited;
+        self.visits.remove(&key);
+        let until = match outcome {
+            Visit::Done => {
+                self.passed.remove(&key);
+                self.misfits.remove(&run);
+                return;
+            }
+            Visit::Pass(until) => until,
+            Visit::Misfit(until) => {
+                let boot = self.inner.clock.boot();
+                self.misfits.entry(run).or_insert(boot);
+                until
+            }
+        };
+        let at = self.inner.clock.boot() + until.since(self.inner.about_now());
+        if let Ok(Key::Due(hint)) = key.parse::<Key>()
+            && let Some(shard) = self.shards.get_mut(usize::from(hint.shard))
+        {
+            shard.list_at = shard.list_at.min(at);
+        }
+        self.passed.insert(key, until);
+    }
+
+    fn list_all_soon(&mut self) {
+        let boot = self.inner.clock.boot();
+        for shard in &mut self.shards {
+            shard.list_at = boot;
+        }
+    }
+
+    /// Lists what is to be listed now, says that this worker is present, and counts the processes of this machine.
+    async fn look_around(&mut self) -> Result<()> {
+        let boot = self.inner.clock.boot();
+        if boot >= self.census_at {
+            self.census_at = boot + CENSUS_EVERY;
+            self.take_census().await?;
+        }
+        if boot >= self.present_at {
+            self.present_at = boot + self.inner.settings.lease;
+            self.be_present().await?;
+        }
+        for place in 0..self.shards.len() {
+            if boot >= self.shards[place].list_at && self.queue.len() < LIST_PAGE {
+                self.list_shard(place).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn list_shard(&mut self, place: usize) -> Result<()> {
+        let now = self.inner.now().await?;
+        let boot = self.inner.clock.boot();
+        let settings = &self.inner.settings;
+        let (lease, look_min, look_max) = (settings.lease, settings.look_min, settings.look_max);
+        let own = self.is_own(self.shards[place].number);
+        let nudges = self.inner.store.traits().nudges;
+        let shard = &mut self.shards[place];
+        if boot.saturating_sub(shard.whole_at) > lease {
+            shard.place.clear();
+            shard.whole_at = boot;
+        }
+        let prefix = prefix::due(shard.number);
+        let page = self.inner.store.list(&prefix, &shard.place, LIST_PAGE).await?;
+        let mut next = None;
+        let (mut found, mut skipping, mut reached) = (0, true, shard.place.clone());
+        let mut due = Vec::new();
+        for listed in &page.entries {
+            let Ok(Key::Due(hint)) = listed.key.parse::<Key>() else { continue };
+            if hint.due > now.at {
+                next = Some(hint.due);
+                break;
+            }
+            let known = !self.inner.registry.families(&hint.kind).is_empty();
+            skipping &= !known && now.at.since(hint.due) > PLACE_AGE;
+            if skipping {
+                reached.clone_from(&listed.key);
+            }
+            found +=
+                usize::from(known && !self.visits.contains_key(&listed.key) && !self.passed.contains_key(&listed.key));
+            due.push((listed.key.clone(), hint));
+        }
+        let shard = &mut self.shards[place];
+        shard.place = reached;
+        // A page of nothing but hints that are due: there is more behind it, also behind those that are passed over.
+        shard.more = next.is_none() && page.more;
+        shard.pause = if found > 0 { look_min } else { (shard.pause * 2).min(look_max) };
+        let usual = match (nudges, own) {
+            (true, _) | (false, false) => lease,
+            (false, true) => shard.pause,
+        };
+        shard.list_at = boot + if shard.more && found > 0 { Duration::ZERO } else { usual };
+        if let Some(next) = next {
+            shard.list_at = shard.list_at.min(boot + next.since(now.at) + now.uncertainty);
+        }
+        if shard.more
+            && found == 0
+            && let Some(last) = page.entries.last()
+        {
+            // All of this page is passed over or in hand: go on behind it, and begin anew with the next whole listing.
+            shard.place.clone_from(&last.key);
+            shard.list_at = boot;
+        }
+        for (key, hint) in due {
+            self.enqueue(key, hint);
+        }
+        let at = now.at;
+        self.passed.retain(|_, until| *until > at);
+        Ok(())
+    }
+
+    fn until_next_look(&self) -> Duration {
+        let boot = self.inner.clock.boot();
+        let mut at = self.present_at;
+        if self.queue.len() < LIST_PAGE {
+            at = self.shards.iter().map(|shard| shard.list_at).fold(at, Duration::min);
+        }
+        if self.inner.peer.is_some() {
+            at = at.min(self.census_at);
+        }
+        at.saturating_sub(boot).max(Duration::from_micros(1))
+    }
+
+    /// Looks at hints as long as there is room for turns.
+    async fn start_visits(&mut self) {
+        while let Some((key, hint)) = self.queue.pop_front() {
+            let families = self.inner.registry.families(&hint.kind).to_vec();
+            let runs = families.iter().map(|family| RunRef { family: *family, id: hint.run.clone() });
+            if let Some(handle) = runs.clone().find_map(|run| self.inner.active(&run)) {
+                self.visits.remove(&key);
+                // The hint that guards our own lease says nothing new.
+                if hint.owner() != Some(self.inner.worker.as_str()) {
+                    handle.poke(Some(key));
+                }
+                continue;
+            }
+            let Ok(permit) = Arc::clone(&self.inner.permits).try_acquire_owned() else {
+                self.queue.push_front((key, hint));
+                return;
+            };
+            let patience = runs.clone().find_map(|run| self.misfits.get(&run).copied());
+            let (inner, finish) = (Arc::clone(&self.inner), self.finish.clone());
+            let first = RunRef { family: families.first().copied().unwrap_or(Family::Workflow), id: hint.run.clone() };
+            tokio::spawn(async move {
+                let outcome = visit(&inner, &families, &key, &hint, permit, patience).await;
+                let outcome = outcome.unwrap_or_else(|error| {
+                    // A run that cannot be read must not be tried in a circle.
+                    let again = if error.kind() == ErrorKind::Damaged { 300 } else { 2 };
+                    warn!(run = %hint.run, %error, "a hint could not be followed; again in {again} s");
+                    Visit::Pass(inner.about_now().after(Duration::from_secs(again)))
+                });
+                let _ = finish.send(Visited { key, run: first, outcome }).await;
+            });
+        }
+    }
+
+    fn answer_idlers(&mut self) {
+        let boot = self.inner.clock.boot();
+        let looking = self.shards.iter().any(|shard| shard.list_at <= boot);
+        if self.queue.is_empty() && self.visits.is_empty() && !looking && self.inner.active_count() == 0 {
+            for idler in self.idlers.drain(..) {
+                let _ = idler.send(());
+            }
+        }
+    }
+
+    /// The hints of workers whose process is gone count as due.
+    async fn take_census(&mut self) -> Result<()> {
+        let Some(peers) = self.inner.store.peers() else { return Ok(()) };
+        let living = peers.living();
+        if living == self.census {
+            return Ok(());
+        }
+        self.census = living;
+        let now = self.inner.now().await?;
+        let until = Key::Due(
+            self.inner.hint(&"x".parse()?, &"workflow/x".parse()?, now.at.after(self.inner.settings.lease * 2)).0,
+        );
+        let until = until.to_string();
+        for number in 0..self.inner.shards {
+            let prefix = prefix::due(number);
+            let mut after = format!("{prefix}{}", now.at);
+            loop {
+                let page = self.inner.store.list(&prefix, &after, LIST_PAGE).await?;
+                for listed in &page.entries {
+                    if let Ok(Key::Due(hint)) = listed.key.parse::<Key>()
+                        && hint.owner().is_some_and(|owner| !self.is_living(owner))
+                    {
+                        self.enqueue(listed.key.clone(), hint);
+                    }
+                }
+                match page.entries.last() {
+                    Some(last) if page.more && last.key < until => after.clone_from(&last.key),
+                    _ => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the process of a worker lives; its name begins with that of its process.
+    fn is_living(&self, owner: &str) -> bool {
+        let peer = owner.rsplit_once('-').map_or(owner, |(peer, _)| peer);
+        self.inner.peer_lives(peer) != Some(false)
+    }
+
+    /// Says that this worker is here, and sees who else is: parts of the index are shared among all.
+    async fn be_present(&mut self) -> Result<()> {
+        if self.inner.shards < 2 {
+            return Ok(());
+        }
+        let now = self.inner.now().await?;
+        let key = Key::Worker { id: self.inner.worker.clone() }.to_string();
+        let body = format!("{{\"id\":\"{}\",\"at\":\"{}\"}}\n", self.inner.worker, now.at);
+        self.inner.store.write(Batch::new().put(key, body)).await?;
+        let page = self.inner.store.list("workers/", "", LIST_PAGE).await?;
+        let lapsed = self.inner.settings.lease * 2 + now.uncertainty;
+        let (here, gone): (Vec<_>, Vec<_>) =
+            page.entries.into_iter().partition(|listed| now.at.since(crate::inner::time(listed.modified)) <= lapsed);
+        let id = |key: &str| key.trim_start_matches("workers/").trim_end_matches(".json").to_owned();
+        self.others = here.iter().map(|listed| id(&listed.key)).filter(|id| *id != self.inner.worker).collect();
+        let old = gone.iter().filter(|listed| now.at.since(crate::inner::time(listed.modified)) > lapsed * 10);
+        let batch = old.fold(Batch::new(), |batch, listed| batch.delete(&listed.key));
+        if !batch.operations().is_empty() {
+            self.inner.store.write(batch).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether this worker lists that part at the adaptive rate: of all workers its name and the part's hash highest.
+    fn is_own(&self, shard: u16) -> bool {
+        let weight = |worker: &str| sha256_u32(&format!("{worker}/{shard}"));
+        let mine = weight(&self.inner.worker);
+        self.others.iter().all(|other| weight(other) < mine)
+    }
+
+    async fn leave(self) {
+        if self.inner.shards > 1 {
+            let key = Key::Worker { id: self.inner.worker.clone() }.to_string();
+            let _ = self.inner.store.write(Batch::new().delete(key)).await;
+        }
+    }
+}
+
+/// Follows one hint to its run.
+async fn visit(
+    inner: &Arc<Inner>,
+    families: &[Family],
+    key: &str,
+    hint: &Hint,
+    permit: OwnedSemaphorePermit,
+    patience: Option<Duration>,
+) -> Result<Visit> {
+    let now = inner.now().await?;
+    if now.uncertainty > Duration::from_millis(2_500) {
+        return Ok(Visit::Pass(now.at.after(Duration::from_secs(1))));
+    }
+    let mut loaded = None;
+    for family in families {
+        let run = RunRef { family: *family, id: hint.run.clone() };
+        match log::read(&*inner.store, &run).await {
+            Ok(found) => loaded = found,
+            Err(error) if error.kind() == ErrorKind::Gone => {
+                inner.store.write(Batch::new().delete(key)).await?;
+                return Ok(Visit::Done);
+            }
+            Err(error) => return Err(error),
+        }
+        if loaded.is_some() {
+            break;
+        }
+    }
+    let verdict =
+        look(loaded.as_ref().map(|loaded| &loaded.run), hint, now.at, now.uncertainty, |peer| inner.peer_lives(peer));
+    match (verdict, loaded) {
+        (Look::Leave { until }, _) => Ok(Visit::Pass(until)),
+        (Look::Orphan, _) => {
+            inner.store.write(Batch::new().delete(key)).await?;
+            Ok(Visit::Done)
+        }
+        (Look::Ended, Some(loaded)) => ended(inner, loaded, key, permit).await,
+        (Look::Free, Some(loaded)) => free(inner, loaded, key, hint, permit, patience, now.at).await,
+        _ => Ok(Visit::Pass(now.at.after(Duration::from_secs(5)))),
+    }
+}
+
+/// A run that has ended: it is restarted if somebody asked, else its end is completed.
+async fn ended(inner: &Arc<Inner>, mut loaded: Loaded, key: &str, permit: OwnedSemaphorePermit) -> Result<Visit> {
+    let found = look_at_sources(inner, &loaded.run).await?;
+    let Some(workflow) = inner.registry.find(&loaded.run.of, loaded.run.task.as_ref()).cloned() else {
+        return Ok(Visit::Pass(inner.about_now().after(inner.settings.lease)));
+    };
+    let restart = found.controls.iter().find(|(_, control)| matches!(control.order, Order::Restart { .. }));
+    let Some((suffix, control)) = restart.cloned() else {
+        complete_end(inner, loaded, key).await?;
+        return Ok(Visit::Done);
+    };
+    log::make_whole(&*inner.store, &mut loaded.run).await?;
+    let now = inner.now().await?.at;
+    let run = loaded.run.run.clone();
+    let control_key = Key::Control { run: run.clone(), suffix: suffix.clone() }.to_string();
+    let events = loaded.run.fold_control(&suffix, &control, &workflow.definition, now);
+    let refused =
+        events.iter().any(|event| matches!(event, wigwag_core::Event::RunRestarted(event) if event.refused.is_some()));
+    if refused {
+        debug!(%run, "a restart came too late");
+        inner.store.write(Batch::new().delete(control_key)).await?;
+        complete_end(inner, loaded, key).await?;
+        return Ok(Visit::Done);
+    }
+    let of = loaded.run.index_type();
+    let done = Key::Done {
+        at: loaded.run.updated_at,
+        kind: wigwag_core::kind_of(&of),
+        status: loaded.run.status,
+        run: run.id.clone(),
+    };
+    let mut log = Log::new(Arc::clone(inner), loaded);
+    let live = inner.live(&log.run);
+    let outcome = async {
+        for event in events {
+            log.stage(event, now)?;
+        }
+        let mut turn = Turn::claim(Arc::clone(inner), workflow, log, permit, Some(key.to_owned())).await?;
+        turn.put_before(live);
+        turn.delete_after(done.to_string());
+        turn.delete_after(control_key);
+        turn.launch().await
+    };
+    settle(outcome.await)
+}
+
+/// A run that nobody drives: it is claimed if there is something to do.
+async fn free(
+    inner: &Arc<Inner>,
+    mut loaded: Loaded,
+    key: &str,
+    hint: &Hint,
+    permit: OwnedSemaphorePermit,
+    patience: Option<Duration>,
+    now: Time,
+) -> Result<Visit> {
+    let Some(workflow) = inner.registry.find(&loaded.run.of, loaded.run.task.as_ref()).cloned() else {
+        return Ok(Visit::Pass(now.after(inner.settings.lease)));
+    };
+    let found = look_at_sources(inner, &loaded.run).await?;
+    let run = &loaded.run;
+    let timer = run.next_at.is_some_and(|at| at <= now);
+    let waits = run.parked || run.not_before.is_some_and(|at| at > now) && run.lease.is_none();
+    if waits && !timer && found.is_empty() {
+        return put_off(inner, &loaded, key, hint, now).await;
+    }
+    log::make_whole(&*inner.store, &mut loaded.run).await?;
+    let misfits = misfits(inner, &loaded, &workflow).await?;
+    let was_parked_for_it = loaded.run.pause.as_ref().is_some_and(|pause| pause.why == PauseCause::Version);
+    if !misfits.is_empty() && !was_parked_for_it && loaded.run.cancel.is_none() {
+        let since = patience.map(|since| inner.clock.boot().saturating_sub(since));
+        if since.is_none_or(|since| since < inner.settings.lease) {
+            // Another worker may have code that fits: a deploy is under way.
+            let left = inner.settings.lease.saturating_sub(since.unwrap_or_default());
+            return Ok(Visit::Misfit(now.after(left)));
+        }
+    }
+    let mut log = Log::new(Arc::clone(inner), loaded);
+    let outcome = async {
+        if !misfits.is_empty() && !was_parked_for_it && !log.run.status.is_final() && log.run.status != Status::Paused {
+            let names = misfits.iter().map(ToString::to_string).collect();
+            let error = Some(Fault::version_mismatch(&log.run.definition_hash, &workflow.definition.hash, names));
+            let paused = RunPaused { why: PauseCause::Version, error, reason: None, control: None, refused: None };
+            log.stage(paused, now)?;
+        } else if misfits.is_empty() && log.run.definition_hash != workflow.definition.hash && log.run.task.is_none() {
+            log.stage(follows(&workflow), now)?;
+        }
+        let mut turn = Turn::claim(Arc::clone(inner), workflow, log, permit, Some(key.to_owned())).await?;
+        turn.take_found(found).await?;
+        turn.launch().await
+    };
+    settle(outcome.await)
+}
+
+/// The run follows the worker's definition from here on: it fits.
+fn follows(workflow: &Workflow) -> RunMigrated {
+    RunMigrated {
+        definition_hash: workflow.definition.hash.clone(),
+        version: workflow.definition.version,
+        renamed: BTreeMap::new(),
+        skipped: Vec::new(),
+        control: None,
+        refused: None,
+    }
+}
+
+/// The steps at which the worker's code does not fit the run. The stored definition of the run says what changed.
+async fn misfits(inner: &Inner, loaded: &Loaded, workflow: &Workflow) -> Result<Vec<wigwag_core::Path>> {
+    let run = &loaded.run;
+    let same = run.definition_hash.is_empty() || run.definition_hash == workflow.definition.hash;
+    if same || workflow.definition.style != Style::Graph {
+        return Ok(Vec::new());
+    }
+    let key = Key::Definition { of: run.of.clone(), hash: run.definition_hash.clone() }.to_string();
+    let old = inner.store.get(&key).await?.and_then(|object| serde_json::from_slice::<Definition>(&object.body).ok());
+    Ok(match old {
+        Some(old) => version::misfits(run, &old, &workflow.definition),
+        // Without it, what was recorded must at least be there.
+        None => run.points.keys().filter(|path| workflow.definition.step(path).is_none()).cloned().collect(),
+    })
+}
+
+fn settle(outcome: Result<(), Lost>) -> Result<Visit> {
+    match outcome {
+        // A loser leaves the hint to the winner.
+        Ok(()) | Err(Lost::Lease) => Ok(Visit::Done),
+        Err(Lost::Store(error)) => Err(error),
+    }
+}
+
+/// Parked with nothing to do: the hint the run stands on gets a successor first; any other just goes.
+async fn put_off(inner: &Inner, loaded: &Loaded, key: &str, hint: &Hint, now: Time) -> Result<Visit> {
+    let run = &loaded.run;
+    let mut batch = Batch::new();
+    if run.hints.iter().any(|listed| hint.descends_from(listed)) {
+        let due = run.next_at.or(run.not_before).filter(|at| *at > now);
+        let due = due.unwrap_or_else(|| now.after(patrol_after(Some(hint))));
+        let successor = Key::Due(hint.successor(due)).to_string();
+        inner.store.write(Batch::new().put(successor, crate::inner::facts(&run.index_type(), &run.run))).await?;
+    }
+    batch = batch.delete(key);
+    inner.store.write(batch).await?;
+    Ok(Visit::Done)
+}
+
+/// Stores what this worker knows of its types, for those who look at runs without having the code.
+pub(crate) async fn store_definitions(inner: &Inner) -> Result<()> {
+    for workflow in inner.registry.workflows() {
+        let definition = &workflow.definition;
+        let key = Key::Definition { of: definition.of.clone(), hash: definition.hash.clone() }.to_string();
+        let mut body = serde_json::to_vec_pretty(definition).expect("a definition is JSON");
+        body.push(b'\n');
+        match inner.store.write(Batch::new().create(key, body)).await {
+            Ok(_) => {}
+            Err(error) if error.is_exists() || error.kind() == wigwag_store::ErrorKind::Unknown => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    inner.works.store(!inner.registry.is_empty(), Ordering::Release);
+    Ok(())
+}
