@@ -143,7 +143,8 @@ impl Run {
             crate::Style::Function => point.started_at >= start.started_at,
             _ => after.iter().any(|name| path.is_within(name)) || point.status == PointStatus::Failed,
         };
-        let undone = self.chain.as_ref().map(|chain| chain.behind);
+        // One that was just being undone may be half undone.
+        let undone = self.chain.as_ref().map(|chain| chain.behind + usize::from(chain.current.is_some()));
         let undone: Vec<Path> =
             undone.map(|behind| self.undo_order().into_iter().take(behind).collect()).unwrap_or_default();
         let dropped = self.points.iter().filter(|(path, point)| is_after(path, point) || undone.contains(path));

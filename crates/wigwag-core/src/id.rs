@@ -175,7 +175,7 @@ impl RunId {
     #[must_use]
     pub fn child(&self, point: &Path, restarts: u32) -> Self {
         let place = point.as_str().replace('#', "::").replace('/', ":");
-        let again = if restarts == 0 { String::new() } else { format!(".r{restarts}") };
+        let again = if restarts == 0 { String::new() } else { format!("::r{restarts}") };
         Self::new(format!("{self}:{place}{again}"))
             .unwrap_or_else(|_| Self::hashed(&[self.as_str(), point.as_str(), &again]))
     }
@@ -209,7 +209,14 @@ impl From<&Name> for Path {
 impl Path {
     /// The path of something below this one.
     pub fn join(&self, below: &str) -> Result<Self, Refusal> {
-        Self::new(format!("{self}/{below}"))
+        let joined = Self::new(format!("{self}/{below}"))?;
+        // Room for a repetition, and for `.delay`.
+        match joined.as_str().len() > PATH_BYTES_MAX - 32 {
+            true => {
+                Err(Refusal(format!("a point has at most {} bytes: `{}`", PATH_BYTES_MAX - 32, shown(joined.as_str()))))
+            }
+            false => Ok(joined),
+        }
     }
 
     /// The path of the nth use of this name.

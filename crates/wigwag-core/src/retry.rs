@@ -92,6 +92,6 @@ impl Retry {
         let power = self.factor.powi(i32::try_from(attempt.saturating_sub(1)).unwrap_or(i32::MAX));
         let plain = (self.first.as_secs_f64() * power).min(self.cap.as_secs_f64());
         let swing = 1.0 + self.jitter * (2.0 * chance.clamp(0.0, 1.0) - 1.0);
-        Some(Duration::try_from_secs_f64(plain * swing).unwrap_or(self.cap))
+        Some(Duration::try_from_secs_f64(plain * swing).unwrap_or(self.cap).min(self.cap))
     }
 }

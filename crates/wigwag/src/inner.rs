@@ -32,7 +32,7 @@ pub(crate) struct Inner {
     /// Runs this engine drives.
     active: Mutex<HashMap<RunRef, Arc<Handle>>>,
     /// Who waits here for the end of a run.
-    waiters: Mutex<HashMap<RunRef, Vec<oneshot::Sender<Option<Arc<Run>>>>>>,
+    waiters: Mutex<HashMap<RunRef, Vec<Waiter>>>,
     /// Ends of runs elsewhere are followed.
     pub(crate) follows_ends: AtomicBool,
     /// How many more runs may be driven.
@@ -47,6 +47,9 @@ pub(crate) struct Inner {
     /// Wake-ups that children of this process put for their parents: when they are due.
     pub(crate) wakes: Mutex<HashMap<RunRef, Time>>,
 }
+
+/// Where the end of a run is told, with the run if it ended here.
+type Waiter = oneshot::Sender<Option<Arc<Run>>>;
 
 /// How far stopping is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

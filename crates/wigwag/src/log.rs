@@ -49,6 +49,11 @@ pub(crate) async fn catch_up(store: &dyn Store, run: &RunRef, folded: &mut Optio
         let entries = read_entries(store, run, next, next + width).await?;
         let found = entries.len();
         for entry in entries {
+            // These change points that may have left the snapshot.
+            let reaches_back = |event: &Event| matches!(event, Event::RunRestarted(_) | Event::RunMigrated(_));
+            if let Some(folded) = folded.as_mut().filter(|_| entry.events.iter().any(reaches_back)) {
+                make_whole(store, folded).await?;
+            }
             fold(run, folded, &entry)?;
         }
         if (found as u64) < width {
@@ -299,10 +304,7 @@ impl Log {
             if !self.holds_lease() {
                 return Err(Lost::Lease);
             }
-            let error = match self.inner.store.write(batch.clone()).await {
-                Ok(_) => return Ok(()),
-                Err(error) => error,
-            };
+            let Err(error) = self.inner.store.write(batch.clone()).await else { return Ok(()) };
             use wigwag_store::ErrorKind as Store;
             match error.kind() {
                 Store::Exists | Store::Unknown => match self.inner.store.get(key).await {

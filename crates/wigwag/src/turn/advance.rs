@@ -2,7 +2,7 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use wigwag_core::{
-    Node, OnFailure, Parent, Path, PauseCause, Payload, PointStatus, RunPaused, RunRef, StepFailed, StepSkipped,
+    Node, OnFailure, Parent, Path, PauseCause, Payload, PointStatus, RunId, RunPaused, RunRef, StepFailed, StepSkipped,
     StepStarted, Time, TypeName, limits,
 };
 
@@ -136,7 +136,7 @@ impl Turn {
         &mut self,
         node: &Node,
         attempt: u32,
-        task: Option<wigwag_core::RunId>,
+        task: Option<RunId>,
         deadline: Option<Time>,
     ) -> Result<(), Lost> {
         let point = node.name.clone();
@@ -156,13 +156,22 @@ impl Turn {
     /// step, so that after a crash the same one is found.
     async fn dispatch(&mut self, node: &Node, attempt: u32) -> Result<(), Lost> {
         let of = TypeName::of_step(&self.log.run.of, &node.name)?;
-        let id = self.log.run.id().child(&node.name, self.log.run.restarts + attempt - 1);
+        let id = match attempt {
+            1 => self.log.run.id().child(&node.name, self.log.run.restarts),
+            // A task that failed has ended; another try is another task.
+            _ => {
+                let (restarts, attempt) = (self.log.run.restarts.to_string(), attempt.to_string());
+                RunId::hashed(&[self.log.run.id().as_str(), node.name.as_str(), &restarts, &attempt])
+            }
+        };
         let deadline = self.now.after(TAKEN_WITHIN);
-        let mut options = TaskOptions::default();
-        options.queue = Some(node.queue.clone().unwrap_or_else(default_queue));
-        options.retry = Some(node.retry.clone());
-        options.timeout = Some(node.timeout);
-        options.expires_at = Some(deadline);
+        let options = TaskOptions {
+            queue: Some(node.queue.clone().unwrap_or_else(default_queue)),
+            retry: Some(node.retry.clone()),
+            timeout: Some(node.timeout),
+            expires_at: Some(deadline),
+            ..TaskOptions::default()
+        };
         let parent = Parent { run: self.run_ref().clone(), point: node.name.clone() };
         let input = Payload::of(&serde_json::json!({"run": self.run_ref(), "point": node.name}))?;
         crate::client::submit_child(&self.inner, id.clone(), of, input, options, parent).await?;
@@ -238,7 +247,7 @@ impl Turn {
 }
 
 /// The id of the nth task of a fan-out.
-pub(super) fn numbered_child(run: &RunRef, path: &Path, number: usize, restarts: u32) -> wigwag_core::RunId {
+pub(super) fn numbered_child(run: &RunRef, path: &Path, number: usize, restarts: u32) -> RunId {
     let below = path.join(&number.to_string()).unwrap_or_else(|_| path.clone());
     run.id.child(&below, restarts)
 }

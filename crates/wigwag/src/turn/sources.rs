@@ -105,7 +105,8 @@ fn wanted_children(run: &Run, path: &Path, point: &Point) -> Vec<RunId> {
 }
 
 async fn read_ends(inner: &Arc<Inner>, run: &Run, wanted: Vec<RunId>) -> Result<BTreeMap<RunId, ChildEnd>> {
-    let mut reads: Vec<BoxFuture<'static, Result<Option<(RunId, ChildEnd)>>>> = Vec::with_capacity(wanted.len());
+    type Read = BoxFuture<'static, Result<Option<(RunId, ChildEnd)>>>;
+    let mut reads: Vec<Read> = Vec::with_capacity(wanted.len());
     for child in wanted {
         let (inner, key) = (Arc::clone(inner), Key::Child { run: run.run.clone(), child: child.clone() }.to_string());
         reads.push(Box::pin(async move {
@@ -143,7 +144,9 @@ impl Turn {
     }
 
     pub(super) async fn fold(&mut self, found: Found) -> Result<(), Lost> {
-        for (path, ends) in found.children {
+        // While steps are undone nothing else is recorded: it would change what is to be undone.
+        let children = if self.log.run.chain.is_some() { Vec::new() } else { found.children };
+        for (path, ends) in children {
             self.fold_children(&path, ends).await?;
         }
         self.releases.extend(found.folded.into_iter().map(Release::DeleteControl));

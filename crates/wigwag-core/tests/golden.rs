@@ -1,0 +1,336 @@
+//! What is stored stays readable: one file for each stored form, which reads and writes back byte for byte.
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use common::*;
+use wigwag_core::*;
+
+/// All that can happen, as the design lists it.
+const EVENTS: &str = "run.started run.claimed run.parked run.paused run.resumed run.cancel_requested run.restarted \
+    run.migrated run.completed run.failed run.cancelled step.started step.completed step.failed step.skipped \
+    sleep.started sleep.fired signal.waiting signal.received signal.timeout signal.closed signal.late child.started \
+    child.completed child.failed compensation.started compensation.completed compensation.failed";
+
+#[expect(clippy::disallowed_methods, reason = "whether files are made is said from outside")]
+fn may_make_files() -> bool {
+    std::env::var("WIGWAG_BLESS").is_ok_and(|value| value == "1")
+}
+
+/// The bytes of a stored form. A file that is there is never changed: there may be runs that were stored so.
+fn stored(file: &str, sample: &[u8]) -> Vec<u8> {
+    let place = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file);
+    if !place.exists() && may_make_files() {
+        std::fs::write(&place, sample).unwrap();
+    }
+    std::fs::read(&place).unwrap_or_else(|error| {
+        panic!("no `{file}` ({error}): make it by `WIGWAG_BLESS=1 cargo test -p wigwag-core --test golden`")
+    })
+}
+
+/// A stored form reads and writes back as it is, and it is what is written today.
+fn keeps<T>(file: &str, sample: &T, write: impl Fn(&T) -> Vec<u8>, read: impl Fn(&[u8]) -> T)
+where
+    T: PartialEq + std::fmt::Debug,
+{
+    let bytes = stored(file, &write(sample));
+    let found = read(&bytes);
+    assert_eq!(found, *sample, "{file}: it reads as something else; if the form is to change, both must be read");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    assert_eq!(text(write(&found)), text(bytes), "{file}: it is written otherwise");
+}
+
+fn object(text: &str) -> Option<serde_json::Map<String, serde_json::Value>> {
+    Some(serde_json::from_str(text).unwrap())
+}
+
+fn blob() -> Data {
+    Data::Blob(Blob { nonce: "w1-7".into(), bytes: 70_000 })
+}
+
+/// An error with all its parts.
+fn whole_fault() -> Fault {
+    let fault = Fault::version_mismatch("sha256:old", "sha256:new", vec!["pay".into()]);
+    fault.detail(Some("caused by: rain\n  at roof".into())).at(&path("pay"))
+}
+
+fn task_spec() -> TaskSpec {
+    let retry = Retry::times(5).first(Duration::from_millis(100)).factor(1.5).jitter(0.1);
+    TaskSpec { queue: name("mail"), retry, timeout: Duration::from_secs(30), expires_at: Some(at(3_600)) }
+}
+
+fn events_of_the_run() -> Vec<Event> {
+    let parent = Parent { run: "workflow/parent".parse().unwrap(), point: path("items/3") };
+    let (control, refused) = (Some("c1".to_owned()), Some("the run is `completed`".to_owned()));
+    let reason = Some("lunch".to_owned());
+    vec![
+        RunStarted {
+            of: "send".parse().unwrap(),
+            definition_hash: "sha256:old".into(),
+            version: Some(2),
+            input: data(r#"{"item": "tea",  "grams": 100.0}"#),
+            not_before: Some(at(1)),
+            parent: Some(parent),
+            task: Some(task_spec()),
+            hints: vec!["due/00/h1".into()],
+        }
+        .into(),
+        RunClaimed { owner: "w1".into(), peer: Some("p1".into()), until: at(30), hints: vec!["due/00/h2".into()] }
+            .into(),
+        RunParked { next_at: Some(at(9)), hints: vec!["due/00/h3".into()] }.into(),
+        RunPaused {
+            why: PauseCause::Version,
+            error: Some(whole_fault()),
+            reason: reason.clone(),
+            control: control.clone(),
+            refused: refused.clone(),
+        }
+        .into(),
+        RunPaused { why: PauseCause::ByHand, error: None, reason: None, control: None, refused: None }.into(),
+        RunPaused { why: PauseCause::Failure, error: None, reason: None, control: None, refused: None }.into(),
+        RunResumed { shift: Duration::from_micros(1_500_000), control: control.clone(), refused: refused.clone() }
+            .into(),
+        RunCancelRequested { reason: reason.clone(), control: "c2".into(), refused: refused.clone() }.into(),
+        RunRestarted { from: Some(path("a")), dropped: paths("a b"), control: "c3".into(), refused: refused.clone() }
+            .into(),
+        RunMigrated {
+            definition_hash: "sha256:new".into(),
+            version: Some(3),
+            renamed: BTreeMap::from([(path("a"), path("b"))]),
+            skipped: paths("c"),
+            control,
+            refused,
+        }
+        .into(),
+        RunCompleted { result: data("null") }.into(),
+        RunFailed { error: fault("no\nway") }.into(),
+        RunCancelled { reason }.into(),
+    ]
+}
+
+fn events_of_steps() -> Vec<Event> {
+    let (point, task) = (path("pay#2/card"), Some("order-1:pay".parse().unwrap()));
+    vec![
+        StepStarted { point: point.clone(), attempt: 2, compensate: true, task, deadline: Some(at(60)) }.into(),
+        begun("plain"),
+        StepCompleted {
+            point: point.clone(),
+            at: at(2),
+            result: blob(),
+            patch: object(r#"{"gone":null,"paid":[1,2.5,"ü"]}"#),
+            mark: false,
+        }
+        .into(),
+        StepCompleted { point: path("mark"), at: at(2), result: data("true"), patch: None, mark: true }.into(),
+        StepFailed { point, attempt: 2, at: at(3), error: fault("no"), retry_at: Some(at(4)), held: true }.into(),
+        skipped("plain"),
+        asleep("a/.delay", at(10), true),
+        SleepFired { point: path("a/.delay"), at: at(11) }.into(),
+        undoing("pay"),
+        CompensationStarted { point: path("pay"), attempt: 2, cause: Some(Ending::Cancelled(None)) }.into(),
+        CompensationStarted { point: path("pay"), attempt: 2, cause: None }.into(),
+        undone("pay"),
+        not_undone("pay", Some(at(12))),
+    ]
+}
+
+fn events_of_others() -> Vec<Event> {
+    let one = Children::One("task/order-1:pay".parse().unwrap());
+    let tasks = Children::Tasks(vec!["t1".parse().unwrap(), "t2".parse().unwrap()]);
+    let begun = |children, deadline| ChildStarted { point: path("kids"), children, deadline }.into();
+    let (signal, patch) = (format!("{}_0a1b", at(5)), object(r#"{"votes":1}"#));
+    let (point, go) = (path("approve"), name("go"));
+    vec![
+        begun(one, Some(at(60))),
+        begun(tasks, None),
+        begun(Children::Numbered(10_000), None),
+        ChildCompleted { point: path("kids"), at: at(6), result: data("[1, 2]") }.into(),
+        ChildFailed { point: path("kids"), at: at(6), error: fault("no") }.into(),
+        waiting("approve", Some(at(20)), true),
+        SignalReceived {
+            point: point.clone(),
+            name: go.clone(),
+            signal: signal.clone(),
+            at: at(5),
+            payload: data(r#"{"yes":true}"#),
+            patch,
+        }
+        .into(),
+        SignalTimeout { point: point.clone(), at: at(20) }.into(),
+        SignalClosed { point, why: "cancelled".into(), at: at(20) }.into(),
+        SignalLate { name: go, signal, control: "c4".into() }.into(),
+    ]
+}
+
+#[test]
+fn an_entry_with_every_event_is_kept() {
+    let events: Vec<Event> = [events_of_the_run(), events_of_steps(), events_of_others()].concat();
+    let mut names: Vec<&str> = events.iter().map(Event::name).collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut listed: Vec<&str> = EVENTS.split_whitespace().collect();
+    listed.sort_unstable();
+    assert_eq!(names, listed);
+    let sample = Entry { seq: 7, by: "w1-7".into(), at: at(7), events };
+    keeps("entry.json", &sample, Entry::to_json, |bytes| read_entry(bytes).unwrap().unwrap());
+}
+
+#[test]
+fn an_entry_of_an_unknown_event_is_refused_by_name() {
+    let bytes = br#"{"seq":1,"by":"x","at":"2026-01-28T12:00:00.000000Z","events":[{"type":"run.exploded"}]}"#;
+    let refusal = read_entry(bytes).unwrap_err().to_string();
+    assert!(refusal.contains("no event is called `run.exploded`"), "{refusal}");
+}
+
+/// A task with something of everything that a snapshot can hold, and the chunk that was rolled out of it.
+fn whole_run() -> (Run, Chunk) {
+    let first = events_of_the_run().into_iter().take(2).collect();
+    let mut run = Run::begin("task/t1".parse().unwrap(), &entry(1, first)).unwrap();
+    let [old, finished, failing]: [Event; 3] = ["old", "finished", "failing"].map(begun_undoable);
+    add(&mut run, vec![old, done("old"), skipped("left-out")]).unwrap();
+    let chunk = run.roll().unwrap();
+    let nothing = StepCompleted {
+        point: path("finished"),
+        at: at(3),
+        result: data("null"),
+        patch: object(r#"{"paid":1.5}"#),
+        mark: false,
+    };
+    add(&mut run, vec![finished, nothing.into(), failing, broken("failing", Some(at(90)))]).unwrap();
+    let children = Children::Numbered(3);
+    let signal = SignalWaiting { point: path("s"), name: name("go"), deadline: None, relative: false };
+    let patch = object(r#"{"votes":1}"#);
+    let (point, cursor) = (path("s"), format!("{}_0a1b", at(5)));
+    let got = SignalReceived { point, name: name("go"), signal: cursor, at: at(5), payload: blob(), patch };
+    add(
+        &mut run,
+        vec![
+            ChildStarted { point: path("kids"), children, deadline: Some(at(99)) }.into(),
+            asleep("nap", at(80), true),
+            signal.into(),
+            got.into(),
+            waiting("s#2", Some(at(70)), true),
+            claimed("w2", at(60)),
+        ],
+    )
+    .unwrap();
+    (run, chunk)
+}
+
+/// The moments of a run: a snapshot of each is kept.
+fn moments() -> (Vec<(&'static str, Run)>, Chunk) {
+    let (driven, chunk) = whole_run();
+    let next = |run: &Run, events| {
+        let mut run = run.clone();
+        add(&mut run, events).unwrap();
+        run
+    };
+    let parked = next(&driven, vec![RunParked { next_at: Some(at(70)), hints: vec!["due/00/h4".into()] }.into()]);
+    let (reason, control) = (Some("lunch".to_owned()), Some("c1".to_owned()));
+    let why = PauseCause::Failure;
+    let stop = RunPaused { why, error: Some(whole_fault()), reason: reason.clone(), control, refused: None };
+    let asked = RunCancelRequested { reason, control: "c2".into(), refused: None };
+    let paused = next(&driven, vec![stop.into(), asked.into()]);
+    let undoing_all = next(
+        &paused,
+        vec![
+            undoing("failing"),
+            not_undone("failing", None),
+            undoing("finished"),
+            not_undone("finished", Some(at(50))),
+        ],
+    );
+    let failed = next(&undoing_all, vec![undone("finished"), undoing("old"), undone("old"), failed("why")]);
+    let completed = next(&driven, vec![completed()]);
+    let all = vec![
+        ("snapshot-driven.json", driven),
+        ("snapshot-parked.json", parked),
+        ("snapshot-paused.json", paused),
+        ("snapshot-compensating.json", undoing_all),
+        ("snapshot-failed.json", failed),
+        ("snapshot-completed.json", completed),
+    ];
+    (all, chunk)
+}
+
+#[test]
+fn snapshots_are_kept_with_what_was_rolled_out_of_them() {
+    let (moments, chunk) = moments();
+    for (file, run) in moments {
+        let read = |bytes: &[u8]| {
+            let mut run = read_state("task/t1".parse().unwrap(), bytes).unwrap();
+            assert!(!run.is_whole(), "{file}: what was rolled out is missing");
+            run.unroll(chunk.clone());
+            assert!(run.is_whole(), "{file}");
+            run
+        };
+        keeps(file, &run, |run| state_to_json(run, "w1-9"), read);
+    }
+}
+
+#[test]
+fn a_snapshot_of_another_run_or_version_is_refused() {
+    let (moments, _) = moments();
+    let bytes = state_to_json(&moments[0].1, "w1-9");
+    let refusal = read_state("task/t2".parse().unwrap(), &bytes).unwrap_err().to_string();
+    assert!(refusal.contains("not a snapshot of `task/t2` in version 1: of `t1` in version 1"), "{refusal}");
+    let newer = String::from_utf8(bytes).unwrap().replacen("\"v\":1", "\"v\":2", 1);
+    let refusal = read_state("task/t1".parse().unwrap(), newer.as_bytes()).unwrap_err().to_string();
+    assert!(refusal.contains("of `t1` in version 2"), "{refusal}");
+}
+
+#[test]
+fn a_chunk_is_kept() {
+    let (_, chunk) = whole_run();
+    keeps("chunk.json", &chunk, chunk_to_json, |bytes| read_chunk(bytes).unwrap());
+}
+
+#[test]
+fn a_tombstone_is_kept() {
+    let sample = Tombstone { gone_at: at(7), status: Status::Cancelled };
+    keeps("tombstone.json", &sample, Tombstone::to_json, |bytes| read_entry(bytes).unwrap().unwrap_err());
+}
+
+#[test]
+fn control_objects_of_each_kind_are_kept() {
+    let reason = Some("lunch \"break\"".to_owned());
+    let mapping = BTreeMap::from([(path("a"), Some(path("b"))), (path("c/d#2"), None)]);
+    let rows = [
+        ("control-cancel.json", Order::Cancel { reason: reason.clone() }),
+        ("control-cancel-plain.json", Order::Cancel { reason: None }),
+        ("control-pause.json", Order::Pause { reason }),
+        ("control-resume.json", Order::Resume),
+        ("control-restart.json", Order::Restart { from: None, expected_seq: 7 }),
+        ("control-restart-from.json", Order::Restart { from: Some(path("a/b#2")), expected_seq: 7 }),
+        ("control-migrate.json", Order::Migrate { definition_hash: "sha256:new".into(), mapping, expected_seq: 7 }),
+    ];
+    for (file, order) in rows {
+        let sample = Control { id: "c1".into(), created_at: at(7), order };
+        keeps(file, &sample, Control::to_json, |bytes| Control::read(bytes).unwrap());
+    }
+}
+
+#[test]
+fn definitions_are_kept() {
+    let mut steps = nodes("a, ?approve<a, shop/pay<a+approve");
+    steps[2].delay = Some(Duration::from_secs(2));
+    steps[2].retry = Retry::never();
+    steps[2].compensate = true;
+    steps[2].queue = Some(name("mail"));
+    steps[2].on_failure = OnFailure::Continue;
+    steps[0].on_failure = OnFailure::Pause;
+    let of: TypeName = "order".parse().unwrap();
+    let rows = [
+        ("definition-graph.json", Definition::graph(of.clone(), steps).unwrap()),
+        ("definition-function.json", Definition::function(of.clone(), 3)),
+        ("definition-task.json", Definition::task(of)),
+    ];
+    let write = |definition: &Definition| [&serde_json::to_vec(definition).unwrap()[..], b"\n"].concat();
+    for (file, sample) in rows {
+        keeps(file, &sample, write, |bytes| serde_json::from_slice(bytes).unwrap());
+    }
+}
