@@ -150,6 +150,17 @@ pub(crate) struct Around {
     pub(crate) snapshot: bool,
 }
 
+impl Around {
+    /// What would be put and deleted in one commit is not put at all.
+    pub(crate) fn leave_out_what_never_was(&mut self) {
+        let put: Vec<String> = self.before.iter().map(|(key, _)| key.clone()).collect();
+        self.before.retain(|(key, _)| !self.delete.contains(key));
+        self.delete.retain(|key| !put.contains(key));
+        self.delete.sort_unstable();
+        self.delete.dedup();
+    }
+}
+
 /// A run whose turn we hold, or are about to.
 #[derive(Debug)]
 pub(crate) struct Log {
@@ -237,6 +248,15 @@ impl Log {
         let (data, put) = blob(&self.inner, &self.run.run, point, payload);
         self.blobs.push(put);
         data
+    }
+
+    /// Whether large payloads wait for the entry that is being made.
+    pub(crate) fn has_blobs(&self) -> bool {
+        !self.blobs.is_empty() && self.run.seq > 1
+    }
+
+    pub(crate) fn staged_blob(&self, key: &str) -> Option<Bytes> {
+        self.blobs.iter().find(|(put, _)| put == key).map(|(_, body)| body.clone())
     }
 
     pub(crate) fn holds_lease(&self) -> bool {

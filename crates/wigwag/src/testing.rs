@@ -187,24 +187,33 @@ impl Kit {
         }
     }
 
-    /// The next moment at which something is due.
+    /// The next moment at which something is due: by a hint that is more than a patrol.
     pub async fn next_at(&self) -> Result<Option<Time>> {
-        let mut next: Option<Time> = None;
         let mut after = String::new();
         loop {
-            let page = self.store.list("live/", &after, 1_000).await?;
+            let page = self.store.list("due/", &after, 1_000).await?;
             for listed in &page.entries {
-                let Ok(Key::Live { of, run }) = listed.key.parse::<Key>() else { continue };
-                let family = if of.is_task() { Family::Task } else { Family::Workflow };
-                let loaded = log::read(&*self.store, &RunRef { family, id: run }).await?;
-                let at = loaded.and_then(|loaded| loaded.run.next_at);
-                next = [next, at].into_iter().flatten().min();
+                let Ok(Key::Due(hint)) = listed.key.parse::<Key>() else { continue };
+                for family in [Family::Workflow, Family::Task] {
+                    let run = RunRef { family, id: hint.run.clone() };
+                    let Some(loaded) = log::read(&*self.store, &run).await? else { continue };
+                    let patrols = loaded.run.next_at.is_none();
+                    let listed = loaded.run.hints.iter().any(|listed| hint.descends_from(listed));
+                    let served = self.serves(&hint.kind);
+                    if served && !loaded.run.status.is_final() && !(patrols && listed) {
+                        return Ok(Some(hint.due));
+                    }
+                }
             }
             match page.entries.last() {
                 Some(last) if page.more => after.clone_from(&last.key),
-                _ => return Ok(next),
+                _ => return Ok(None),
             }
         }
+    }
+
+    fn serves(&self, kind: &str) -> bool {
+        !self.client().inner.registry.families(kind).is_empty()
     }
 
     /// Ends the engine as a crash would, and starts another on the same store.

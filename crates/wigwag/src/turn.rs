@@ -191,6 +191,10 @@ impl Turn {
 
     /// Commits the claim with all that is ready. Refused, nothing of it happened.
     pub(crate) async fn open(&mut self) -> Result<(), Lost> {
+        if self.log.has_blobs() || self.around.before.iter().any(|(key, _)| key.contains("/steps/")) {
+            // A function that is run again reads what it recorded: it must be there.
+            self.commit().await?;
+        }
         self.begin_function().await;
         self.gather().await?;
         self.inner.activate(&self.log.run.run, &self.handle);
@@ -464,6 +468,18 @@ impl Turn {
             body.task.abort();
         }
         self.slots.clear();
+    }
+
+    /// A recorded payload, also one that is about to be written with the entry that is being made.
+    async fn payload(&self, path: Option<&Path>, data: &Data) -> Result<Payload> {
+        if let Data::Blob(blob) = data {
+            let key = Key::blob(self.run_ref(), path, &blob.nonce).to_string();
+            let staged = self.around.before.iter().find(|(put, _)| *put == key).map(|(_, body)| body.clone());
+            if let Some(body) = staged.or_else(|| self.log.staged_blob(&key)) {
+                return Ok(serde_json::from_slice(&body).expect("a payload that was just made is JSON"));
+            }
+        }
+        self.inner.payload(self.run_ref(), path, data).await
     }
 
     fn run_ref(&self) -> &RunRef {

@@ -133,6 +133,11 @@ impl Dispatcher {
             self.start_visits().await;
             self.answer_idlers();
             let span = self.until_next_look();
+            if span.is_zero() {
+                // More of the index is to be listed right now.
+                tokio::task::yield_now().await;
+                continue;
+            }
             let clock = Arc::clone(&self.inner.clock);
             let busy = self.inner.permits.available_permits() == 0 && !self.queue.is_empty();
             tokio::select! {
@@ -298,7 +303,7 @@ impl Dispatcher {
         if self.inner.peer.is_some() {
             at = at.min(self.census_at);
         }
-        at.saturating_sub(boot).max(Duration::from_micros(1))
+        at.saturating_sub(boot)
     }
 
     /// Looks at hints as long as there is room for turns.
@@ -523,7 +528,7 @@ async fn free(
     let Some(workflow) = inner.registry.find(&loaded.run.of, loaded.run.task.as_ref()).cloned() else {
         return Ok(Visit::Pass(now.after(inner.settings.lease)));
     };
-    let found = look_at_sources(inner, &loaded.run).await?;
+    let mut found = look_at_sources(inner, &loaded.run).await?;
     let run = &loaded.run;
     let timer = run.next_at.is_some_and(|at| at <= now);
     let waits = run.parked || run.not_before.is_some_and(|at| at > now) && run.lease.is_none();
@@ -551,7 +556,21 @@ async fn free(
         } else if misfits.is_empty() && log.run.definition_hash != workflow.definition.hash && log.run.task.is_none() {
             log.stage(follows(&workflow), now)?;
         }
+        // These name the entry they expect, and so come before the claim.
+        let (early, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut found.controls)
+            .into_iter()
+            .partition(|(_, control)| matches!(control.order, Order::Restart { .. } | Order::Migrate { .. }));
+        found.controls = rest;
+        for (suffix, control) in &early {
+            for event in log.run.fold_control(suffix, control, &workflow.definition, now) {
+                log.stage(event, now)?;
+            }
+        }
+        let run = log.run.run.clone();
         let mut turn = Turn::claim(Arc::clone(inner), workflow, log, permit, Some(key.to_owned())).await?;
+        for (suffix, _) in early {
+            turn.delete_after(Key::Control { run: run.clone(), suffix }.to_string());
+        }
         turn.take_found(found).await?;
         turn.launch().await
     };

@@ -1,5 +1,4 @@
 //! Runs from start to end on a store in memory, with a clock that is moved by hand.
-#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

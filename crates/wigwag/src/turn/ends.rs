@@ -10,9 +10,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tracing::debug;
 use wigwag_core::{
-    CompensationCompleted, CompensationFailed, CompensationStarted, Data, Ending, Fault, Key, OnFailure, Path,
-    PauseCause, Payload, PointStatus, Run, RunCancelled, RunCompleted, RunFailed, RunPaused, RunRef, Status, Style,
-    Time, kind_of,
+    CompensationCompleted, CompensationFailed, CompensationStarted, Ending, Fault, Key, OnFailure, Path, PauseCause,
+    Payload, PointStatus, Run, RunCancelled, RunCompleted, RunFailed, RunPaused, RunRef, Status, Style, Time, kind_of,
 };
 use wigwag_store::Batch;
 
@@ -253,7 +252,7 @@ impl Turn {
         for name in &lasts {
             let data = self.log.run.points.get(*name).and_then(|point| point.result.clone());
             results.push(match data {
-                Some(data) => self.inner.payload(self.run_ref(), Some(name), &data).await?,
+                Some(data) => self.payload(Some(name), &data).await?,
                 None => Payload::null(),
             });
         }
@@ -277,12 +276,11 @@ impl Turn {
             let index = Index::of(&self.inner, &self.log.run);
             self.around.snapshot = true;
             self.around.after.push(index.done);
-            self.around.after.extend(report(&self.inner, &self.log.run).await?);
+            let result = self.final_result().await?;
+            self.around.after.extend(report(&self.log.run, result));
             self.around.delete.push(index.live);
-            // A run that was claimed in this very entry never had these hints.
-            let put: Vec<String> = self.around.before.iter().map(|(key, _)| key.clone()).collect();
-            self.around.before.retain(|(key, _)| !hints.contains(key));
-            self.around.delete.extend(hints.into_iter().filter(|hint| !put.contains(hint)));
+            self.around.delete.extend(hints);
+            self.around.leave_out_what_never_was();
             self.commit().await?;
         } else {
             self.commit().await?;
@@ -297,6 +295,13 @@ impl Turn {
         self.inner.tell_end(&run, Some(&self.log.run));
         wake_parent(&self.inner, &self.log.run).await?;
         Ok(())
+    }
+
+    async fn final_result(&self) -> Result<Option<Payload>> {
+        match &self.log.run.result {
+            Some(result) if self.log.run.parent.is_some() => Ok(Some(self.payload(None, result).await?)),
+            _ => Ok(None),
+        }
     }
 
     pub(super) fn mailbox_has_any(&self) -> bool {
@@ -330,14 +335,8 @@ pub(crate) struct ChildEnd {
 }
 
 /// The object under the parent that says how its child ended, if it has a parent.
-async fn report(inner: &Inner, run: &Run) -> Result<Option<(String, Bytes)>> {
-    let Some(parent) = &run.parent else { return Ok(None) };
-    let result = match (&run.result, run.status) {
-        // A payload that is not written yet can only be that of this very entry, and is then in place or just put.
-        (Some(Data::Inline(payload)), Status::Completed) => Some(payload.clone()),
-        (Some(data), Status::Completed) => inner.payload(&run.run, None, data).await.ok(),
-        _ => None,
-    };
+fn report(run: &Run, result: Option<Payload>) -> Option<(String, Bytes)> {
+    let parent = run.parent.as_ref()?;
     let error = match run.status {
         Status::Completed => None,
         Status::Cancelled => Some(Fault::new("Cancelled", format!("`{}` was cancelled", run.run.id))),
@@ -347,14 +346,18 @@ async fn report(inner: &Inner, run: &Run) -> Result<Option<(String, Bytes)>> {
     let mut body = serde_json::to_vec(&end).expect("a child's end is JSON");
     body.push(b'\n');
     let key = Key::Child { run: parent.run.clone(), child: run.run.id.clone() };
-    Ok(Some((key.to_string(), body.into())))
+    Some((key.to_string(), body.into()))
 }
 
 /// Reports to the parent and moves the run from one index to the other. May be done twice.
 async fn finish_index(inner: &Inner, run: &Run) -> Result<()> {
     let index = Index::of(inner, run);
     let mut batch = Batch::new();
-    if let Some((key, body)) = report(inner, run).await? {
+    let result = match &run.result {
+        Some(result) if run.parent.is_some() => Some(inner.payload(&run.run, None, result).await?),
+        _ => None,
+    };
+    if let Some((key, body)) = report(run, result) {
         batch = batch.put(key, body);
     }
     batch = batch.put(index.done.0, index.done.1).delete(index.live);

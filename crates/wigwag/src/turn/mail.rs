@@ -76,9 +76,7 @@ impl Turn {
     async fn answer_settled(&mut self, path: &Path, point: &wigwag_core::Point, open: &OpenSlot) -> Result<(), Lost> {
         let at = point.ended_at.unwrap_or(self.now);
         let reply = match (&point.result, &point.error) {
-            (Some(data), _) => {
-                Reply::Closed { result: self.inner.payload(self.run_ref(), Some(path), data).await?, at }
-            }
+            (Some(data), _) => Reply::Closed { result: self.payload(Some(path), data).await?, at },
             (None, Some(fault)) => Reply::Failed { failure: Failure::recorded(fault.clone()), at },
             (None, None) => Reply::Closed { result: Payload::null(), at },
         };

@@ -1,0 +1,239 @@
+//! What runs cost on a bucket: requests and bytes, counted by the metering store over a store that behaves as a bucket.
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use wigwag::store::{Batch, LAYOUT_KEY, Memory, Meter, Store, Usage};
+use wigwag::testing::{Kit, ManualClock};
+use wigwag::{Builder, Client, Ctx, Engine, Failure, Graph, RunHandle, Status, StepCtx};
+
+struct Metered {
+    kit: Kit,
+    meter: Meter<Memory>,
+}
+
+impl Metered {
+    async fn start(memory: fn(Arc<ManualClock>) -> Memory, shards: u16, code: impl FnOnce(Builder) -> Builder) -> Self {
+        let clock = ManualClock::default();
+        let meter = Meter::new(memory(Arc::new(clock.clone())));
+        let layout = format!("{{\"layout\":1,\"shards\":{shards}}}");
+        meter.write(Batch::new().put(LAYOUT_KEY, layout)).await.unwrap();
+        let kit = Kit::on(Arc::new(meter.clone()), clock, code).await.unwrap();
+        kit.settle().await.unwrap();
+        Self { kit, meter }
+    }
+
+    async fn client(&self) -> Client {
+        let clock = Arc::new(self.kit.clock().clone());
+        Engine::builder(Arc::new(self.meter.clone())).clock(clock).client().await.unwrap()
+    }
+}
+
+fn bucket(clock: Arc<ManualClock>) -> Memory {
+    Memory::bucket_with_clock(clock)
+}
+
+fn atomic(clock: Arc<ManualClock>) -> Memory {
+    Memory::with_clock(clock)
+}
+
+fn steps(count: usize) -> impl FnOnce(Builder) -> Builder {
+    let function = move |ctx: Ctx, (): ()| async move {
+        for number in 0..count {
+            ctx.step(&format!("step-{number}"), || async { Ok::<_, Failure>(number) }).await?;
+        }
+        Ok::<_, Failure>(count)
+    };
+    let graph = (0..count).fold(Graph::<Value>::new("graph"), |graph, number| {
+        let graph = graph.step(format!("step-{number}"), |_: StepCtx<Value>| async { Ok::<_, Failure>(()) });
+        if number == 0 { graph } else { graph.after(format!("step-{}", number - 1)) }
+    });
+    move |engine| engine.function("function", 1, function).workflow(graph)
+}
+
+fn requests(usage: &Usage) -> (u64, u64, u64) {
+    (usage.puts, usage.gets, usage.lists)
+}
+
+/// Lets tasks run until a run has ended, without moving the clock and without asking the store through the meter.
+async fn ended(memory_only: &RunHandle) {
+    while !memory_only.status().await.unwrap().is_final() {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn budget_n_steps_started_and_driven_by_one_process_cost_n_plus_5_puts_and_nothing_else() {
+    for of in ["function", "graph"] {
+        for count in [1, 4, 30] {
+            let metered = Metered::start(bucket, 4, steps(count)).await;
+            let before = metered.meter.usage();
+            let run = metered.kit.client().start(of, &json!(null)).await.unwrap();
+            run.wait().await.unwrap();
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+            let used = metered.meter.usage().since(&before);
+            assert_eq!(requests(&used), (count as u64 + 5, 0, 0), "{of} of {count} steps: {used:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn budget_n_steps_started_by_a_client_and_driven_by_another_cost_at_most_n_plus_8_puts_3_gets_2_lists() {
+    for of in ["function", "graph"] {
+        let count = 4;
+        let metered = Metered::start(bucket, 1, steps(count)).await;
+        let client = metered.client().await;
+        let before = metered.meter.usage();
+        let run = client.start(of, &json!(null)).id("r").await.unwrap();
+        metered.kit.clock().advance(Duration::from_secs(11));
+        let watch = Kit::start(|engine| engine).await.unwrap();
+        drop(watch);
+        for _ in 0..300 {
+            tokio::task::yield_now().await;
+        }
+        let used = metered.meter.usage().since(&before);
+        assert_eq!(run.status().await.unwrap(), Status::Completed);
+        let (puts, gets, lists) = requests(&used);
+        assert!(puts <= count as u64 + 8 && gets <= 3 && lists <= 2, "{of}: {used:?}");
+    }
+}
+
+#[tokio::test]
+async fn budget_a_durable_sleep_costs_a_park_and_a_claim() {
+    let code = |ctx: Ctx, (): ()| async move { ctx.sleep("nap", Duration::from_secs(3_600)).await };
+    let metered = Metered::start(bucket, 1, |engine| engine.function("nap", 1, code)).await;
+    let before = metered.meter.usage();
+    let run = metered.kit.client().start("nap", &()).await.unwrap();
+    for _ in 0..300 {
+        tokio::task::yield_now().await;
+    }
+    let parked = metered.meter.usage().since(&before);
+    // Lease hint, `live/`, entry 1; the timer's hint, the park, the snapshot; one look at what came from outside.
+    assert_eq!(requests(&parked), (6, 0, 1), "{parked:?}");
+    let before = metered.meter.usage();
+    metered.kit.clock().advance(Duration::from_secs(3_601));
+    ended(&run).await;
+    let used = metered.meter.usage().since(&before);
+    // Lease hint, claim with the end, snapshot, `done/`.
+    assert!(used.puts <= 5, "{used:?}");
+}
+
+async fn idle_minute(memory: fn(Arc<ManualClock>) -> Memory) -> Usage {
+    let metered = Metered::start(memory, 4, steps(1)).await;
+    let tick = async |span| {
+        metered.kit.clock().advance(span);
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    };
+    for _ in 0..600 {
+        tick(Duration::from_millis(200)).await;
+    }
+    let before = metered.meter.usage();
+    for _ in 0..600 {
+        tick(Duration::from_millis(100)).await;
+    }
+    metered.meter.usage().since(&before)
+}
+
+#[tokio::test]
+async fn budget_an_idle_worker_alone_on_4_shards_makes_at_most_30_requests_a_minute_and_12_with_nudges() {
+    let silent = idle_minute(bucket).await;
+    let (puts, gets, lists) = requests(&silent);
+    assert!((20..=30).contains(&(puts + gets + lists)), "{silent:?}");
+    let nudged = idle_minute(atomic).await;
+    let (puts, gets, lists) = requests(&nudged);
+    assert!((4..=12).contains(&(puts + gets + lists)), "{nudged:?}");
+}
+
+/// Bytes written before each step of a long run, by the step's number.
+async fn bytes_per_step(memory: fn(Arc<ManualClock>) -> Memory, count: usize) -> (f64, f64) {
+    let clock = ManualClock::default();
+    let meter = Meter::new(memory(Arc::new(clock.clone())));
+    let marks = Arc::new(Mutex::new(vec![0_u64; count + 1]));
+    let (noted, counted) = (Arc::clone(&marks), meter.clone());
+    let code = move |ctx: Ctx, (): ()| {
+        let (marks, meter) = (Arc::clone(&noted), counted.clone());
+        async move {
+            for number in 1..=count {
+                ctx.step(&format!("step-{number}"), || async {
+                    marks.lock().unwrap()[number] = meter.usage().bytes_written;
+                    Ok::<_, Failure>(json!({"charged": number, "currency": "EUR"}))
+                })
+                .await?;
+            }
+            Ok::<_, Failure>(())
+        }
+    };
+    let kit = Kit::on(Arc::new(meter.clone()), clock, |engine| engine.function("long", 1, code)).await.unwrap();
+    let run = kit.client().start("long", &()).await.unwrap();
+    assert_eq!(run.wait().await.unwrap().status(), Status::Completed);
+    let marks = marks.lock().unwrap();
+    let mean = |from: usize, to: usize| (marks[to] - marks[from]) as f64 / (to - from) as f64;
+    (mean(37, 165), mean(count - 127, count))
+}
+
+#[tokio::test]
+async fn linear_the_bytes_of_a_step_do_not_grow_with_the_steps_before_it() {
+    for memory in [bucket, atomic] {
+        let (early, late) = bytes_per_step(memory, 10_000).await;
+        assert!(early > 100.0, "something was counted: {early}");
+        assert!(late <= 3.0 * early, "{early} bytes a step early, {late} late");
+    }
+}
+
+/// What it costs to take up a run of so many recorded steps again: requests, bytes read, and time.
+async fn resume(count: usize, graph: bool) -> (u64, u64, Duration) {
+    let clock = ManualClock::default();
+    let meter = Meter::new(bucket(Arc::new(clock.clone())));
+    let code = move || {
+        let function = move |ctx: Ctx, (): ()| async move {
+            for number in 0..count {
+                ctx.step(&format!("step-{number}"), || async { Ok::<_, Failure>(number) }).await?;
+            }
+            ctx.sleep("nap", Duration::from_secs(3_600)).await?;
+            Ok::<_, Failure>(count)
+        };
+        let graph = (0..=count).fold(Graph::<Value>::new("graph"), |graph, number| {
+            let graph = graph.step(format!("step-{number}"), |_: StepCtx<Value>| async { Ok::<_, Failure>(()) });
+            let graph = if number == 0 { graph } else { graph.after(format!("step-{}", number - 1)) };
+            if number == count { graph.delay(Duration::from_secs(3_600)) } else { graph }
+        });
+        move |engine: Builder| engine.function("function", 1, function).workflow(graph)
+    };
+    let kit = Kit::on(Arc::new(meter.clone()), clock, code()).await.unwrap();
+    let of = if graph { "graph" } else { "function" };
+    kit.client().start(of, &json!(null)).id("r").await.unwrap();
+    kit.settle().await.unwrap();
+    let kit = kit.crash(code()).await.unwrap();
+    kit.settle().await.unwrap();
+    let before = meter.usage();
+    kit.clock().advance(Duration::from_secs(3_600));
+    #[expect(clippy::disallowed_methods, reason = "it compares real times within one run")]
+    let began = std::time::Instant::now();
+    kit.settle().await.unwrap();
+    let took = began.elapsed();
+    let used = meter.usage().since(&before);
+    assert_eq!(kit.client().run("r").unwrap().status().await.unwrap(), Status::Completed, "{of} of {count}");
+    (used.gets + used.lists, used.bytes_read, took)
+}
+
+#[tokio::test]
+async fn linear_taking_up_a_long_run_again_costs_as_much_as_it_is_long() {
+    for (graph, small, large) in [(false, 2_500, 10_000), (true, 250, 1_000)] {
+        let (few, little, short) = resume(small, graph).await;
+        let (many, much, long) = resume(large, graph).await;
+        assert!(much <= 5 * little && many <= 5 * few + 20, "{few} requests, {little} bytes; {many}, {much}");
+        assert!(
+            long < 12 * short.max(Duration::from_millis(2)),
+            "graph: {graph}, {short:?} for {small}, {long:?} for {large}"
+        );
+    }
+}

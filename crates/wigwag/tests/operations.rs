@@ -1,0 +1,310 @@
+//! Operating runs: listing, waiting, large payloads, graceful stop, sweeping, removing, several workers.
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use wigwag::store::{Batch, Embedded, Memory, Store};
+use wigwag::testing::Kit;
+use wigwag::{Ctx, Engine, ErrorKind, Failure, Filter, Graph, PruneOptions, Settings, Status, StepCtx};
+
+async fn echo(_: Ctx, input: Value) -> Result<Value, Failure> {
+    Ok(input)
+}
+
+async fn nap(ctx: Ctx, hours: u64) -> Result<u64, Failure> {
+    ctx.sleep("nap", Duration::from_secs(hours * 3_600)).await?;
+    Ok(hours)
+}
+
+#[tokio::test]
+async fn the_same_id_with_the_same_input_is_the_same_run_and_with_another_a_conflict() {
+    let kit = Kit::start(|engine| engine.function("echo", 1, echo)).await.unwrap();
+    let client = kit.client();
+    client.start("echo", &json!({"a": 1, "b": 2})).id("e").await.unwrap();
+    let same = client.start("echo", &json!({"b": 2, "a": 1})).id("e").await.unwrap();
+    assert_eq!(same.result::<Value>().await.unwrap(), json!({"a": 1, "b": 2}));
+    let error = client.start("echo", &json!({"a": 2})).id("e").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    for (id, wrong) in [("", "not an id"), (".x", "not an id"), ("a/b", "not an id"), ("x.json", "not an id")] {
+        let error = client.start("echo", &1).id(id).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains(wrong), "{error}");
+    }
+    let error = client.run("nobody").unwrap().get().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn a_large_payload_is_an_object_of_its_own_and_one_that_is_too_large_is_refused() {
+    let kit = Kit::start(|engine| {
+        let graph = Graph::<Value>::new("large")
+            .step("grow", |ctx: StepCtx<Value>| async move { Ok::<_, Failure>(ctx.input()?) })
+            .step("last", |ctx: StepCtx<Value>| async move { ctx.output::<Value>("grow").await })
+            .after("grow");
+        engine.function("echo", 1, echo).workflow(graph)
+    })
+    .await
+    .unwrap();
+    let client = kit.client();
+    let large = json!({"text": "x".repeat(100_000)});
+    for of in ["echo", "large"] {
+        let run = client.start(of, &large).id(of).await.unwrap();
+        assert_eq!(run.result::<Value>().await.unwrap(), large);
+        let again = client.start(of, &large).id(of).await.unwrap();
+        assert_eq!(again.id().as_str(), of, "compared by what it holds");
+        let entry = kit.store().get(&format!("workflow/{of}/log/0000000001.json")).await.unwrap().unwrap();
+        assert!(entry.body.len() < 2_000, "an entry stays small: {}", entry.body.len());
+    }
+    let looks_like_a_reference = json!({"$blob": "x", "bytes": 1});
+    let run = client.start("echo", &looks_like_a_reference).await.unwrap();
+    assert_eq!(run.result::<Value>().await.unwrap(), looks_like_a_reference);
+    let error = client.start("echo", &"x".repeat(2_000_000)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("at most 1048576 bytes"), "{error}");
+}
+
+#[tokio::test]
+async fn runs_are_listed_by_type_and_status_page_by_page() {
+    let kit = Kit::start(|engine| engine.function("echo", 1, echo).function("nap", 1, nap)).await.unwrap();
+    let client = kit.client();
+    for number in 0..7 {
+        client.start("echo", &number).id(format!("e{number}")).await.unwrap();
+        client.start("nap", &1).id(format!("n{number}")).await.unwrap();
+    }
+    kit.settle().await.unwrap();
+    let mut filter = Filter::default();
+    filter.limit = 3;
+    let mut seen = Vec::new();
+    loop {
+        let page = client.list(&filter).await.unwrap();
+        assert!(page.runs.len() <= 3);
+        seen.extend(page.runs.iter().map(|run| format!("{} {}", run.id, run.status)));
+        match page.next {
+            Some(next) => filter.after = Some(next),
+            None => break,
+        }
+    }
+    let mut expected: Vec<String> = (0..7).map(|number| format!("n{number} running")).collect();
+    expected.extend((0..7).rev().map(|number| format!("e{number} completed")));
+    assert_eq!(seen, expected, "unfinished ones first, then finished ones, the last first");
+    let mut filter = Filter::default();
+    filter.of = Some("echo".into());
+    assert_eq!(client.list(&filter).await.unwrap().runs.len(), 7);
+    filter.status = Some(Status::Failed);
+    assert_eq!(client.list(&filter).await.unwrap().runs.len(), 0);
+    filter.after = Some("nonsense".into());
+    filter.status = None;
+    assert_eq!(client.list(&filter).await.unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn now_and_random_are_the_same_whenever_the_function_is_run_again() {
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let noted = Arc::clone(&seen);
+    let code = move |ctx: Ctx, (): ()| {
+        let seen = Arc::clone(&noted);
+        async move {
+            let first = (ctx.now(), ctx.random());
+            ctx.step("one", || async { Ok::<_, Failure>(()) }).await?;
+            let second = (ctx.now(), ctx.random());
+            ctx.sleep("nap", Duration::from_secs(60)).await?;
+            seen.lock().unwrap().push((first, second, ctx.now()));
+            ctx.sleep("nap", Duration::from_secs(60)).await?;
+            Ok::<_, Failure>(())
+        }
+    };
+    let kit = Kit::start(|engine| engine.function("pure", 1, code)).await.unwrap();
+    let run = kit.client().start("pure", &()).await.unwrap();
+    kit.run_until_idle().await.unwrap();
+    run.result::<()>().await.unwrap();
+    let seen = seen.lock().unwrap();
+    assert!(seen.len() >= 2, "it was run again: {seen:?}");
+    assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "{seen:?}");
+    assert_ne!(seen[0].0.1, seen[0].1.1, "two calls give two numbers");
+    assert!(run.steps().await.unwrap().contains_key("nap#2"), "a name used twice");
+}
+
+#[tokio::test]
+async fn a_graceful_stop_gives_back_its_runs_and_another_engine_goes_on_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let begun = Arc::new(AtomicU32::new(0));
+    let code = |begun: Arc<AtomicU32>, stuck: bool| {
+        move |ctx: Ctx, (): ()| {
+            let begun = Arc::clone(&begun);
+            async move {
+                ctx.step("slow", || async {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    if stuck {
+                        std::future::pending::<()>().await;
+                    }
+                    Ok::<_, Failure>("done".to_owned())
+                })
+                .await
+            }
+        }
+    };
+    let store: Arc<dyn Store> = Arc::new(Embedded::open(folder.path()).unwrap());
+    let mut settings = Settings::default();
+    settings.grace = Duration::from_millis(50);
+    let first = Engine::builder(Arc::clone(&store))
+        .settings(settings)
+        .function("slow", 1, code(Arc::clone(&begun), true))
+        .start()
+        .await
+        .unwrap();
+    first.client().start("slow", &()).id("s").await.unwrap();
+    while begun.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    first.stop().await;
+    let second = Engine::builder(store).function("slow", 1, code(Arc::clone(&begun), false)).start().await.unwrap();
+    let run = second.client().run("s").unwrap();
+    assert_eq!(run.result::<String>().await.unwrap(), "done");
+    assert_eq!(run.steps().await.unwrap()["slow"].attempt, 1, "being given back is no failure");
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn the_sweeper_finds_nothing_in_normal_operation_and_repairs_what_is_broken() {
+    let kit = Kit::start(|engine| engine.function("echo", 1, echo).function("nap", 1, nap)).await.unwrap();
+    let client = kit.client();
+    client.start("echo", &1).await.unwrap();
+    let run = client.start("nap", &1).id("n").await.unwrap();
+    kit.settle().await.unwrap();
+    kit.clock().advance(Duration::from_secs(120));
+    let swept = client.sweep(false).await.unwrap();
+    assert_eq!((swept.repaired(), swept.runs), (0, 1), "{swept:?}");
+    // Somebody deletes the hint, puts one of a run that never was, and leaves an index entry behind.
+    let hint = run.get().await.unwrap().run().hints[0].clone();
+    let foreign = hint.replace("~n~", "~nobody~").replace("2026-01-01T01", "2026-01-01T00");
+    let batch = Batch::new().delete(&hint).put(&foreign, r#"{"type":"nap","run":"workflow/nobody"}"#);
+    kit.store().write(batch.put("live/nap/ghost", "{}")).await.unwrap();
+    kit.clock().advance(Duration::from_secs(2 * 3_600));
+    let dry = client.sweep(true).await.unwrap();
+    assert_eq!((dry.orphan_hints, dry.stale_live, dry.lost_runs), (1, 1, 1), "{dry:?}");
+    assert_eq!(client.sweep(false).await.unwrap(), dry, "a dry run changes nothing");
+    kit.settle().await.unwrap();
+    assert_eq!(run.result::<u64>().await.unwrap(), 1, "the lost run was found");
+    assert_eq!(client.sweep(false).await.unwrap().repaired(), 0);
+}
+
+#[tokio::test]
+async fn old_runs_are_removed_in_two_phases_and_unfinished_ones_never() {
+    let kit = Kit::start(|engine| engine.function("echo", 1, echo).function("nap", 1, nap)).await.unwrap();
+    let client = kit.client();
+    client.start("echo", &1).id("old").await.unwrap();
+    client.start("nap", &10_000).id("asleep").await.unwrap();
+    kit.settle().await.unwrap();
+    kit.clock().advance(Duration::from_secs(10 * 86_400));
+    client.start("echo", &2).id("young").await.unwrap();
+    kit.settle().await.unwrap();
+    let mut options = PruneOptions::older_than(Duration::from_secs(7 * 86_400));
+    options.dry_run = true;
+    assert_eq!(client.prune(&options).await.unwrap().runs, 1);
+    assert_eq!(client.run("old").unwrap().status().await.unwrap(), Status::Completed, "a dry run changes nothing");
+    options.dry_run = false;
+    let pruned = client.prune(&options).await.unwrap();
+    assert_eq!((pruned.runs, pruned.freed), (1, 0), "{pruned:?}");
+    let error = client.run("old").unwrap().get().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Gone);
+    assert!(error.to_string().contains("is gone: it ended as `completed`"), "{error}");
+    let error = client.start("echo", &1).id("old").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Gone, "the id is not free yet");
+    assert_eq!(kit.store().list("workflow/old/", "", 10).await.unwrap().entries.len(), 1, "only the tombstone is left");
+    kit.clock().advance(Duration::from_secs(2 * 86_400));
+    assert_eq!(client.prune(&options).await.unwrap().freed, 1);
+    assert_eq!(kit.store().list("workflow/old/", "", 10).await.unwrap().entries.len(), 0);
+    client.start("echo", &1).id("old").await.unwrap();
+    assert_eq!(client.run("asleep").unwrap().status().await.unwrap(), Status::Running);
+    assert_eq!(client.run("young").unwrap().status().await.unwrap(), Status::Completed);
+}
+
+#[tokio::test]
+async fn a_worker_passes_over_what_it_does_not_know() {
+    let kit = Kit::start(|engine| engine.function("echo", 1, echo)).await.unwrap();
+    let client = kit.client();
+    for number in 0..1_500 {
+        client.start("foreign", &number).await.unwrap();
+    }
+    let other = Engine::builder(Arc::clone(kit.store())).clock(Arc::new(kit.clock().clone())).client().await.unwrap();
+    let run = other.start("echo", &1).await.unwrap();
+    kit.settle().await.unwrap();
+    assert_eq!(run.status().await.unwrap(), Status::Completed, "no head-of-line blocking");
+    for _ in 0..20 {
+        kit.advance(Duration::from_secs(10)).await.unwrap();
+    }
+    let run = other.start("echo", &2).await.unwrap();
+    kit.settle().await.unwrap();
+    assert_eq!(run.status().await.unwrap(), Status::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parallel_branches_really_run_in_parallel() {
+    let barrier = Arc::new(std::sync::Barrier::new(2));
+    let branch = || {
+        let barrier = Arc::clone(&barrier);
+        move |_: StepCtx<Value>| {
+            let barrier = Arc::clone(&barrier);
+            async move {
+                // Blocks its thread until the other branch is here too.
+                tokio::task::block_in_place(|| barrier.wait());
+                Ok::<_, Failure>(())
+            }
+        }
+    };
+    let graph = Graph::<Value>::new("wide").step("left", branch()).step("right", branch());
+    let engine = Engine::builder(Arc::new(Memory::new())).workflow(graph).start().await.unwrap();
+    let run = engine.client().start("wide", &json!({})).await.unwrap();
+    assert_eq!(run.result::<Value>().await.unwrap(), json!({"left": null, "right": null}));
+    engine.stop().await;
+}
+
+#[tokio::test]
+async fn mistakes_in_a_definition_are_refused_by_name_when_the_engine_is_started() {
+    let step = |_: StepCtx<Value>| async { Ok::<_, Failure>(()) };
+    let rows = [
+        (Graph::<Value>::new("g").step("a", step).after("b"), "comes after `b`, which is no step"),
+        (Graph::new("g").step("a", step).step("a", step), "two steps called `a`"),
+        (Graph::new("g").step("a", step).after("b").step("b", step).after("a"), "wait for each other: `a` after `b`"),
+        (Graph::new("g").step("a/b", step), "not a name"),
+        (Graph::new("g").after("x"), "where no step was written before it"),
+        (Graph::new("g"), "has no steps"),
+        (Graph::new("no good").step("a", step), "not a name"),
+    ];
+    for (graph, wrong) in rows {
+        let error = Engine::builder(Arc::new(Memory::new())).workflow(graph).start().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains(wrong), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_group_is_a_sequence_with_paths_of_its_own() {
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let step = |name: &'static str| {
+        let order = Arc::clone(&order);
+        move |_: StepCtx<Value>| {
+            order.lock().unwrap().push(name);
+            async { Ok::<_, Failure>(()) }
+        }
+    };
+    let graph = Graph::<Value>::new("g")
+        .step("first", step("first"))
+        .group("pack", |group| {
+            group
+                .step("wrap", step("wrap"))
+                .group("label", |label| label.step("print", step("print")).step("stick", step("stick")))
+        })
+        .after("first")
+        .step("last", step("last"))
+        .after("pack");
+    let kit = Kit::start(|engine| engine.workflow(graph)).await.unwrap();
+    let run = kit.client().start("g", &json!({})).await.unwrap();
+    run.wait().await.unwrap();
+    assert_eq!(*order.lock().unwrap(), ["first", "wrap", "print", "stick", "last"]);
+    let paths: Vec<String> = run.steps().await.unwrap().keys().map(ToString::to_string).collect();
+    assert_eq!(paths, ["first", "last", "pack/label/print", "pack/label/stick", "pack/wrap"]);
+}

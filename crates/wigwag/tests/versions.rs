@@ -1,0 +1,160 @@
+//! Changed code meets unfinished runs.
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use wigwag::testing::Kit;
+use wigwag::{Builder, Ctx, ErrorKind, Failure, Graph, Status, StepCtx};
+
+fn graph(steps: &[(&'static str, &[&'static str])]) -> Graph<Value> {
+    steps.iter().fold(Graph::new("deploy"), |graph, (name, after)| {
+        let graph = graph.step(*name, |_: StepCtx<Value>| async { Ok::<_, Failure>(()) });
+        let graph = if after.is_empty() { graph } else { graph.after(after.to_vec()) };
+        if *name == "wait" { graph.delay(Duration::from_secs(3_600)) } else { graph }
+    })
+}
+
+type Steps = &'static [(&'static str, &'static [&'static str])];
+
+const OLD: Steps = &[("a", &[]), ("wait", &["a"]), ("c", &["wait"])];
+
+fn code(steps: Steps) -> impl FnOnce(Builder) -> Builder {
+    move |engine| engine.workflow(graph(steps))
+}
+
+/// Starts a run of `OLD`, lets it come to its delay, and puts `new` in place of the code.
+async fn deployed(new: Steps) -> Kit {
+    let kit = Kit::start(code(OLD)).await.unwrap();
+    kit.client().start("deploy", &json!({})).id("r").await.unwrap();
+    kit.settle().await.unwrap();
+    kit.crash(code(new)).await.unwrap()
+}
+
+#[tokio::test]
+async fn every_row_of_the_version_table_holds() {
+    let rows: [(&str, Steps, Option<&[&str]>); 7] = [
+        ("same hash: go on", OLD, None),
+        ("a step added, not yet passed: go on", &[("a", &[]), ("wait", &["a"]), ("c", &["wait"]), ("d", &["c"])], None),
+        ("a step removed, already completed: go on", &[("wait", &[]), ("c", &["wait"])], None),
+        ("a step removed and not yet run", &[("a", &[]), ("wait", &["a"])], Some(&["c"])),
+        ("dependencies of a step changed", &[("a", &[]), ("wait", &["a"]), ("c", &["wait", "a"])], Some(&["c"])),
+        (
+            "a new step before a finished one",
+            &[("n", &[]), ("a", &["n"]), ("wait", &["a"]), ("c", &["wait"])],
+            Some(&["a", "n"]),
+        ),
+        ("a step renamed", &[("a", &[]), ("wait", &["a"]), ("see", &["wait"])], Some(&["c"])),
+    ];
+    for (row, new, misfits) in rows {
+        let kit = deployed(new).await;
+        let run = kit.client().run("r").unwrap();
+        kit.advance(Duration::from_secs(3_600)).await.unwrap();
+        // A worker that does not fit leaves the run alone for one lease, so that one that fits may take it.
+        if misfits.is_some() {
+            assert_eq!(run.status().await.unwrap(), Status::Running, "{row}");
+        }
+        kit.advance(Duration::from_secs(40)).await.unwrap();
+        kit.advance(Duration::from_secs(40)).await.unwrap();
+        let view = run.get().await.unwrap();
+        match misfits {
+            None => assert_eq!(view.status(), Status::Completed, "{row}"),
+            Some(steps) => {
+                assert_eq!(view.status(), Status::Paused, "{row}");
+                let error = view.run().error.clone().unwrap();
+                assert_eq!(
+                    (error.kind.as_str(), &error.incompatible_steps[..]),
+                    ("VersionMismatch", &steps.iter().map(|step| (*step).to_owned()).collect::<Vec<_>>()[..]),
+                    "{row}"
+                );
+                assert!(error.expected.is_some() && error.found.is_some() && error.expected != error.found);
+                let refused = run.resume().await.unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::Conflict, "{row}");
+                assert!(refused.to_string().contains(steps[0]), "{row}: {refused}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_migration_renames_or_skips_and_the_run_goes_on() {
+    let kit = deployed(&[("a", &[]), ("wait", &["a"]), ("see", &["wait"])]).await;
+    let run = kit.client().run("r").unwrap();
+    kit.advance(Duration::from_secs(3_600)).await.unwrap();
+    kit.advance(Duration::from_secs(40)).await.unwrap();
+    assert_eq!(run.status().await.unwrap(), Status::Paused);
+    let refused = run.migrate().rename("c", "sea").await.unwrap_err();
+    assert!(refused.to_string().contains("`sea`, which is no step of `deploy`"), "{refused}");
+    run.migrate().rename("c", "see").await.unwrap();
+    kit.run_until_idle().await.unwrap();
+    let steps = run.steps().await.unwrap();
+    assert_eq!(run.status().await.unwrap(), Status::Completed);
+    assert!(steps.contains_key("see") && !steps.contains_key("c"), "{steps:?}");
+}
+
+fn naps(order: &'static [&'static str]) -> impl FnOnce(Builder) -> Builder {
+    let code = move |ctx: Ctx, (): ()| async move {
+        for name in order {
+            match *name {
+                "nap" => ctx.sleep("nap", Duration::from_secs(3_600)).await?,
+                name => ctx.step(name, || async { Ok::<_, Failure>(()) }).await?,
+            }
+        }
+        Ok::<_, Failure>(())
+    };
+    move |engine| engine.function("naps", 1, code)
+}
+
+#[tokio::test]
+async fn a_function_that_no_longer_comes_to_what_it_recorded_is_paused_and_says_where() {
+    let rows: [(&str, &'static [&'static str], Option<&str>); 4] = [
+        ("the same code", &["one", "nap", "two"], None),
+        ("more after what was recorded", &["one", "nap", "two", "three"], None),
+        ("a recorded step is gone", &["nap", "two"], Some("one (recorded as step, not reached)")),
+        ("a recorded point is of another kind", &["nap", "one", "two"], None),
+    ];
+    for (row, new, misfit) in rows {
+        let kit = Kit::start(naps(&["one", "nap", "two"])).await.unwrap();
+        let run = kit.client().start("naps", &()).id("n").await.unwrap();
+        kit.settle().await.unwrap();
+        drop(run);
+        let kit = kit.crash(naps(new)).await.unwrap();
+        let run = kit.client().run("n").unwrap();
+        kit.run_until_idle().await.unwrap();
+        let view = run.get().await.unwrap();
+        match misfit {
+            None => assert_eq!(view.status(), Status::Completed, "{row}"),
+            Some(misfit) => {
+                assert_eq!(view.status(), Status::Paused, "{row}");
+                assert_eq!(view.run().error.as_ref().unwrap().incompatible_steps, [misfit], "{row}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn patched_guards_a_change_for_runs_that_had_passed_it() {
+    let old = |ctx: Ctx, (): ()| async move {
+        ctx.step("one", || async { Ok::<_, Failure>(()) }).await?;
+        ctx.sleep("nap", Duration::from_secs(3_600)).await?;
+        Ok::<_, Failure>("old".to_owned())
+    };
+    let new = |ctx: Ctx, (): ()| async move {
+        let patched = ctx.patched("better").await?;
+        if patched {
+            ctx.step("better-one", || async { Ok::<_, Failure>(()) }).await?;
+        } else {
+            ctx.step("one", || async { Ok::<_, Failure>(()) }).await?;
+        }
+        ctx.sleep("nap", Duration::from_secs(3_600)).await?;
+        Ok::<_, Failure>(if patched { "new".to_owned() } else { "old way".to_owned() })
+    };
+    let kit = Kit::start(|engine| engine.function("p", 1, old)).await.unwrap();
+    kit.client().start("p", &()).id("before").await.unwrap();
+    kit.settle().await.unwrap();
+    let kit = kit.crash(|engine| engine.function("p", 2, new)).await.unwrap();
+    let after = kit.client().start("p", &()).id("after").await.unwrap();
+    kit.run_until_idle().await.unwrap();
+    assert_eq!(kit.client().run("before").unwrap().result::<String>().await.unwrap(), "old way");
+    assert_eq!(after.result::<String>().await.unwrap(), "new");
+}
