@@ -115,7 +115,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.inner.stopping.send_replace(Stop::Now);
+        self.inner.stopping.send_replace(Stop::Dead);
         for task in &self.tasks {
             task.abort();
         }

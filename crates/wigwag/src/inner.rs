@@ -39,6 +39,9 @@ pub(crate) struct Inner {
     pub(crate) permits: Arc<Semaphore>,
     pub(crate) stopping: watch::Sender<Stop>,
     pub(crate) idle: Notify,
+    /// Hints that a turn was told of and did not look at.
+    given_back: Mutex<Vec<String>>,
+    pub(crate) again: Notify,
     /// The due index is being watched: this engine takes runs.
     pub(crate) works: AtomicBool,
     /// Failures that tests asked for, by the step they happen at.
@@ -58,8 +61,10 @@ pub(crate) enum Stop {
     No,
     /// Nothing new begins.
     Drain,
-    /// What runs is dropped.
+    /// What runs is dropped, and all runs are given back.
     Now,
+    /// Nothing is written any more, as if the process had died.
+    Dead,
 }
 
 /// The store's time, as far as it is known.
@@ -73,29 +78,39 @@ pub(crate) struct Now {
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) mailbox: Arc<Mailbox>,
-    /// Hints that led here while the run was driven; its turn deletes them.
-    hints: Mutex<Vec<String>>,
+    /// Hints that led here while the run was driven; its turn deletes them. `None` once the turn is over.
+    hints: Mutex<Option<Vec<String>>>,
     poked: AtomicBool,
 }
 
 impl Handle {
     pub(crate) fn new(mailbox: Arc<Mailbox>) -> Self {
-        Self { mailbox, hints: Mutex::default(), poked: AtomicBool::new(false) }
+        Self { mailbox, hints: Mutex::new(Some(Vec::new())), poked: AtomicBool::new(false) }
     }
 
-    /// Asks the turn to look at what came from outside.
-    pub(crate) fn poke(&self, hint: Option<String>) {
-        lock(&self.hints).extend(hint);
+    /// Asks the turn to look at what came from outside; says whether there still is a turn.
+    pub(crate) fn poke(&self, hint: Option<&str>) -> bool {
+        match &mut *lock(&self.hints) {
+            None => return false,
+            Some(hints) => hints.extend(hint.map(str::to_owned)),
+        }
         self.poked.store(true, Ordering::Release);
         self.mailbox.wake();
+        true
     }
 
     pub(crate) fn take_poke(&self) -> bool {
         self.poked.swap(false, Ordering::AcqRel)
     }
 
+    /// Takes the hints that led here. Whoever deletes them must look at all sources after this, or stand on another.
     pub(crate) fn take_hints(&self) -> Vec<String> {
-        std::mem::take(&mut lock(&self.hints))
+        lock(&self.hints).as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The turn is over: gives back the hints that nobody looked at.
+    fn close(&self) -> Vec<String> {
+        lock(&self.hints).take().unwrap_or_default()
     }
 }
 
@@ -138,6 +153,8 @@ impl Inner {
             permits,
             stopping: watch::Sender::new(Stop::No),
             idle: Notify::new(),
+            given_back: Mutex::default(),
+            again: Notify::new(),
             works: AtomicBool::new(false),
             #[cfg(feature = "testing")]
             failures: Mutex::default(),
@@ -189,13 +206,33 @@ impl Inner {
         (hint, facts(of, run))
     }
 
+    /// A turn holds the run.
     pub(crate) fn activate(&self, run: &RunRef, handle: &Arc<Handle>) {
         lock(&self.active).insert(run.clone(), Arc::clone(handle));
     }
 
-    pub(crate) fn deactivate(&self, run: &RunRef) {
-        lock(&self.active).remove(run);
+    /// A turn is about to claim the run; one that holds it keeps its place.
+    pub(crate) fn about_to_activate(&self, run: &RunRef, handle: &Arc<Handle>) {
+        lock(&self.active).entry(run.clone()).or_insert_with(|| Arc::clone(handle));
+    }
+
+    /// A turn is over. Hints that led to it and were not looked at go back to the dispatcher.
+    pub(crate) fn deactivate(&self, run: &RunRef, handle: &Arc<Handle>) {
+        let mut active = lock(&self.active);
+        if active.get(run).is_some_and(|there| Arc::ptr_eq(there, handle)) {
+            active.remove(run);
+        }
+        drop(active);
+        let left = handle.close();
+        if !left.is_empty() {
+            lock(&self.given_back).extend(left);
+            self.again.notify_one();
+        }
         self.idle.notify_waiters();
+    }
+
+    pub(crate) fn take_given_back(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.given_back))
     }
 
     pub(crate) fn active(&self, run: &RunRef) -> Option<Arc<Handle>> {

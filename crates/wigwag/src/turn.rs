@@ -109,7 +109,7 @@ enum Release {
 impl Drop for Turn {
     fn drop(&mut self) {
         self.abort_bodies();
-        self.inner.deactivate(&self.log.run.run);
+        self.inner.deactivate(&self.log.run.run, &self.handle);
     }
 }
 
@@ -197,11 +197,13 @@ impl Turn {
         }
         self.begin_function().await;
         self.gather().await?;
-        self.inner.activate(&self.log.run.run, &self.handle);
         if self.log.run.status.is_final() {
             return Ok(());
         }
-        self.commit().await
+        self.inner.about_to_activate(&self.log.run.run, &self.handle);
+        self.commit().await?;
+        self.inner.activate(&self.log.run.run, &self.handle);
+        Ok(())
     }
 
     /// Commits the claim, or the whole run if it ended at once, and drives it on in a task of its own.
@@ -231,6 +233,9 @@ impl Turn {
 
     async fn run(&mut self) -> Result<(), Lost> {
         loop {
+            if self.inner.stop() == Stop::Dead {
+                return Err(Lost::Lease);
+            }
             if self.log.run.status.is_final() {
                 return self.end().await;
             }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tracing::{debug, warn};
 use wigwag_core::{
-    Definition, Family, Fault, Hint, Key, Look, Order, PauseCause, RunMigrated, RunPaused, RunRef, Status, Style, Time,
-    look, prefix, sha256_u32, version,
+    Definition, Family, Fault, Hint, Key, Look, Order, PauseCause, RunId, RunMigrated, RunPaused, RunRef, Status,
+    Style, Time, look, prefix, sha256_u32, version,
 };
 use wigwag_store::{Batch, Change, Changes, limits::LIST_PAGE};
 
@@ -27,6 +27,9 @@ const CENSUS_EVERY: Duration = Duration::from_millis(200);
 
 /// How old a hint is before a listing may begin after it: no put is so late that it would be missed.
 const PLACE_AGE: Duration = Duration::from_secs(120);
+
+/// After how long a hint is followed again whose run another took at the same moment.
+const LOST_AGAIN: Duration = Duration::from_millis(50);
 
 /// What others ask of the dispatcher.
 #[derive(Debug)]
@@ -43,6 +46,8 @@ pub(crate) struct Dispatcher {
     queue: VecDeque<(String, Hint)>,
     /// Hints that are being looked at.
     visits: HashMap<String, ()>,
+    /// Runs that are being looked at, with further hints that led there: they wait, and find it driven or not.
+    looks: HashMap<RunId, Vec<(String, Hint)>>,
     /// Hints that lead to nothing for this worker until then.
     passed: HashMap<String, Time>,
     finished: mpsc::Receiver<Visited>,
@@ -107,6 +112,7 @@ impl Dispatcher {
             shards,
             queue: VecDeque::new(),
             visits: HashMap::new(),
+            looks: HashMap::new(),
             passed: HashMap::new(),
             finished,
             finish,
@@ -149,6 +155,7 @@ impl Dispatcher {
                     self.list_all_soon();
                 }
                 change = changes.next() => self.take_change(change),
+                () = self.inner.again.notified() => self.take_given_back(),
                 () = self.inner.idle.notified(), if busy || !self.idlers.is_empty() => {}
                 () = clock.sleep(span) => {}
             }
@@ -171,6 +178,14 @@ impl Dispatcher {
         }
     }
 
+    fn take_given_back(&mut self) {
+        for key in self.inner.take_given_back() {
+            if let Ok(Key::Due(hint)) = key.parse::<Key>() {
+                self.enqueue(key, hint);
+            }
+        }
+    }
+
     fn enqueue(&mut self, key: String, hint: Hint) {
         if self.inner.registry.families(&hint.kind).is_empty() || self.visits.contains_key(&key) {
             return;
@@ -185,6 +200,7 @@ impl Dispatcher {
     fn take_visited(&mut self, visited: Visited) {
         let Visited { key, run, outcome } = visited;
         self.visits.remove(&key);
+        self.queue.extend(self.looks.remove(&run.id).unwrap_or_default());
         let until = match outcome {
             Visit::Done => {
                 self.passed.remove(&key);
@@ -314,15 +330,21 @@ impl Dispatcher {
             if let Some(handle) = runs.clone().find_map(|run| self.inner.active(&run)) {
                 self.visits.remove(&key);
                 // The hint that guards our own lease says nothing new.
-                if hint.owner() != Some(self.inner.worker.as_str()) {
-                    handle.poke(Some(key));
+                if hint.owner() == Some(self.inner.worker.as_str()) || handle.poke(Some(&key)) {
+                    continue;
                 }
+                // Its turn has just ended.
+                self.visits.insert(key.clone(), ());
+            }
+            if let Some(waiting) = self.looks.get_mut(&hint.run) {
+                waiting.push((key, hint));
                 continue;
             }
             let Ok(permit) = Arc::clone(&self.inner.permits).try_acquire_owned() else {
                 self.queue.push_front((key, hint));
                 return;
             };
+            self.looks.insert(hint.run.clone(), Vec::new());
             let patience = runs.clone().find_map(|run| self.misfits.get(&run).copied());
             let (inner, finish) = (Arc::clone(&self.inner), self.finish.clone());
             let first = RunRef { family: families.first().copied().unwrap_or(Family::Workflow), id: hint.run.clone() };
@@ -371,6 +393,7 @@ impl Dispatcher {
                     if let Ok(Key::Due(hint)) = listed.key.parse::<Key>()
                         && hint.owner().is_some_and(|owner| !self.is_living(owner))
                     {
+                        self.passed.remove(&listed.key);
                         self.enqueue(listed.key.clone(), hint);
                     }
                 }
@@ -465,7 +488,11 @@ async fn visit(
         }
         (Look::Ended, Some(loaded)) => ended(inner, loaded, key, permit).await,
         (Look::Free, Some(loaded)) => free(inner, loaded, key, hint, permit, patience, now.at).await,
-        _ => Ok(Visit::Pass(now.at.after(Duration::from_secs(5)))),
+        _ => {
+            // Its starter is about to make it, or died.
+            let young = now.at.since(hint.due) < Duration::from_secs(10);
+            Ok(Visit::Pass(now.at.after(if young { Duration::from_millis(500) } else { Duration::from_secs(60) })))
+        }
     }
 }
 
@@ -512,7 +539,7 @@ async fn ended(inner: &Arc<Inner>, mut loaded: Loaded, key: &str, permit: OwnedS
         turn.delete_after(control_key);
         turn.launch().await
     };
-    settle(outcome.await)
+    settle(inner, outcome.await)
 }
 
 /// A run that nobody drives: it is claimed if there is something to do.
@@ -574,7 +601,7 @@ async fn free(
         turn.take_found(found).await?;
         turn.launch().await
     };
-    settle(outcome.await)
+    settle(inner, outcome.await)
 }
 
 /// The run follows the worker's definition from here on: it fits.
@@ -605,10 +632,11 @@ async fn misfits(inner: &Inner, loaded: &Loaded, workflow: &Workflow) -> Result<
     })
 }
 
-fn settle(outcome: Result<(), Lost>) -> Result<Visit> {
+fn settle(inner: &Inner, outcome: Result<(), Lost>) -> Result<Visit> {
     match outcome {
-        // A loser leaves the hint to the winner.
-        Ok(()) | Err(Lost::Lease) => Ok(Visit::Done),
+        Ok(()) => Ok(Visit::Done),
+        // The winner does not know of this hint: soon it leads to a turn here, to an end, or to another's lease.
+        Err(Lost::Lease) => Ok(Visit::Pass(inner.about_now().after(LOST_AGAIN))),
         Err(Lost::Store(error)) => Err(error),
     }
 }

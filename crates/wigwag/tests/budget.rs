@@ -93,8 +93,6 @@ async fn budget_n_steps_started_by_a_client_and_driven_by_another_cost_at_most_n
         let before = metered.meter.usage();
         let run = client.start(of, &json!(null)).id("r").await.unwrap();
         metered.kit.clock().advance(Duration::from_secs(11));
-        let watch = Kit::start(|engine| engine).await.unwrap();
-        drop(watch);
         for _ in 0..300 {
             tokio::task::yield_now().await;
         }
@@ -228,8 +226,13 @@ async fn resume(count: usize, graph: bool) -> (u64, u64, Duration) {
 #[tokio::test]
 async fn linear_taking_up_a_long_run_again_costs_as_much_as_it_is_long() {
     for (graph, small, large) in [(false, 2_500, 10_000), (true, 250, 1_000)] {
-        let (few, little, short) = resume(small, graph).await;
-        let (many, much, long) = resume(large, graph).await;
+        let (few, little, mut short) = resume(small, graph).await;
+        let (many, much, mut long) = resume(large, graph).await;
+        // The machine does other things too: the best of a few counts.
+        for _ in 0..2 {
+            short = short.min(resume(small, graph).await.2);
+            long = long.min(resume(large, graph).await.2);
+        }
         assert!(much <= 5 * little && many <= 5 * few + 20, "{few} requests, {little} bytes; {many}, {much}");
         assert!(
             long < 12 * short.max(Duration::from_millis(2)),

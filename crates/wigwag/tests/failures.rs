@@ -1,4 +1,5 @@
 //! What follows from failures: retries, compensation, cancel, pause, restart.
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

@@ -318,7 +318,7 @@ async fn send(inner: &Arc<Inner>, run: &Run, order: Order) -> Result<()> {
     let (hint, body) = inner.hint(&run.index_type(), &run.run, now.at);
     inner.store.write(Batch::new().put(Key::Due(hint).to_string(), body)).await?;
     if let Some(handle) = inner.active(&run.run) {
-        handle.poke(None);
+        _ = handle.poke(None);
     }
     Ok(())
 }

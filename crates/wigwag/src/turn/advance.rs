@@ -179,7 +179,7 @@ impl Turn {
         let look = deadline.after(std::time::Duration::from_secs(60));
         self.stage_start(node, attempt, Some(id), Some(look))?;
         self.timers.insert((look, node.name.clone()));
-        self.handle.poke(None);
+        _ = self.handle.poke(None);
         Ok(())
     }
 

@@ -279,7 +279,10 @@ impl Turn {
             let result = self.final_result().await?;
             self.around.after.extend(report(&self.log.run, result));
             self.around.delete.push(index.live);
-            self.around.delete.extend(hints);
+            // A parked parent must be woken: until that is done the lease's hint stands, and brings whoever does it.
+            if self.log.run.parent.is_none() {
+                self.around.delete.append(&mut hints);
+            }
             self.around.leave_out_what_never_was();
             self.commit().await?;
         } else {
@@ -289,11 +292,13 @@ impl Turn {
                 debug!(%run, ?error, "the last snapshot was not written");
             }
             finish_index(&self.inner, &self.log.run).await?;
+        }
+        wake_parent(&self.inner, &self.log.run).await?;
+        if !hints.is_empty() {
             let batch = hints.into_iter().fold(Batch::new(), |batch, hint| batch.delete(hint));
             self.inner.store.write(batch).await?;
         }
         self.inner.tell_end(&run, Some(&self.log.run));
-        wake_parent(&self.inner, &self.log.run).await?;
         Ok(())
     }
 
@@ -390,7 +395,7 @@ const SHARED_WAKE_FROM: usize = 8;
 pub(crate) async fn wake_parent(inner: &Arc<Inner>, run: &Run) -> Result<()> {
     let Some(parent) = run.parent.as_ref().map(|parent| &parent.run) else { return Ok(()) };
     if let Some(handle) = inner.active(parent) {
-        handle.poke(None);
+        _ = handle.poke(None);
     }
     let now = inner.now().await?;
     // A wake-up that is not yet due finds this report too. One due very soon might be looked at already.

@@ -135,7 +135,7 @@ impl Turn {
         self.log.stage(ChildStarted { point: path.clone(), children, deadline }, self.now)?;
         self.timers.extend(deadline.map(|at| (at, path.clone())));
         // A child may have ended before the turn looks for it the next time.
-        self.handle.poke(None);
+        _ = self.handle.poke(None);
         Ok(())
     }
 

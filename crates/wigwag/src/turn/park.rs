@@ -22,7 +22,7 @@ impl Turn {
         if !self.mail.is_empty() || self.mailbox.has_any() || self.returned.is_some() {
             return false;
         }
-        if self.inner.stop() == Stop::Now {
+        if self.inner.stop() >= Stop::Now {
             return true;
         }
         let stopping = self.inner.stop() == Stop::Drain;
@@ -84,22 +84,17 @@ impl Turn {
         self.around.before.push((key.clone(), body));
         self.around.snapshot |= self.inner.store.traits().atomic;
         self.commit().await?;
+        // Only hints that were here before the look may go after it.
+        let mut left: BTreeSet<String> = self.handle.take_hints().into_iter().collect();
         if !released && self.came_back(key).await? {
+            self.around.delete.extend(left);
             return Ok(false);
         }
         self.log.write_snapshot().await?;
-        let mut left: BTreeSet<String> = self.handle.take_hints().into_iter().collect();
         left.insert(self.lease_hint.clone());
         let batch = left.into_iter().fold(Batch::new(), |batch, hint| batch.delete(hint));
         if self.log.holds_lease() {
             self.inner.store.write(batch).await?;
-        }
-        // Someone may have led a hint here between the look and now; it must not be lost with this turn.
-        self.inner.deactivate(&self.log.run.run);
-        let late = self.handle.take_hints();
-        if !late.is_empty() {
-            let (hint, body) = self.inner.hint(&self.log.run.index_type(), &self.log.run.run, self.now);
-            self.inner.store.write(Batch::new().put(Key::Due(hint).to_string(), body)).await?;
         }
         Ok(true)
     }

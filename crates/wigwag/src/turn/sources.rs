@@ -122,9 +122,10 @@ async fn read_ends(inner: &Arc<Inner>, run: &Run, wanted: Vec<RunId>) -> Result<
 impl Turn {
     /// Looks at what came from outside, and folds it in.
     pub(super) async fn look_outside(&mut self) -> Result<(), Lost> {
+        // Hints that come after this are for the next look.
+        let hints = self.handle.take_hints();
         let found = look_at_sources(&self.inner, &self.log.run).await?;
         self.now = self.inner.now().await?.at;
-        let hints = self.handle.take_hints();
         self.fold(found).await?;
         if self.log.is_staged() {
             self.around.delete.extend(hints);
