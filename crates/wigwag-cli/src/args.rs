@@ -1,6 +1,11 @@
 //! Every flag; its help text is the reference.
 
+use std::time::Duration;
+
 use clap::{Args as ClapArgs, Parser, Subcommand};
+use wigwag::{Status, Time};
+
+use crate::input;
 
 /// Durable workflows that wait for signals, on nothing but a bucket
 #[derive(Debug, Parser)]
@@ -15,14 +20,17 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong call, 3 not found, 4 conflict.
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong call, 3 not found, 4 conflict or not running.
 Data goes to standard output, talk to standard error.";
+
+/// The store of commands that name none.
+pub(crate) const DEFAULT_STORE: &str = "./.wigwag";
 
 /// Which store, and how it is reached.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct StoreArgs {
     /// The store: `./dir`, `file:dir`, `memory:`, `s3://bucket/prefix`, `gs://…` or `az://…`
-    #[arg(long, global = true, value_name = "URL", env = "WIGWAG_STORE", default_value = "./.wigwag")]
+    #[arg(long, global = true, value_name = "URL", env = "WIGWAG_STORE", default_value = DEFAULT_STORE)]
     pub(crate) store: String,
     /// Another server than the provider's own, such as `http://127.0.0.1:9000`
     #[arg(long, global = true, value_name = "URL", env = "WIGWAG_ENDPOINT", help_heading = "Buckets")]
@@ -72,4 +80,273 @@ pub(crate) enum Command {
         /// The object's key
         key: String,
     },
+    /// Start a run
+    ///
+    /// Prints its id once it is durable; a worker that has its code drives it. The same id with the same type and input
+    /// is the same run, so that a start may be repeated. An embedded store that does not exist is made.
+    #[command(after_help = "Example:\n  wigwag start order '{\"item\": \"kettle\"}' --id order-17 --wait --timeout 5m")]
+    Start(Start),
+    /// Show how a run is
+    ///
+    /// What it does or waits for and until when, what failed and when it is tried again, why it is paused and what
+    /// helps, what it gave. With `--json` its whole state. Also finds tasks.
+    #[command(after_help = "Example:\n  wigwag status order-17")]
+    Status {
+        /// The run's id
+        id: String,
+    },
+    /// List runs
+    ///
+    /// Unfinished ones first, then finished ones from the last day back; with `--json` one object a line.
+    #[command(after_help = "Example:\n  wigwag list --type order --status failed --limit 20")]
+    List(List),
+    /// Show every step of a run
+    ///
+    /// Each step, sleep, wait and child in the order they began; with `--json` one object a line, with whole results.
+    #[command(after_help = "Example:\n  wigwag steps order-17")]
+    Steps {
+        /// The run's id
+        id: String,
+    },
+    /// Show what happened to a run
+    ///
+    /// One event a line, from the first; with `--json` one entry of the log a line.
+    #[command(after_help = "Example:\n  wigwag history order-17 --follow")]
+    History(History),
+    /// End a run
+    ///
+    /// Running steps are told, and what was done is undone, in reverse order. Also finds tasks.
+    #[command(after_help = "Example:\n  wigwag cancel order-17 --reason 'the customer changed their mind'")]
+    Cancel {
+        /// The run's id
+        id: String,
+        /// Why; it is kept and shown
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+    /// Let no further step begin
+    ///
+    /// A step that runs is not interrupted. Timers that were given as spans move by as long as the run is paused.
+    #[command(after_help = "Example:\n  wigwag pause order-17")]
+    Pause {
+        /// The run's id
+        id: String,
+    },
+    /// Let a paused run go on
+    ///
+    /// A run that was paused because the code does not fit it is migrated instead, or resumed once the code fits again.
+    #[command(after_help = "Example:\n  wigwag resume order-17")]
+    Resume {
+        /// The run's id
+        id: String,
+        /// Leave it to the workers whether the code fits, for instance after the old code was put back
+        #[arg(long)]
+        anyway: bool,
+    },
+    /// Let a run that has ended, or is paused, begin again
+    ///
+    /// Its id, input and history stay.
+    #[command(after_help = "Example:\n  wigwag restart order-17 --from charge")]
+    Restart {
+        /// The run's id
+        id: String,
+        /// Keep what was done before this step; it and all after it are done again
+        #[arg(long, value_name = "STEP")]
+        from: Option<String>,
+    },
+    /// Bring a run that was paused for changed code to that code
+    ///
+    /// `wigwag status` names the steps that do not fit. The run goes on by itself once it fits.
+    #[command(after_help = "Example:\n  wigwag migrate order-17 --rename charge=pay --skip gift-wrap")]
+    Migrate(Migrate),
+    /// Submit, show or cancel a task
+    ///
+    /// A task is one step, run by whatever worker serves its queue.
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Example:\n  wigwag task submit mail '{\"to\": \"ada\"}'"
+    )]
+    Task(Task),
+    /// Look for runs that nobody would look at, and repair that
+    ///
+    /// Workers do this by themselves, and in normal operation there is nothing to find.
+    #[command(after_help = "Example:\n  wigwag sweep --dry-run")]
+    Sweep(Sweep),
+    /// Remove finished runs
+    ///
+    /// Never an unfinished one. The id of a removed run can be used again once a later pass finds it a day old.
+    #[command(after_help = "Example:\n  wigwag prune --older-than 30d --status completed --dry-run")]
+    Prune(Prune),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Start {
+    /// The name of the workflow
+    #[arg(value_name = "TYPE")]
+    pub(crate) of: String,
+    /// What it works on: JSON text, `@file`, or `-` for standard input
+    #[arg(default_value = "null", allow_negative_numbers = true)]
+    pub(crate) input: String,
+    /// The run's id; else it gets one that begins with the time
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<String>,
+    #[command(flatten)]
+    pub(crate) when: When,
+    /// Wait for its end and print its result as JSON
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Wait no longer than this, such as `5m`
+    #[arg(long, value_name = "SPAN", requires = "wait", value_parser = input::span)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// When something is begun, if not now.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct When {
+    /// Not before this moment, such as `2026-01-28T12:00:00Z`
+    #[arg(long, value_name = "TIME", value_parser = input::time)]
+    pub(crate) at: Option<Time>,
+    /// Not before this much time is over, such as `15m`
+    #[arg(long, value_name = "SPAN", conflicts_with = "at", value_parser = input::span)]
+    pub(crate) delay: Option<Duration>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct List {
+    /// Only of this type
+    #[arg(long = "type", value_name = "TYPE")]
+    pub(crate) of: Option<String>,
+    /// Only those that are so far: `pending`, `running`, `waiting_signal`, `paused`, `compensating`, `completed`,
+    /// `failed` or `cancelled`
+    #[arg(long, value_parser = input::status)]
+    pub(crate) status: Option<Status>,
+    /// Tasks instead of workflows
+    #[arg(long)]
+    pub(crate) tasks: bool,
+    /// The queue of the tasks, with `--type`
+    #[arg(long, value_name = "NAME", requires = "tasks", requires = "of", default_value = "default")]
+    pub(crate) queue: String,
+    /// At most this many
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub(crate) limit: u16,
+    /// Go on after this place, which the page before has named
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) after: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct History {
+    /// The run's id
+    pub(crate) id: String,
+    /// From this entry on
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) from: u64,
+    /// At most this many entries
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    /// Go on with what happens, until the run ends
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Migrate {
+    /// The run's id
+    pub(crate) id: String,
+    /// A step has another name now; may be given several times
+    #[arg(long, value_name = "OLD=NEW", value_parser = input::renamed)]
+    pub(crate) rename: Vec<(String, String)>,
+    /// A step is passed over; may be given several times
+    #[arg(long, value_name = "STEP")]
+    pub(crate) skip: Vec<String>,
+    /// To the definition whose hash begins so; else to the newest
+    #[arg(long, value_name = "HASH")]
+    pub(crate) to: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Task {
+    /// Submit a task
+    ///
+    /// Prints its id once it is durable. An embedded store that does not exist is made.
+    #[command(
+        after_help = "Example:\n  wigwag task submit mail '{\"to\": \"ada\"}' --key welcome-ada --retries 5 --wait"
+    )]
+    Submit(Submit),
+    /// Show how a task is
+    ///
+    /// With `--json` its whole state.
+    #[command(after_help = "Example:\n  wigwag task status 01kx3v9m2q8r5t7w0y4z6a1b3c")]
+    Status {
+        /// The task's id
+        id: String,
+    },
+    /// End a task
+    ///
+    /// If it runs, it is told.
+    #[command(after_help = "Example:\n  wigwag task cancel 01kx3v9m2q8r5t7w0y4z6a1b3c --reason 'sent by hand'")]
+    Cancel {
+        /// The task's id
+        id: String,
+        /// Why; it is kept and shown
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Submit {
+    /// The name of the task
+    #[arg(value_name = "TYPE")]
+    pub(crate) of: String,
+    /// What it works on: JSON text, `@file`, or `-` for standard input
+    #[arg(default_value = "null", allow_negative_numbers = true)]
+    pub(crate) input: String,
+    /// The same key of the same type is the same task, so that a submit may be repeated
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) key: Option<String>,
+    /// The queue whose workers take it
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub(crate) queue: String,
+    /// How often it is tried again
+    #[arg(long, value_name = "N")]
+    pub(crate) retries: Option<u32>,
+    /// How long one try may take, such as `90s`
+    #[arg(long, value_name = "SPAN", value_parser = input::span)]
+    pub(crate) timeout: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) when: When,
+    /// It fails if nobody took it within this time, such as `1h`
+    #[arg(long, value_name = "SPAN", value_parser = input::span)]
+    pub(crate) expires: Option<Duration>,
+    /// Wait for its end and print its result as JSON
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Sweep {
+    /// Only say what would be repaired
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// One pass; it is so unless `--interval` says otherwise
+    #[arg(long, conflicts_with = "interval")]
+    pub(crate) once: bool,
+    /// A pass each time this is over, such as `10m`, until Ctrl-C
+    #[arg(long, value_name = "SPAN", value_parser = input::interval)]
+    pub(crate) interval: Option<Duration>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Prune {
+    /// Those that ended longer ago than this, such as `30d`
+    #[arg(long, value_name = "SPAN", value_parser = input::span)]
+    pub(crate) older_than: Duration,
+    /// Only those that ended so: `completed`, `failed` or `cancelled`
+    #[arg(long, value_parser = input::final_status)]
+    pub(crate) status: Option<Status>,
+    /// Only say what would be removed
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }

@@ -21,8 +21,19 @@ impl Failed {
         Self { code: 3, ..Self::new(what) }
     }
 
+    /// The call cannot succeed as written.
+    pub(crate) fn wrong(what: impl Into<String>) -> Self {
+        Self { code: 2, ..Self::new(what) }
+    }
+
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// A hint, unless there is one that knows more.
+    pub(crate) fn or_hint(mut self, hint: impl FnOnce() -> String) -> Self {
+        self.hint.get_or_insert_with(hint);
         self
     }
 
@@ -45,6 +56,19 @@ impl From<wigwag_store::Error> for Failed {
         let code = match error.kind() {
             ErrorKind::Invalid => 2,
             ErrorKind::Exists | ErrorKind::Changed => 4,
+            _ => 1,
+        };
+        Self { what: error.to_string(), hint: error.advice().map(str::to_owned), code }
+    }
+}
+
+impl From<wigwag::Error> for Failed {
+    fn from(error: wigwag::Error) -> Self {
+        use wigwag::ErrorKind as Engine;
+        let code = match error.kind() {
+            Engine::Invalid => 2,
+            Engine::NotFound | Engine::Gone => 3,
+            Engine::Conflict | Engine::NotRunning => 4,
             _ => 1,
         };
         Self { what: error.to_string(), hint: error.advice().map(str::to_owned), code }

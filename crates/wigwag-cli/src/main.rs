@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod error;
+mod input;
 mod output;
 
 use std::process::ExitCode;

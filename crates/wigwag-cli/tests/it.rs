@@ -1,37 +1,11 @@
 //! The binary as a user runs it: what it prints, where, and with which exit code.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-use std::path::Path;
+mod common;
+
 use std::process::{Command, Output, Stdio};
 
-fn wigwag(folder: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_wigwag"));
-    command.current_dir(folder).args(args).stdin(Stdio::null());
-    for name in ["WIGWAG_STORE", "WIGWAG_ENDPOINT", "WIGWAG_REGION"] {
-        command.env_remove(name);
-    }
-    command.output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-#[track_caller]
-fn good(output: &Output) -> String {
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stderr), "", "talk only when there is something to say");
-    text(&output.stdout)
-}
-
-#[track_caller]
-fn bad(output: &Output, code: i32, error: &str, hint: &str) {
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    assert!(said.lines().any(|line| line.starts_with("error: ") && line.contains(error)), "{said}");
-    assert!(said.lines().any(|line| line.starts_with("hint: ") && line.contains(hint)), "{said}");
-    assert_eq!(text(&output.stdout), "");
-}
+use common::{bad, good, text, wigwag};
 
 #[test]
 fn doctor_makes_and_proves_an_embedded_store_and_ls_and_cat_look_into_it() {
@@ -107,14 +81,29 @@ fn a_reader_that_goes_away_is_no_failure() {
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
 }
 
+/// The commands that a help text lists.
+fn commands_in(help: &str) -> Vec<String> {
+    let section = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let names = section.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    names.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
+}
+
 #[test]
 fn help_has_an_example_for_each_command_and_names_the_exit_codes() {
     let folder = tempfile::tempdir().unwrap();
     let help = good(&wigwag(folder.path(), &["--help"]));
     assert!(help.contains("Exit codes: 0 done, 1 failed, 2 wrong call, 3 not found"), "{help}");
-    for command in ["doctor", "ls", "cat"] {
-        assert!(help.contains(command));
-        let help = good(&wigwag(folder.path(), &[command, "--help"]));
+    let mut commands = commands_in(&help);
+    assert!(
+        ["doctor", "ls", "cat", "start", "status", "migrate", "task", "prune"]
+            .iter()
+            .all(|name| commands.iter().any(|known| known == name))
+    );
+    let of_tasks = commands_in(&good(&wigwag(folder.path(), &["task", "--help"])));
+    commands.extend(of_tasks.iter().map(|name| format!("task {name}")));
+    for command in commands.iter().filter(|name| !name.ends_with("help")) {
+        let args: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        let help = good(&wigwag(folder.path(), &args));
         assert!(help.contains(&format!("Example:\n  wigwag {command}")), "{help}");
     }
 }

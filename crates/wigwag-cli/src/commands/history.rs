@@ -1,0 +1,122 @@
+//! `wigwag history`: what happened, event by event.
+
+use std::io::{BufWriter, Write};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use wigwag::RunHandle;
+use wigwag::core::{Entry, Event, prefix};
+use wigwag_store::{Changes, Clock as _, System};
+
+use super::migrate::short_hash;
+use super::{command, find, open};
+use crate::args::{History, StoreArgs};
+use crate::error::Failed;
+use crate::output::{short, span, talk};
+
+/// Entries that are read at a time.
+const PAGE: u64 = 256;
+
+/// How long a follower waits for a nudge before it looks by itself.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+pub(super) async fn run(args: &StoreArgs, wanted: &History, json: bool) -> Result<(), Failed> {
+    let opened = open(args)?;
+    let client = wigwag::Engine::builder(opened.store.clone()).client().await?;
+    let (handle, run) = find(&client, &wanted.id).await?;
+    let mut changes = opened.store.changes(&prefix::run(&run.run));
+    let (mut next, mut left) = (wanted.from, wanted.limit.unwrap_or(u64::MAX));
+    let mut pause = Duration::from_millis(100);
+    loop {
+        // Asked before reading, so that nothing is missed between the two.
+        let is_over = !wanted.follow || handle.status().await?.is_final();
+        let shown = show_from(&handle, next, left, json).await?;
+        (next, left) = (next + shown, left - shown);
+        if is_over || left == 0 {
+            break;
+        }
+        let nudged = opened.store.traits().nudges;
+        pause = if nudged || shown > 0 { Duration::from_millis(100) } else { (pause * 2).min(LOOK_EVERY) };
+        wait(&mut changes, if nudged { LOOK_EVERY } else { pause }).await;
+    }
+    if left == 0 && next <= run.seq {
+        let rest = command(args, &format!("history {} --from {next}", wanted.id));
+        talk(&format!("there is more: `{rest}`"));
+    }
+    Ok(())
+}
+
+async fn wait(changes: &mut Changes, span: Duration) {
+    tokio::select! {
+        biased;
+        _ = changes.next() => {}
+        () = System.sleep(span) => {}
+    }
+}
+
+/// Shows entries from a number on; says how many.
+async fn show_from(handle: &RunHandle, from: u64, left: u64, json: bool) -> Result<u64, Failed> {
+    let mut shown = 0;
+    while shown < left {
+        let wanted = (left - shown).min(PAGE);
+        let entries = handle.history(from + shown, wanted).await?;
+        let mut stdout = BufWriter::new(std::io::stdout().lock());
+        for entry in &entries {
+            show(&mut stdout, entry, json)?;
+        }
+        stdout.flush()?;
+        shown += entries.len() as u64;
+        if (entries.len() as u64) < wanted {
+            break;
+        }
+    }
+    Ok(shown)
+}
+
+fn show(to: &mut impl Write, entry: &Entry, json: bool) -> std::io::Result<()> {
+    if json {
+        return to.write_all(&entry.to_json());
+    }
+    let at = entry.at.to_string();
+    let at = at.get(..23).unwrap_or(&at);
+    for event in &entry.events {
+        let text = format!("{:>4}  {at}Z  {:<22}  {}", entry.seq, event.name(), facts(event));
+        writeln!(to, "{}", text.trim_end())?;
+    }
+    Ok(())
+}
+
+/// Fields that only the engine needs.
+const HIDDEN: [&str; 10] =
+    ["type", "point", "at", "hints", "peer", "control", "relative", "compensate", "patch", "parent"];
+
+/// What a value may take of a line.
+const VALUE_MAX: usize = 100;
+
+/// The point, and what is worth knowing.
+fn facts(event: &Event) -> String {
+    let fields: Map<String, Value> = match serde_json::to_value(event) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    };
+    let point = fields.get("point").and_then(Value::as_str).map(str::to_owned);
+    let known = fields.iter().filter(|(name, value)| !HIDDEN.contains(&name.as_str()) && value.as_str() != Some(""));
+    let others = known.map(|(name, value)| match (name.as_str(), value.as_str()) {
+        ("definition_hash", Some(hash)) => format!("definition={}", short_hash(hash)),
+        ("shift", None) => format!("shift={}", span(Duration::from_micros(value.as_u64().unwrap_or(0)))),
+        _ => format!("{name}={}", short(&value_text(value), VALUE_MAX)),
+    });
+    point.into_iter().chain(others).collect::<Vec<_>>().join("  ")
+}
+
+/// Errors in words, plain text as it is, the rest as JSON.
+fn value_text(value: &Value) -> String {
+    let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+    // Why a run is undone holds the error.
+    let error = value.get("failed").unwrap_or(value);
+    match (value, text(error, "type"), text(error, "message")) {
+        (_, Some(kind), Some(message)) => format!("{:?}", format!("{kind}: {message}")),
+        (Value::String(text), ..) if !text.contains(char::is_whitespace) => text.clone(),
+        _ => value.to_string(),
+    }
+}

@@ -1,0 +1,195 @@
+//! `wigwag status`: how a run is, in words.
+
+use std::io::Write as _;
+
+use wigwag::core::{Data, Ending, Fault, Path, PauseCause, Point, PointKind, PointStatus, Run, state_to_json};
+use wigwag::{RunHandle, Status, Time};
+
+use super::migrate::short_hash;
+use super::steps::children;
+use super::{client, command, find};
+use crate::args::StoreArgs;
+use crate::error::Failed;
+use crate::output::{line, now, pretty, short, span, when};
+
+/// What is shown of a result; `--json` has all.
+const RESULT_MAX: usize = 500;
+
+pub(super) async fn run(args: &StoreArgs, id: &str, json: bool) -> Result<(), Failed> {
+    let (handle, run) = find(&client(args).await?, id).await?;
+    show(args, &handle, run, json).await
+}
+
+pub(super) async fn show(args: &StoreArgs, handle: &RunHandle, mut run: Run, json: bool) -> Result<(), Failed> {
+    if let Some(Data::Blob(_)) = run.result {
+        run.result = handle.output_payload().await?.map(Data::Inline);
+    }
+    let mut stdout = std::io::stdout().lock();
+    if json {
+        if let Data::Blob(_) = run.input {
+            run.input = Data::Inline(handle.input().await?);
+        }
+        let state = state_to_json(&run, "wigwag status");
+        writeln!(stdout, "{}", pretty(&String::from_utf8_lossy(&state)))?;
+        return Ok(());
+    }
+    for (name, value) in describe(args, &run, now()) {
+        writeln!(stdout, "{name:<10}  {value}")?;
+    }
+    stdout.flush()?;
+    Ok(())
+}
+
+type Lines = Vec<(&'static str, String)>;
+
+/// The run line by line: what each line is, and what it says.
+fn describe(args: &StoreArgs, run: &Run, now: Time) -> Lines {
+    let mut lines: Lines = vec![("id", run.id().to_string()), ("status", run.status.to_string()), ("type", of(run))];
+    lines.push(("started", when(run.created_at, now)));
+    if run.seq > 1 {
+        let last = if run.status.is_final() { "ended" } else { "updated" };
+        lines.push((last, when(run.updated_at, now)));
+    }
+    if let Some(at) = run.not_before.filter(|_| run.status == Status::Pending) {
+        lines.push(("not before", when(at, now)));
+    }
+    if let Some(expires) = run.task.as_ref().and_then(|task| task.expires_at).filter(|_| run.status == Status::Pending)
+    {
+        lines.push(("expires", when(expires, now)));
+    }
+    if let Some(parent) = &run.parent {
+        lines.push(("child of", format!("`{}` at `{}`", parent.run.id, parent.point)));
+    }
+    if run.restarts > 0 {
+        lines.push(("restarted", if run.restarts == 1 { "once".into() } else { format!("{} times", run.restarts) }));
+    }
+    if let Some(lease) = run.lease.as_ref().filter(|_| !run.status.is_final()) {
+        lines.push(("worker", format!("`{}`", lease.owner)));
+    }
+    for path in run.open.iter().filter(|_| !run.status.is_final()) {
+        if let Some(point) = run.points.get(path) {
+            lines.push(("now", doing(path, point, now)));
+        }
+    }
+    if let Some(cancel) = &run.cancel {
+        let reason = cancel.reason.as_ref().map(|reason| format!(": {}", line(reason))).unwrap_or_default();
+        lines.push(("cancel", format!("asked {}{reason}", when(cancel.at, now))));
+    }
+    describe_pause(args, run, now, &mut lines);
+    describe_undoing(run, now, &mut lines);
+    if let Some(error) = run.error.as_ref().filter(|_| run.pause.is_none()) {
+        lines.push(("error", fault(error)));
+        lines.extend(causes(error).map(|causes| ("", causes)));
+    }
+    if let Some(Data::Inline(result)) = &run.result {
+        lines.push(("result", short(result.text(), RESULT_MAX)));
+    }
+    lines
+}
+
+fn of(run: &Run) -> String {
+    let mut words = match &run.task {
+        Some(task) => vec![
+            format!("task of queue `{}`", task.queue),
+            format!("at most {} tries of {}", task.retry.attempts_max(), span(task.timeout)),
+        ],
+        None => Vec::new(),
+    };
+    words.extend(run.version.map(|version| format!("version {version}")));
+    if run.task.is_none() && !run.definition_hash.is_empty() {
+        words.push(format!("definition {}", short_hash(&run.definition_hash)));
+    }
+    let words = if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) };
+    format!("{}{words}", run.of)
+}
+
+/// What a point that is not settled does or waits for.
+fn doing(path: &Path, point: &Point, now: Time) -> String {
+    let until = point.until.map(|at| format!(" until {}", when(at, now)));
+    let or_none = until.clone().unwrap_or_else(|| ", without a deadline".into());
+    let since = point.started_at.map(|at| format!(" since {}", when(at, now))).unwrap_or_default();
+    let again = if point.attempt > 1 { format!(", try {}", point.attempt) } else { String::new() };
+    match (point.kind, point.status) {
+        (_, PointStatus::Retrying) => {
+            let error = point.error.as_ref().map(|error| format!(": {}", fault(error))).unwrap_or_default();
+            let next = point.until.map_or_else(|| "once it is resumed".into(), |at| when(at, now));
+            format!("`{path}` is tried again {next}; try {} failed{error}", point.attempt)
+        }
+        (PointKind::Step, _) => {
+            let task = point.children.as_ref().map(|runs| format!(", waits {}", children(runs))).unwrap_or_default();
+            format!("`{path}` runs{since}{again}{task}{}", until.unwrap_or_default())
+        }
+        (PointKind::Sleep, _) => format!("`{path}` sleeps{}", until.unwrap_or_default()),
+        (PointKind::Wait, _) => {
+            let name = point.signal.as_ref().map_or_else(|| path.to_string(), ToString::to_string);
+            format!("`{path}` waits for signal `{name}`{or_none}")
+        }
+        (PointKind::Child, _) => {
+            let runs = point.children.as_ref().map(children).unwrap_or_default();
+            format!("`{path}` waits {runs}{}", until.unwrap_or_default())
+        }
+        (PointKind::Mark, _) => format!("`{path}`"),
+    }
+}
+
+/// Why it is paused, and the command that helps.
+fn describe_pause(args: &StoreArgs, run: &Run, now: Time, lines: &mut Lines) {
+    let Some(pause) = &run.pause else { return };
+    let id = run.id();
+    let why = match pause.why {
+        PauseCause::ByHand => "by hand",
+        PauseCause::Version => "because the code does not fit the run",
+        PauseCause::Failure => "because a step failed",
+    };
+    let reason = pause.reason.as_ref().map(|reason| format!(": {}", line(reason))).unwrap_or_default();
+    lines.push(("paused", format!("{why}, {}{reason}", when(pause.at, now))));
+    if let Some(error) = &run.error {
+        lines.push(("error", fault(error)));
+        lines.extend(causes(error).map(|causes| ("", causes)));
+    }
+    if pause.why != PauseCause::Version {
+        lines.push(("resume", command(args, &format!("resume {id}"))));
+        return;
+    }
+    let misfits = run.error.as_ref().map(|error| error.incompatible_steps.as_slice()).unwrap_or_default();
+    lines.extend(misfits.iter().map(|misfit| ("misfit", line(misfit))));
+    if let Some((expected, found)) =
+        run.error.as_ref().and_then(|error| error.expected.as_ref().zip(error.found.as_ref()))
+    {
+        let (expected, found) = (short_hash(expected), short_hash(found));
+        lines.push(("code", format!("the run follows {expected}, the worker has {found}")));
+    }
+    // Some are followed by how they were recorded.
+    let step = misfits.first().and_then(|misfit| misfit.split(' ').next()).unwrap_or("OLD");
+    lines.push(("migrate", command(args, &format!("migrate {id} --rename {step}=NEW"))));
+    lines.push(("or", command(args, &format!("migrate {id} --skip {step}"))));
+    lines.push(("or", format!("put the old code back, then {}", command(args, &format!("resume {id} --anyway")))));
+}
+
+/// How far undoing is, and what could not be undone.
+fn describe_undoing(run: &Run, now: Time, lines: &mut Lines) {
+    if let Some(chain) = run.chain.as_ref().filter(|_| !run.status.is_final()) {
+        let cause = match &chain.cause {
+            Ending::Failed(error) => format!("it failed: {}", fault(error)),
+            Ending::Cancelled(_) => "it was cancelled".into(),
+        };
+        lines.push(("undoing", format!("{} steps are behind; {cause}", chain.behind)));
+        if let Some(current) = &chain.current {
+            let next = current.retry_at.map(|at| format!(", again {}", when(at, now))).unwrap_or_default();
+            lines.push(("now", format!("`{}` is being undone, try {}{next}", current.point, current.attempt)));
+        }
+    }
+    for failed in &run.compensation_errors {
+        lines.push(("not undone", format!("`{}`: {}", failed.point, fault(&failed.error))));
+    }
+}
+
+fn fault(fault: &Fault) -> String {
+    let place = fault.point.as_ref().map(|point| format!(" (at `{point}`)")).unwrap_or_default();
+    format!("{}: {}{place}", line(&fault.kind), line(&fault.message))
+}
+
+/// The causes of an error; not a backtrace, which `--json` has.
+fn causes(fault: &Fault) -> Option<String> {
+    fault.detail.as_deref().filter(|detail| detail.starts_with("because: ")).map(line)
+}

@@ -1,0 +1,86 @@
+//! `wigwag steps`: every point of a run.
+
+use std::io::{BufWriter, Write as _};
+
+use wigwag::RunHandle;
+use wigwag::core::{Children, Data, Path, Payload, Point, PointKind, PointStatus};
+
+use super::{client, find};
+use crate::args::StoreArgs;
+use crate::error::Failed;
+use crate::output::{line, moment, short, span, table};
+
+/// What of a result stands in a row.
+const RESULT_MAX: usize = 120;
+
+pub(super) async fn run(args: &StoreArgs, id: &str, json: bool) -> Result<(), Failed> {
+    let (handle, _) = find(&client(args).await?, id).await?;
+    let mut points: Vec<(Path, Point)> = handle.steps().await?.into_iter().collect();
+    points.sort_by_key(|(_, point)| (point.started_at.or(point.ended_at), point.seq, point.place));
+    if json {
+        return show_json(&handle, points).await;
+    }
+    let header = ["STEP", "KIND", "STATUS", "TRY", "STARTED", "TOOK", "RESULT"];
+    table(&header, points.iter().map(|(path, point)| row(path, point)).collect())?;
+    Ok(())
+}
+
+/// As they are stored, with the path, the kind in any case, and whole results.
+async fn show_json(handle: &RunHandle, points: Vec<(Path, Point)>) -> Result<(), Failed> {
+    let mut stdout = BufWriter::new(std::io::stdout().lock());
+    for (path, mut point) in points {
+        if let Some(Data::Blob(_)) = point.result {
+            let whole: Box<serde_json::value::RawValue> = handle.output(path.as_str()).await?;
+            point.result = Payload::parse(whole.get()).ok().map(Data::Inline);
+        }
+        let kind = if point.kind == PointKind::Step { "\"kind\":\"step\"," } else { "" };
+        let rest = serde_json::to_string(&point).map_err(|error| Failed::new(error.to_string()))?;
+        writeln!(stdout, "{{\"path\":\"{path}\",{kind}{}", rest.get(1..).unwrap_or_default())?;
+    }
+    stdout.flush()?;
+    Ok(())
+}
+
+fn row(path: &Path, point: &Point) -> Vec<String> {
+    let took = point.started_at.zip(point.ended_at).map(|(from, to)| span(to.since(from)).replace(' ', ""));
+    vec![
+        path.to_string(),
+        point.kind.to_string(),
+        point.status.to_string(),
+        point.attempt.to_string(),
+        point.started_at.map_or_else(|| "-".into(), moment),
+        took.unwrap_or_else(|| "-".into()),
+        outcome(point),
+    ]
+}
+
+/// What came of it, or what it waits for.
+fn outcome(point: &Point) -> String {
+    let until = point.until.map(|at| format!("until {}", moment(at)));
+    match (&point.error, &point.result, point.status) {
+        (Some(error), _, PointStatus::Retrying) => {
+            let again = point.until.map(|at| format!("again {}: ", moment(at))).unwrap_or_default();
+            format!("{again}{}: {}", error.kind, line(&error.message))
+        }
+        (Some(error), ..) => format!("{}: {}", error.kind, line(&error.message)),
+        (None, Some(Data::Inline(payload)), _) => short(payload.text(), RESULT_MAX),
+        (None, Some(Data::Blob(blob)), _) => format!("{} bytes", blob.bytes),
+        (None, None, status) if status.is_settled() => "-".into(),
+        (None, None, _) => {
+            let signal = point.signal.as_ref().map(|name| format!("for signal `{name}`"));
+            let children = point.children.as_ref().map(children);
+            let known: Vec<String> = [signal, children, until].into_iter().flatten().collect();
+            if known.is_empty() { "-".into() } else { known.join(" ") }
+        }
+    }
+}
+
+/// The runs that a point waits for, in words.
+pub(super) fn children(children: &Children) -> String {
+    match children {
+        Children::One(run) => format!("for `{}`", run.id),
+        Children::Tasks(ids) if ids.len() == 1 => format!("for task `{}`", ids[0]),
+        Children::Tasks(ids) => format!("for {} tasks", ids.len()),
+        Children::Numbered(count) => format!("for {count} tasks"),
+    }
+}

@@ -1,0 +1,53 @@
+//! `wigwag sweep`: looks for runs that nobody would look at.
+
+use std::io::Write as _;
+
+use serde_json::json;
+use wigwag::Swept;
+use wigwag_store::{Clock as _, System};
+
+use super::client;
+use crate::args::{StoreArgs, Sweep};
+use crate::error::Failed;
+use crate::output::{Progress, count};
+
+pub(super) async fn run(args: &StoreArgs, wanted: &Sweep, json: bool) -> Result<(), Failed> {
+    let client = client(args).await?;
+    loop {
+        let progress = Progress::new();
+        progress.say("looking at every hint and every unfinished run");
+        let swept = client.sweep(wanted.dry_run).await?;
+        drop(progress);
+        show(&swept, wanted.dry_run, json)?;
+        match wanted.interval.filter(|_| !wanted.once) {
+            Some(span) => System.sleep(span).await,
+            None => return Ok(()),
+        }
+    }
+}
+
+fn show(swept: &Swept, dry_run: bool, json: bool) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    let Swept { hints, orphan_hints, stale_live, runs, lost_runs, .. } = swept;
+    if json {
+        let shown = json!({
+            "dry_run": dry_run, "hints": hints, "runs": runs,
+            "orphan_hints": orphan_hints, "stale_live": stale_live, "lost_runs": lost_runs,
+        });
+        return writeln!(stdout, "{shown}");
+    }
+    writeln!(stdout, "looked at {} and {}", count(*hints, "old hint"), count(*runs, "unfinished run"))?;
+    let would = if dry_run { "would be " } else { "" };
+    let found = [
+        (*lost_runs, "unfinished, that nobody would look at", "given a hint"),
+        (*orphan_hints, "of the hints, without a run", "removed"),
+        (*stale_live, "listed as unfinished though they have ended", "removed"),
+    ];
+    for (number, what, done) in found.iter().filter(|(number, ..)| *number > 0) {
+        writeln!(stdout, "{number} {what}: {would}{done}")?;
+    }
+    match swept.repaired() {
+        0 => writeln!(stdout, "nothing was wrong"),
+        _ => Ok(()),
+    }
+}

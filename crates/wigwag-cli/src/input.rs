@@ -1,0 +1,135 @@
+//! Text that users write: spans, times, statuses, JSON. Each refusal says what is wanted.
+
+use std::io::Read as _;
+use std::time::Duration;
+
+use jiff::{Span, SpanRelativeTo, Timestamp};
+use wigwag::core::limits::{PAYLOAD_BYTES_MAX, SPAN_MAX};
+use wigwag::{Payload, Status, Time};
+
+use crate::error::Failed;
+
+/// A span such as `90s`, `15m`, `2h`, `7d` or `1h30m`. A day has 24 hours.
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
+    let want = "\nhint: write it like `90s`, `15m`, `2h`, `7d` or `1h30m`";
+    let parsed = text.parse::<Span>().map_err(|_| format!("not a span of time{want}"))?;
+    let exact = parsed.to_duration(SpanRelativeTo::days_are_24_hours());
+    let exact = exact.map_err(|_| format!("months and years differ in length{want}"))?;
+    let span = Duration::try_from(exact).map_err(|_| format!("a span of time is not negative{want}"))?;
+    if span > SPAN_MAX { Err(format!("nobody waits longer than a hundred years{want}")) } else { Ok(span) }
+}
+
+/// A span between two passes.
+pub(crate) fn interval(text: &str) -> Result<Duration, String> {
+    let span = span(text)?;
+    match span < Duration::from_secs(1) {
+        true => Err("a pass a second is the most\nhint: `10m` is often enough".into()),
+        false => Ok(span),
+    }
+}
+
+/// A moment as RFC 3339 has it, with an offset.
+pub(crate) fn time(text: &str) -> Result<Time, String> {
+    let parsed = text.parse::<Timestamp>().ok();
+    let micros = parsed.and_then(|at| u64::try_from(at.as_microsecond()).ok());
+    micros.map(Time::from_micros).ok_or_else(|| {
+        "not a time after 1970\nhint: write it as `2026-01-28T12:00:00Z` or `2026-01-28T13:00:00+01:00`".into()
+    })
+}
+
+pub(crate) fn status(text: &str) -> Result<Status, String> {
+    text.parse().map_err(|_| format!("not a status\nhint: {}", one_of(Status::ALL)))
+}
+
+pub(crate) fn final_status(text: &str) -> Result<Status, String> {
+    let status = status(text).ok().filter(|status| status.is_final());
+    let ends = Status::ALL.into_iter().filter(|status| status.is_final());
+    status.ok_or_else(|| format!("no run ends so\nhint: {}", one_of(ends)))
+}
+
+fn one_of(statuses: impl IntoIterator<Item = Status>) -> String {
+    let names: Vec<_> = statuses.into_iter().map(|status| format!("`{status}`")).collect();
+    format!("one of {}", names.join(", "))
+}
+
+/// A step's old name and its new one.
+pub(crate) fn renamed(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((old, new)) if !old.is_empty() && !new.is_empty() => Ok((old.to_owned(), new.to_owned())),
+        _ => Err("not two names\nhint: write the old name, `=` and the new one, as in `charge=pay`".into()),
+    }
+}
+
+/// JSON text, `@file`, or `-` for standard input. The text is passed on as it came.
+pub(crate) fn json(given: &str) -> Result<Payload, Failed> {
+    let (text, place) = match (given, given.strip_prefix('@')) {
+        ("-", _) => (read(std::io::stdin(), "standard input")?, "standard input".to_owned()),
+        (_, Some(path)) => {
+            let file = std::fs::File::open(path).map_err(|error| {
+                Failed::wrong(format!("`{path}` cannot be read: {error}"))
+                    .hint("INPUT is JSON text, `@file`, or `-` for standard input")
+            })?;
+            (read(file, path)?, format!("what `{path}` holds"))
+        }
+        _ => (given.to_owned(), format!("`{}`", crate::output::short(given, 80))),
+    };
+    Payload::parse(text).map_err(|refusal| {
+        Failed::wrong(format!("{place} cannot be the input: {refusal}"))
+            .hint("INPUT is JSON: a text has quotes, as in `'\"ada\"'`; or it is `@file`, or `-` for standard input")
+    })
+}
+
+/// Reads no more than can be used.
+fn read(from: impl std::io::Read, name: &str) -> Result<String, Failed> {
+    let mut bytes = Vec::new();
+    let most = PAYLOAD_BYTES_MAX as u64 + 1;
+    from.take(most)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Failed::wrong(format!("`{name}` cannot be read: {error}")))?;
+    if bytes.len() as u64 == most {
+        return Err(Failed::wrong(format!(
+            "`{name}` is too long for an input: it has more than {PAYLOAD_BYTES_MAX} bytes"
+        ))
+        .hint("store it elsewhere and pass where"));
+    }
+    String::from_utf8(bytes).map_err(|_| Failed::wrong(format!("`{name}` is not text in UTF-8")).hint("INPUT is JSON"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_written_as_people_write_them() {
+        let secs = |text| span(text).unwrap().as_secs();
+        assert_eq!(
+            [secs("90s"), secs("15m"), secs("2h"), secs("7d"), secs("2w")],
+            [90, 900, 7_200, 604_800, 1_209_600]
+        );
+        assert_eq!(span("1h30m").unwrap(), Duration::from_secs(5_400));
+        assert_eq!(span("250ms").unwrap(), Duration::from_millis(250));
+        assert_eq!(span("0s").unwrap(), Duration::ZERO);
+        for wrong in ["", "5", "5x", "soon", "-5m", "1y", "2mo", "200000w"] {
+            assert!(span(wrong).unwrap_err().contains("hint: write it like `90s`"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_have_an_offset_and_one_moment_has_many_texts() {
+        assert_eq!(time("2026-01-28T12:00:00Z").unwrap(), time("2026-01-28T13:00:00+01:00").unwrap());
+        assert_eq!(time("2026-01-28T12:00:00Z").unwrap().to_string(), "2026-01-28T12:00:00.000000Z");
+        for wrong in ["", "tomorrow", "2026-01-28", "2026-01-28T12:00:00", "1969-01-01T00:00:00Z"] {
+            assert!(time(wrong).unwrap_err().contains("2026-01-28T12:00:00Z"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn input_is_passed_on_as_it_came() {
+        assert_eq!(
+            json(" {\"b\": 1, \"a\": 12345678901234567890123} ").unwrap().text(),
+            "{\"b\": 1, \"a\": 12345678901234567890123}"
+        );
+        assert!(json("ada").is_err());
+        assert!(json("@/nowhere").is_err());
+    }
+}

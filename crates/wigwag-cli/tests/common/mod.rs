@@ -1,0 +1,33 @@
+//! Runs the binary as a user would, and looks at what it said.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+pub(crate) fn wigwag(folder: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wigwag"));
+    command.current_dir(folder).args(args).stdin(Stdio::null());
+    for name in ["WIGWAG_STORE", "WIGWAG_ENDPOINT", "WIGWAG_REGION"] {
+        command.env_remove(name);
+    }
+    command.output().unwrap()
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[track_caller]
+pub(crate) fn good(output: &Output) -> String {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "", "talk only when there is something to say");
+    text(&output.stdout)
+}
+
+#[track_caller]
+pub(crate) fn bad(output: &Output, code: i32, error: &str, hint: &str) {
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert!(said.lines().any(|line| line.starts_with("error: ") && line.contains(error)), "{said}");
+    assert!(said.lines().any(|line| line.starts_with("hint: ") && line.contains(hint)), "{said}");
+    assert_eq!(text(&output.stdout), "");
+}

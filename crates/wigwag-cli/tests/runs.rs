@@ -1,0 +1,555 @@
+//! Runs as a user starts, watches and steers them by the command line, driven by an engine on the same directory.
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod common;
+
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{bad, good, text, wigwag};
+use serde_json::Value;
+use wigwag::{Builder, Ctx, Engine, Failure, Graph, OnFailure, Retry, Settings, StepCtx, permanent, retryable};
+use wigwag_store::{Clock as _, System};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A folder with a store in `.wigwag`, in which commands are run.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        wigwag(self.0.path(), args)
+    }
+
+    /// What a command prints that does well and has nothing to say.
+    #[track_caller]
+    fn good(&self, args: &[&str]) -> String {
+        good(&self.run(args))
+    }
+
+    #[track_caller]
+    fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.good(&[args, &["--json"]].concat())).unwrap()
+    }
+
+    #[track_caller]
+    fn json_lines(&self, args: &[&str]) -> Vec<Value> {
+        let output = self.run(&[args, &["--json"]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    fn builder(&self) -> Builder {
+        let mut settings = Settings::default();
+        settings.lease = Duration::from_secs(3);
+        settings.grace = Duration::from_millis(200);
+        Engine::open(self.0.path().join(".wigwag").to_str().unwrap()).unwrap().settings(settings)
+    }
+
+    /// Waits until a run's status is this, and gives what `status` says of it.
+    #[track_caller]
+    fn until(&self, id: &str, status: &str) -> String {
+        self.until_says(id, &format!("status      {status}\n"))
+    }
+
+    #[track_caller]
+    fn until_says(&self, id: &str, wanted: &str) -> String {
+        let mut said = String::new();
+        for _ in 0..600 {
+            said = self.good(&["status", id]);
+            if said.contains(wanted) {
+                return said;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("`{wanted}` did not come:\n{said}");
+    }
+}
+
+async fn greet(ctx: Ctx, name: String) -> Result<String, Failure> {
+    let greeting = ctx.step("write", || async { Ok::<_, Failure>(format!("hello {name}")) }).await?;
+    ctx.step("shout", || async { Ok::<_, Failure>(greeting.to_uppercase()) }).await
+}
+
+async fn nap(ctx: Ctx, _: Value) -> Result<String, Failure> {
+    ctx.step("lie-down", || async { Ok::<_, Failure>(7) }).await?;
+    ctx.sleep("rest", HOUR).await?;
+    Ok("rested".into())
+}
+
+async fn call(ctx: Ctx, _: Value) -> Result<(), Failure> {
+    let retry = Retry::times(5).first(HOUR).cap(HOUR);
+    ctx.step("dial", || async { Err::<(), _>(retryable("the line is\nbusy")) }).retry(retry).await
+}
+
+async fn burn(ctx: Ctx, _: Value) -> Result<(), Failure> {
+    ctx.step("light", || async { Ok::<_, Failure>(1) })
+        .compensate(|_| async { Err::<(), _>(permanent("the match is gone")) })
+        .await?;
+    ctx.step("burn", || async { Err::<(), _>(permanent("no fuel")) }).await
+}
+
+async fn move_house(ctx: Ctx, _: Value) -> Result<(), Failure> {
+    let unpack = |_| async {
+        System.sleep(Duration::from_secs(2)).await;
+        Ok::<_, Failure>(())
+    };
+    ctx.step("pack", || async { Ok::<_, Failure>(1) }).compensate(unpack).await?;
+    ctx.sleep("wait", HOUR).await
+}
+
+/// Reserves, charges once `may_charge`, ships.
+fn order(may_charge: &Arc<AtomicBool>, then: OnFailure) -> Graph<Value> {
+    let may_charge = Arc::clone(may_charge);
+    Graph::<Value>::new("order")
+        .step("reserve", |_: StepCtx<Value>| async { Ok::<_, Failure>("r-1") })
+        .step("charge", move |_: StepCtx<Value>| {
+            let good = may_charge.load(Ordering::SeqCst);
+            async move { if good { Ok("c-1") } else { Err(permanent("the card was refused")) } }
+        })
+        .after("reserve")
+        .on_failure(then)
+        .step("ship", |_: StepCtx<Value>| async { Ok::<_, Failure>("s-1") })
+        .after("charge")
+}
+
+/// Two steps; the second fails under its old name, is tried again after a second, and has another name in newer code.
+fn letter(second: &str) -> Graph<Value> {
+    let is_new = second != "post";
+    Graph::<Value>::new("letter")
+        .step("write", |_: StepCtx<Value>| async { Ok::<_, Failure>("dear ada") })
+        .step(
+            second,
+            move |_: StepCtx<Value>| async move { if is_new { Ok("sent") } else { Err(retryable("no stamp")) } },
+        )
+        .after("write")
+        .retry(Retry::times(9).first(Duration::from_secs(1)).jitter(0.0))
+}
+
+#[test]
+fn start_makes_the_store_and_prints_the_id_of_a_run_that_waits_for_a_worker() {
+    let place = Place::new();
+    assert_eq!(place.good(&["start", "greet", "\"ada\"", "--id", "g"]), "g\n");
+    assert_eq!(place.good(&["start", "greet", "\"ada\"", "--id", "g"]), "g\n", "the same start is the same run");
+    assert_eq!(place.json(&["start", "greet", "--id", "h"])["id"], "h");
+    let made = place.good(&["start", "greet", "-5"]);
+    assert_eq!(made.len(), 27, "an id is made: {made}");
+    let said = place.good(&["status", "g"]);
+    assert!(said.contains("status      pending\n") && said.contains("type        greet\n"), "{said}");
+    assert!(said.contains("started     20") && said.contains(" ago)"), "{said}");
+}
+
+#[test]
+fn a_start_can_be_put_off() {
+    let place = Place::new();
+    place.good(&["start", "greet", "--id", "a", "--delay", "2h"]);
+    place.good(&["start", "greet", "--id", "b", "--at", "2100-01-28T13:00:00+01:00"]);
+    assert!(place.good(&["status", "a"]).contains("(in 1h 59m)"));
+    assert!(place.good(&["status", "b"]).contains("not before  2100-01-28T12:00:00Z"));
+}
+
+#[test]
+fn input_comes_from_the_command_line_a_file_or_standard_input() {
+    let place = Place::new();
+    std::fs::write(place.0.path().join("in.json"), "{\"b\": 1, \"a\": 12345678901234567890123}\n").unwrap();
+    place.good(&["start", "greet", "@in.json", "--id", "f"]);
+    let state = place.good(&["status", "f", "--json"]);
+    assert!(state.contains("12345678901234567890123"), "numbers are passed on as they came: {state}");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_wigwag"))
+        .current_dir(place.0.path())
+        .args(["start", "greet", "-", "--id", "s"])
+        .env_remove("WIGWAG_STORE")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"\"eve\"\n").unwrap();
+    assert_eq!(good(&child.wait_with_output().unwrap()), "s\n");
+    assert_eq!(place.json(&["status", "s"])["input"], "eve");
+    let large = format!("\"{}\"", "x".repeat(40_000));
+    std::fs::write(place.0.path().join("large.json"), &large).unwrap();
+    place.good(&["start", "greet", "@large.json", "--id", "l"]);
+    assert_eq!(place.json(&["status", "l"])["input"].as_str().unwrap().len(), 40_000, "wherever it is kept");
+    std::fs::write(place.0.path().join("huge.json"), format!("\"{}\"", "x".repeat(2_000_000))).unwrap();
+    bad(&place.run(&["start", "greet", "@huge.json"]), 2, "`huge.json` is too long", "store it elsewhere");
+    bad(&place.run(&["start", "greet", "@none.json"]), 2, "`none.json` cannot be read", "`@file`");
+    bad(&place.run(&["start", "greet", "ada"]), 2, "`ada` cannot be the input: not JSON", "a text has quotes");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn start_waits_for_the_result_and_says_how_it_ended_otherwise() {
+    let place = Place::new();
+    let engine = place.builder().function("greet", 1, greet).function("burn", 1, burn).function("nap", 1, nap);
+    let engine = engine.start().await.unwrap();
+    assert_eq!(place.good(&["start", "greet", "\"ada\"", "--wait"]), "\"HELLO ADA\"\n");
+    let failed = place.run(&["start", "burn", "--wait", "--id", "b"]);
+    bad(&failed, 1, "run `b` failed: no fuel", "wigwag steps b");
+    let late = place.run(&["start", "nap", "--wait", "--timeout", "200ms", "--id", "n"]);
+    bad(&late, 1, "run `n` has not ended within 200ms", "wigwag status n");
+    place.good(&["cancel", "n", "--reason", "enough"]);
+    bad(&place.run(&["start", "nap", "--wait", "--id", "n"]), 1, "run `n` was cancelled: enough", "wigwag steps n");
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn status_says_what_a_run_waits_for_and_what_went_wrong() {
+    let place = Place::new();
+    let engine = place.builder().function("nap", 1, nap).function("call", 1, call).function("burn", 1, burn);
+    let engine = engine.start().await.unwrap();
+    for of in ["nap", "call", "burn"] {
+        place.good(&["start", of, "--id", of]);
+    }
+    let said = place.until_says("nap", "`rest` sleeps until 20");
+    assert!(said.contains("status      running\n") && said.contains("(in 59m"), "{said}");
+    assert!(said.contains("type        nap (version 1, definition "), "{said}");
+    let said = place.until_says("call", "`dial` is tried again 20");
+    assert!(said.contains("try 1 failed: Retryable: the line is\\nbusy"), "{said}");
+    let said = place.until("burn", "failed");
+    assert!(said.contains("error       Permanent: no fuel (at `burn`)\n"), "{said}");
+    assert!(said.contains("not undone  `light`: Permanent: the match is gone"), "{said}");
+    let state = place.json(&["status", "nap"]);
+    assert_eq!((&state["status"], &state["current_steps"][0]), (&"running".into(), &"rest".into()));
+    let first = place.good(&["status", "nap", "--json"]);
+    assert!(
+        first.starts_with("{\n  \"v\": 1,\n  \"id\": \"nap\",\n  \"type\": \"nap\",\n"),
+        "the order is that of the store: {first}"
+    );
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn steps_and_history_show_all_that_happened() {
+    let place = Place::new();
+    let engine = place.builder().function("greet", 1, greet).function("burn", 1, burn).start().await.unwrap();
+    place.good(&["start", "greet", "\"ada\"", "--id", "g", "--wait"]);
+    place.run(&["start", "burn", "--id", "b", "--wait"]);
+    let steps = place.good(&["steps", "g"]);
+    let words: Vec<Vec<&str>> = steps.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(words[0][..4], ["write", "step", "completed", "1"], "in the order they began: {steps}");
+    assert!(words[1][0] == "shout" && words[1][4].starts_with("20") && words[1][5].ends_with('s'), "{steps}");
+    assert!(steps.contains("\"HELLO ADA\""), "{steps}");
+    assert!(place.good(&["steps", "b"]).contains("Permanent: no fuel"));
+    let lines = place.json_lines(&["steps", "g"]);
+    assert_eq!(
+        (&lines[1]["path"], &lines[1]["kind"], &lines[1]["result"]),
+        (&"shout".into(), &"step".into(), &"HELLO ADA".into())
+    );
+    let history = place.good(&["history", "g"]);
+    let names: Vec<&str> = history.lines().map(|line| line.split_whitespace().nth(2).unwrap()).collect();
+    assert_eq!((names[0], names[names.len() - 1]), ("run.started", "run.completed"), "{history}");
+    assert!(history.contains("step.completed          shout  result=\"HELLO ADA\""), "{history}");
+    assert!(
+        place
+            .good(&["history", "b"])
+            .contains("compensation.failed     light  attempt=1  error=\"Permanent: the match is gone\"")
+    );
+    let entries = place.json_lines(&["history", "g"]);
+    assert_eq!((&entries[0]["seq"], &entries[0]["events"][0]["type"]), (&1.into(), &"run.started".into()));
+    let page = place.run(&["history", "g", "--from", "2", "--limit", "1"]);
+    assert!(text(&page.stdout).lines().all(|line| line.starts_with("   2  ")), "{}", text(&page.stdout));
+    assert_eq!(text(&page.stderr), "there is more: `wigwag history g --from 3`\n");
+    assert_eq!(place.good(&["history", "g", "--follow"]), history, "what has ended is not waited for");
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn history_follows_a_run_until_it_ends() {
+    let place = Place::new();
+    let engine = place.builder().function("nap", 1, nap).start().await.unwrap();
+    place.good(&["start", "nap", "--id", "n"]);
+    let follower = Command::new(env!("CARGO_BIN_EXE_wigwag"))
+        .current_dir(place.0.path())
+        .args(["history", "n", "--follow"])
+        .env_remove("WIGWAG_STORE")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    place.until_says("n", "sleeps");
+    place.good(&["cancel", "n"]);
+    let followed = good(&follower.wait_with_output().unwrap());
+    assert_eq!(followed, place.good(&["history", "n"]), "all of it, once");
+    assert!(followed.trim_end().ends_with("run.cancelled"), "{followed}");
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn list_filters_and_says_how_to_go_on() {
+    let place = Place::new();
+    let engine = place.builder().function("greet", 1, greet).function("burn", 1, burn).start().await.unwrap();
+    for id in ["a", "b", "c"] {
+        place.good(&["start", "greet", "\"ada\"", "--id", id, "--wait"]);
+    }
+    place.run(&["start", "burn", "--id", "d", "--wait"]);
+    place.good(&["start", "nap", "--id", "e"]);
+    let ids = |args: &[&str]| -> Vec<String> {
+        let lines = place.json_lines(&[&["list"], args].concat());
+        lines.iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ids(&[]), ["e", "d", "c", "b", "a"], "unfinished ones first, then the last that ended");
+    assert_eq!(ids(&["--type", "greet"]), ["c", "b", "a"]);
+    assert_eq!(ids(&["--status", "failed"]), ["d"]);
+    assert_eq!(ids(&["--status", "pending"]), ["e"]);
+    let listed = place.good(&["list", "--status", "failed"]);
+    let words: Vec<&str> = listed.split_whitespace().collect();
+    assert_eq!(words[..3], ["d", "burn", "failed"], "no header where no terminal is: {listed}");
+    assert!(listed.ends_with("  no fuel\n"), "{listed}");
+    let mut found = Vec::new();
+    let mut next = "wigwag list --type greet --limit 1".to_owned();
+    while found.len() < 4 {
+        let args: Vec<&str> = next.split(' ').skip(1).collect();
+        let output = place.run(&args);
+        found.extend(text(&output.stdout).split_whitespace().next().map(str::to_owned));
+        let said = text(&output.stderr);
+        let Some(command) = said.split('`').nth(1) else { break };
+        next = command.to_owned();
+    }
+    assert_eq!(found, ["c", "b", "a"], "each page names the next");
+    bad(&place.run(&["list", "--after", "here"]), 2, "not a place in a list of runs: `here`", "leave `--after` out");
+    bad(&place.run(&["list", "--type", "a b"]), 2, "not a type", "name of a workflow");
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancel_ends_a_run_once_and_keeps_the_reason() {
+    let place = Place::new();
+    let engine = place.builder().function("nap", 1, nap).start().await.unwrap();
+    place.good(&["start", "nap", "--id", "n"]);
+    place.until_says("n", "sleeps");
+    assert_eq!(place.good(&["cancel", "n", "--reason", "the bell rang"]), "`n` is asked to cancel\n");
+    let said = place.until("n", "cancelled");
+    assert!(said.contains("the bell rang"), "{said}");
+    bad(&place.run(&["cancel", "n"]), 4, "run `n` has already finished: `cancelled`", "wigwag restart n");
+    bad(&place.run(&["pause", "n"]), 4, "run `n` has already finished", "wigwag restart n");
+    bad(&place.run(&["cancel", "m"]), 3, "there is no run `m`", "wigwag list");
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_cancel_says_that_it_is_the_second() {
+    let place = Place::new();
+    let engine = place.builder().function("move", 1, move_house).start().await.unwrap();
+    place.good(&["start", "move", "--id", "m"]);
+    place.until_says("m", "sleeps");
+    place.good(&["cancel", "m"]);
+    let said = place.until("m", "compensating");
+    assert!(said.contains("undoing     0 steps are behind; it was cancelled\n"), "{said}");
+    assert!(said.contains("now         `pack` is being undone, try 1\n"), "{said}");
+    assert_eq!(place.good(&["cancel", "m"]), "`m` had been asked to cancel before\n");
+    assert_eq!(place.json(&["cancel", "m"])["new"], false);
+    bad(&place.run(&["pause", "m"]), 4, "run `m` is being undone and cannot be paused", "wigwag status m");
+    place.until("m", "cancelled");
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pause_holds_a_run_and_resume_lets_it_go_on() {
+    let place = Place::new();
+    let engine = place.builder().function("nap", 1, nap).start().await.unwrap();
+    place.good(&["start", "nap", "--id", "n"]);
+    place.until_says("n", "sleeps");
+    bad(&place.run(&["resume", "n"]), 4, "run `n` is not paused: `running`", "wigwag status n");
+    bad(&place.run(&["restart", "n"]), 4, "run `n` can be restarted when", "wigwag cancel n");
+    bad(&place.run(&["migrate", "n"]), 4, "run `n` is migrated while it is paused", "wigwag status n");
+    assert_eq!(place.json(&["pause", "n"]), serde_json::json!({"id": "n", "asked": "pause", "new": true}));
+    let said = place.until("n", "paused");
+    assert!(said.contains("paused      by hand, 20") && said.contains("resume      wigwag resume n\n"), "{said}");
+    assert_eq!(place.good(&["pause", "n"]), "`n` had been asked to pause before\n");
+    assert_eq!(place.good(&["resume", "n"]), "`n` is asked to resume\n");
+    place.until("n", "running");
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restart_goes_back_to_a_step_of_a_run_that_ended() {
+    let place = Place::new();
+    let may_charge = Arc::new(AtomicBool::new(false));
+    let engine = place.builder().workflow(order(&may_charge, OnFailure::Fail)).start().await.unwrap();
+    bad(&place.run(&["start", "order", "{}", "--id", "o", "--wait"]), 1, "the card was refused", "wigwag steps o");
+    bad(
+        &place.run(&["restart", "o", "--from", "pack"]),
+        2,
+        "run `o` never came to `pack`; it has: `charge`, `reserve`",
+        "wigwag steps o",
+    );
+    bad(&place.run(&["restart", "o", "--from", "a b"]), 2, "not a point", "wigwag steps o");
+    may_charge.store(true, Ordering::SeqCst);
+    assert_eq!(place.good(&["restart", "o", "--from", "charge"]), "`o` is asked to restart\n");
+    let said = place.until("o", "completed");
+    assert!(said.contains("restarted   once\n") && said.contains("result      \"s-1\"\n"), "{said}");
+    let reserved = place.good(&["history", "o"]).matches("step.started            reserve").count();
+    assert_eq!(reserved, 1, "what was done before that step is kept");
+    assert_eq!(place.good(&["restart", "o"]), "`o` is asked to restart\n");
+    place.until_says("o", "restarted   2 times\n");
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_paused_by_a_failed_step_names_the_error_and_the_command_that_resumes_it() {
+    let place = Place::new();
+    let may_charge = Arc::new(AtomicBool::new(false));
+    let engine = place.builder().workflow(order(&may_charge, OnFailure::Pause)).start().await.unwrap();
+    place.good(&["start", "order", "{}", "--id", "o"]);
+    let said = place.until("o", "paused");
+    assert!(said.contains("paused      because a step failed"), "{said}");
+    assert!(said.contains("error       Permanent: the card was refused (at `charge`)\n"), "{said}");
+    assert!(said.contains("resume      wigwag resume o\n"), "{said}");
+    may_charge.store(true, Ordering::SeqCst);
+    place.good(&["resume", "o"]);
+    place.until("o", "completed");
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_does_not_fit_the_code_is_shown_refused_and_migrated() {
+    let place = Place::new();
+    let engine = place.builder().workflow(letter("post")).start().await.unwrap();
+    place.good(&["start", "letter", "{}", "--id", "l"]);
+    place.until_says("l", "`post` is tried again");
+    engine.stop().await;
+    let engine = place.builder().workflow(letter("send")).start().await.unwrap();
+    let said = place.until("l", "paused");
+    assert!(said.contains("paused      because the code does not fit the run"), "{said}");
+    assert!(said.contains("misfit      post\n") && said.contains("the run follows "), "{said}");
+    assert!(said.contains("migrate     wigwag migrate l --rename post=NEW\n"), "{said}");
+    bad(&place.run(&["resume", "l"]), 4, "run `l` does not fit the code at `post`", "wigwag migrate l");
+    let misfit = place.run(&["migrate", "l"]);
+    bad(&misfit, 2, "run `l` still does not fit `letter` at `post", "--rename OLD=NEW");
+    bad(&place.run(&["migrate", "l", "--rename", "post=fly"]), 2, "`post` cannot become `fly`", "wigwag steps l");
+    bad(&place.run(&["migrate", "l", "--rename", "post"]), 2, "not two names", "`charge=pay`");
+    bad(&place.run(&["migrate", "l", "--to", "xyz"]), 3, "no definition of `letter` begins with `xyz`", "newest first");
+    let newest = place.good(&["status", "l"]);
+    let newest = newest.split("the worker has ").nth(1).unwrap().lines().next().unwrap();
+    assert_eq!(place.good(&["migrate", "l", "--rename", "post=send", "--to", newest]), "`l` is asked to migrate\n");
+    let said = place.until("l", "completed");
+    assert!(said.contains("result      \"sent\"\n"), "{said}");
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_are_submitted_waited_for_and_found_by_the_same_commands() {
+    let place = Place::new();
+    let key = ["task", "submit", "mail", "{\"to\": \"ada\"}", "--key", "welcome", "--queue", "slow"];
+    let id = place.good(&[&key[..], &["--retries", "2", "--timeout", "90s", "--expires", "1h"]].concat());
+    let id = id.trim_end();
+    assert_eq!(place.good(&key).trim_end(), id, "the same key is the same task");
+    let other = ["task", "submit", "mail", "{\"to\": \"eve\"}", "--key", "welcome"];
+    bad(&place.run(&other), 4, "a task with this key is there already, with another input", "another id");
+    let said = place.good(&["task", "status", id]);
+    assert!(said.contains("type        mail (task of queue `slow`, at most 3 tries of 1m 30s)\n"), "{said}");
+    assert!(said.contains("expires     20"), "{said}");
+    assert!(place.good(&["status", id]).contains("task of queue `slow`"), "`status` finds tasks too");
+    let queue = place.json_lines(&["list", "--tasks", "--type", "mail", "--queue", "slow"]);
+    assert_eq!((queue.len(), queue[0]["id"].as_str()), (1, Some(id)));
+    assert_eq!(place.json_lines(&["list"]), Vec::<Value>::new(), "a task is no workflow");
+    let send = |ctx: StepCtx<Value>| async move { Ok::<_, Failure>(format!("sent to {}", ctx.input()?["to"])) };
+    let engine = place.builder().task("mail", send).queues(["slow", "default"]).start().await.unwrap();
+    assert_eq!(place.good(&[&key[..], &["--wait"]].concat()), "\"sent to \\\"ada\\\"\"\n");
+    assert!(place.good(&["history", id]).contains("run.completed"));
+    assert!(place.good(&["steps", id]).contains("sent to"));
+    let later = place.good(&["task", "submit", "mail", "--delay", "1h"]);
+    assert_eq!(
+        place.good(&["task", "cancel", later.trim_end()]),
+        format!("`{}` is asked to cancel\n", later.trim_end())
+    );
+    place.until(later.trim_end(), "cancelled");
+    bad(&place.run(&["task", "cancel", id]), 4, "has already finished: `completed`", "wigwag restart");
+    bad(&place.run(&["task", "status", "none"]), 3, "there is no task `none`", "wigwag list");
+    bad(&place.run(&["task", "submit", "a b"]), 2, "not a type", "name of a task");
+    bad(&place.run(&["task", "submit", "mail", "--queue", "a b"]), 2, "not a name", "that of a queue");
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn prune_removes_what_has_ended_and_nothing_else() {
+    let place = Place::new();
+    let engine = place.builder().function("greet", 1, greet).function("burn", 1, burn).start().await.unwrap();
+    place.good(&["start", "greet", "\"ada\"", "--id", "done", "--wait"]);
+    place.run(&["start", "burn", "--id", "failed", "--wait"]);
+    place.good(&["start", "nap", "--id", "open"]);
+    engine.stop().await;
+    assert!(place.good(&["prune", "--older-than", "1h"]).starts_with("removed 0 runs, "));
+    assert_eq!(place.good(&["prune", "--older-than", "0s", "--dry-run"]), "would remove 2 runs\n");
+    assert!(place.good(&["prune", "--older-than", "0s", "--status", "failed"]).starts_with("removed 1 run, "));
+    assert_eq!(place.json(&["prune", "--older-than", "0s"])["runs"], 1);
+    bad(&place.run(&["status", "done"]), 3, "run `done` is gone: it ended as `completed`", "wigwag list");
+    bad(&place.run(&["start", "greet", "\"ada\"", "--id", "done"]), 3, "run `done` is gone", "another id");
+    assert_eq!(place.json_lines(&["list"])[0]["id"], "open", "an unfinished run is never touched");
+    bad(&place.run(&["prune", "--older-than", "0s", "--status", "running"]), 2, "no run ends so", "`completed`");
+    assert_eq!(place.run(&["prune"]).status.code(), Some(2), "nothing is removed without being told how old");
+}
+
+#[test]
+fn sweep_passes_once_and_finds_nothing_wrong() {
+    let place = Place::new();
+    place.good(&["start", "greet", "--id", "g"]);
+    let said = place.good(&["sweep"]);
+    assert_eq!(said, "looked at 0 old hints and 1 unfinished run\nnothing was wrong\n");
+    assert_eq!(place.good(&["sweep", "--once", "--dry-run"]), said);
+    let swept = place.json(&["sweep"]);
+    assert_eq!((&swept["runs"], &swept["lost_runs"]), (&1.into(), &0.into()));
+    bad(&place.run(&["sweep", "--interval", "1ms"]), 2, "a pass a second is the most", "10m");
+}
+
+#[test]
+fn every_wrong_call_says_what_was_wrong_and_what_helps() {
+    let place = Place::new();
+    let commands: [&[&str]; 13] = [
+        &["status", "x"],
+        &["list"],
+        &["steps", "x"],
+        &["history", "x"],
+        &["cancel", "x"],
+        &["pause", "x"],
+        &["resume", "x"],
+        &["restart", "x"],
+        &["migrate", "x"],
+        &["task", "status", "x"],
+        &["task", "cancel", "x"],
+        &["sweep"],
+        &["prune", "--older-than", "1d"],
+    ];
+    for command in commands {
+        bad(&place.run(command), 2, "there is no store at `./.wigwag`", "--store");
+    }
+    assert!(!place.0.path().join(".wigwag").exists(), "only a start makes a store");
+    place.good(&["start", "greet", "\"ada\"", "--id", "g"]);
+    for command in commands.iter().filter(|command| command.contains(&"x")) {
+        bad(&place.run(command), 3, "`x`", "wigwag list");
+        let odd: Vec<&str> = command.iter().map(|word| if *word == "x" { "a/b" } else { word }).collect();
+        bad(&place.run(&odd), 2, "not an id", "wigwag list");
+    }
+    let run = |args: &[&str]| place.run(args);
+    bad(&run(&["start", "greet", "\"eve\"", "--id", "g"]), 4, "run `g` is there already", "choose another id");
+    bad(&run(&["start", "other", "\"ada\"", "--id", "g"]), 4, "run `g` is there already, as `greet`", "another id");
+    bad(&run(&["start", "greet", "--id", "a/b"]), 2, "not an id", "one of your own");
+    bad(&run(&["start", "a b"]), 2, "not a name", "name of a workflow");
+    bad(&run(&["start", "greet", "{"]), 2, "`{` cannot be the input: not JSON", "@file");
+    bad(&run(&["start", "greet", "--delay", "5x"]), 2, "not a span of time", "`90s`, `15m`, `2h`, `7d`");
+    bad(&run(&["start", "greet", "--delay", "5"]), 2, "not a span of time", "`90s`");
+    bad(&run(&["start", "greet", "--delay", "1y"]), 2, "years differ in length", "`7d`");
+    bad(&run(&["start", "greet", "--at", "tomorrow"]), 2, "not a time", "2026-01-28T12:00:00Z");
+    bad(&run(&["prune", "--older-than=-5m"]), 2, "is not negative", "`90s`");
+    bad(&run(&["list", "--status", "asleep"]), 2, "not a status", "`waiting_signal`");
+    for args in [&["start", "greet", "--timeout", "5s"][..], &["sweep", "--once", "--interval", "5s"]] {
+        assert_eq!(run(args).status.code(), Some(2));
+    }
+    assert_eq!(place.json_lines(&["list"]).len(), 1, "a refused start starts nothing");
+}
+
+#[test]
+fn hints_name_the_store_that_was_named() {
+    let place = Place::new();
+    place.good(&["start", "greet", "--id", "a", "--store", "here"]);
+    place.good(&["start", "greet", "--id", "b", "--store", "here"]);
+    let output = place.run(&["list", "--limit", "1", "--store", "here"]);
+    assert!(text(&output.stderr).contains(" --after live/greet/a --store here`"), "{}", text(&output.stderr));
+    bad(&place.run(&["resume", "a", "--store", "here"]), 4, "is not paused", "`wigwag status a --store here`");
+}
