@@ -5,8 +5,8 @@
 
 use crate::event::*;
 use crate::{
-    Chain, Children, CompensationError, Data, Ending, Entry, Event, Family, Inbox, Lease, Path, Pause, Point,
-    PointKind, PointStatus, Refusal, Run, RunRef, Status, Time, Undoing, limits,
+    Chain, Children, CompensationError, Data, Ending, Entry, Event, Family, Inbox, Lease, Path, Pause, PauseCause,
+    Point, PointKind, PointStatus, Refusal, Run, RunRef, Status, Time, Undoing, limits,
 };
 
 impl Run {
@@ -226,7 +226,12 @@ impl Run {
             return Ok(());
         }
         self.become_status(Status::Paused)?;
-        self.pause.get_or_insert_with(|| Pause { why: event.why, reason: event.reason.clone(), at: here.at });
+        let pause =
+            self.pause.get_or_insert_with(|| Pause { why: event.why, reason: event.reason.clone(), at: here.at });
+        if event.why == PauseCause::Version {
+            // Whatever it was paused for, it cannot go on before the code fits.
+            pause.why = PauseCause::Version;
+        }
         if event.error.is_some() {
             self.error.clone_from(&event.error);
         }

@@ -35,6 +35,7 @@ const LOST_AGAIN: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) enum Ask {
     /// Answer when nothing is due and nothing runs.
+    #[cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only test kits ask"))]
     Idle(oneshot::Sender<()>),
 }
 
@@ -565,7 +566,7 @@ async fn free(
     log::make_whole(&*inner.store, &mut loaded.run).await?;
     let misfits = misfits(inner, &loaded, &workflow).await?;
     let was_parked_for_it = loaded.run.pause.as_ref().is_some_and(|pause| pause.why == PauseCause::Version);
-    if !misfits.is_empty() && !was_parked_for_it && loaded.run.cancel.is_none() {
+    if !misfits.is_empty() && loaded.run.status != Status::Paused && loaded.run.cancel.is_none() {
         let since = patience.map(|since| inner.clock.boot().saturating_sub(since));
         if since.is_none_or(|since| since < inner.settings.lease) {
             // Another worker may have code that fits: a deploy is under way.
@@ -575,7 +576,8 @@ async fn free(
     }
     let mut log = Log::new(Arc::clone(inner), loaded);
     let outcome = async {
-        if !misfits.is_empty() && !was_parked_for_it && !log.run.status.is_final() && log.run.status != Status::Paused {
+        let may_pause = !matches!(log.run.status, Status::Compensating) && log.run.cancel.is_none();
+        if !misfits.is_empty() && !was_parked_for_it && may_pause {
             let names = misfits.iter().map(ToString::to_string).collect();
             let error = Some(Fault::version_mismatch(&log.run.definition_hash, &workflow.definition.hash, names));
             let paused = RunPaused { why: PauseCause::Version, error, reason: None, control: None, refused: None };

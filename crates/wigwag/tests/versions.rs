@@ -158,3 +158,34 @@ async fn patched_guards_a_change_for_runs_that_had_passed_it() {
     assert_eq!(kit.client().run("before").unwrap().result::<String>().await.unwrap(), "old way");
     assert_eq!(after.result::<String>().await.unwrap(), "new");
 }
+
+#[tokio::test]
+async fn a_run_that_is_paused_for_another_reason_is_not_resumed_under_code_that_does_not_fit() {
+    let hold = |second: &'static str| {
+        let step = move |_: StepCtx<Value>| async move {
+            if second == "charge" { Err(wigwag::permanent("refused")) } else { Ok::<_, Failure>(2) }
+        };
+        move |engine: Builder| {
+            let graph = Graph::<Value>::new("hold")
+                .step("a", |_: StepCtx<Value>| async { Ok::<_, Failure>(1) })
+                .step(second, step)
+                .after("a")
+                .on_failure(wigwag::OnFailure::Pause);
+            engine.workflow(graph)
+        }
+    };
+    let kit = Kit::start(hold("charge")).await.unwrap();
+    kit.client().start("hold", &json!({})).id("h").await.unwrap();
+    kit.settle().await.unwrap();
+    let kit = kit.crash(hold("pay")).await.unwrap();
+    let run = kit.client().run("h").unwrap();
+    assert_eq!(run.status().await.unwrap(), Status::Paused);
+    run.resume().await.unwrap();
+    kit.advance(Duration::from_secs(100)).await.unwrap();
+    let view = run.get().await.unwrap();
+    assert_eq!(view.status(), Status::Paused);
+    assert_eq!(view.run().error.as_ref().unwrap().incompatible_steps, ["charge"]);
+    run.migrate().rename("charge", "pay").await.unwrap();
+    kit.run_until_idle().await.unwrap();
+    assert_eq!(run.result::<u32>().await.unwrap(), 2);
+}

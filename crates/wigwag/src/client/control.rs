@@ -193,7 +193,8 @@ impl IntoFuture for Restart {
             let from = self.from.map(Path::new).transpose()?;
             let mut run = handle.read().await?.run;
             if !run.status.is_final() && run.status != Status::Paused {
-                return Err(handle.not_now(&run, "can be restarted when it has ended or is paused, but it"));
+                let hint = format!("pause it first: `wigwag pause {}`", handle.run.id);
+                return Err(handle.not_now(&run, "is restarted when it has ended or is paused, but it is").hint(hint));
             }
             if let Some(from) = &from {
                 log::make_whole(&*handle.inner.store, &mut run).await?;
@@ -266,7 +267,8 @@ impl IntoFuture for Migrate {
                 None => own.or_else(|| known.into_iter().next_back()),
             };
             let target = target.ok_or_else(|| {
-                Error::new(ErrorKind::NotFound, format!("no worker has stored a definition of `{}`", run.of))
+                let hash = self.hash.map(|hash| format!(" with the hash `{hash}`")).unwrap_or_default();
+                Error::new(ErrorKind::NotFound, format!("no worker has stored a definition of `{}`{hash}", run.of))
             })?;
             version::migrate(&run, &target, &self.mapping)?;
             let (definition_hash, mapping, expected_seq) = (target.hash, self.mapping, run.seq);

@@ -163,7 +163,10 @@ async fn list_done(
             }
             _ => None,
         });
-        let wanted = |run: &Run| filter.status.is_none_or(|status| run.status == status);
+        let wanted = |run: &Run| {
+            let same_type = of.is_none_or(|of| run.index_type() == *of);
+            same_type && run.status.is_final() && filter.status.is_none_or(|status| run.status == status)
+        };
         if let Some(next) = read_into(inner, refs.collect(), wanted, limit, runs).await? {
             return Ok(Some(next));
         }

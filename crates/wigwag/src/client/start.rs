@@ -173,6 +173,12 @@ impl SubmitCall {
         self
     }
 
+    /// It fails if nobody took it by that moment.
+    pub fn expires_at(mut self, moment: Time) -> Self {
+        self.options.expires_at = Some(moment);
+        self
+    }
+
     /// It fails if nobody took it before that span is over.
     pub fn expires_in(mut self, span: Duration) -> Self {
         self.options.expires_in = Some(span);
@@ -417,9 +423,14 @@ async fn existing(inner: &Arc<Inner>, start: &Start) -> Result<()> {
     if run.of == start.of && same_parent && input.value() == start.input.value() {
         return Ok(());
     }
-    let what = match start.run.family {
-        Family::Workflow => format!("run `{id}` is there already, as `{}` with another input", run.of),
-        Family::Task => format!("a task with this key is there already, with another input: `{id}`"),
+    let (what, hint) = match start.run.family {
+        Family::Workflow if run.of != start.of => {
+            (format!("run `{id}` is there already, as a run of `{}`", run.of), "choose another id")
+        }
+        Family::Workflow => (format!("run `{id}` is there already, with another input"), "choose another id"),
+        Family::Task => {
+            (format!("a task with this key is there already, with another input: `{id}`"), "choose another key")
+        }
     };
-    Err(Error::new(ErrorKind::Conflict, what).hint("choose another id, or look at what is there"))
+    Err(Error::new(ErrorKind::Conflict, what).hint(format!("{hint}, or look at what is there")))
 }
