@@ -86,7 +86,9 @@ impl Turn {
         self.commit().await?;
         // Only hints that were here before the look may go after it.
         let mut left: BTreeSet<String> = self.handle.take_hints().into_iter().collect();
-        if !released && self.came_back(key).await? {
+        // The one the run stands on now may have come due already, and led here.
+        let due_already = left.remove(&key);
+        if !released && self.came_back(key.clone()).await? {
             self.around.delete.extend(left);
             return Ok(false);
         }
@@ -95,6 +97,10 @@ impl Turn {
         let batch = left.into_iter().fold(Batch::new(), |batch, hint| batch.delete(hint));
         if self.log.holds_lease() {
             self.inner.store.write(batch).await?;
+        }
+        if due_already {
+            // It goes back to the dispatcher with the end of this turn.
+            _ = self.handle.poke(Some(&key));
         }
         Ok(true)
     }
