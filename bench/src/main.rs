@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 #![expect(clippy::disallowed_methods, reason = "it measures real time")]
 
+mod engine;
 mod floor;
 mod measure;
 mod store;
@@ -41,6 +42,26 @@ enum What {
         #[arg(long)]
         random_ids: bool,
     },
+    /// The engine on the embedded store, beside the bare store committing the very same batches
+    ///
+    /// Runs of three steps, durable sleeps, and parked runs. Two threads for the load, the engine's and the store's.
+    Engine {
+        /// Write the figures as JSON to this file too
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// A folder on the disk to measure; a new one below it is made and removed
+        #[arg(long, value_name = "DIR", default_value = "target")]
+        dir: PathBuf,
+        /// Seconds for each measurement; there are three rounds of each
+        #[arg(long, value_name = "N", default_value_t = 3)]
+        seconds: u64,
+        /// Park a million runs instead of ten thousand: takes minutes, and gigabytes of disk
+        #[arg(long)]
+        long: bool,
+        /// Measure only this
+        #[arg(long, value_name = "PART")]
+        only: Option<engine::Part>,
+    },
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -49,10 +70,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let ids = if random_ids { store::Ids::Random } else { store::Ids::Timed };
             let figures = store::run(&dir, Duration::from_secs(seconds), &writers, ids)?;
             println!("{figures}");
-            if let Some(file) = json {
-                std::fs::write(file, serde_json::to_string_pretty(&figures)? + "\n")?;
-            }
+            write_json(json, &figures)?;
         }
+        What::Engine { json, dir, seconds, long, only } => {
+            let report = engine::run(&dir, Duration::from_secs(seconds), long, only)?;
+            println!("{report}");
+            write_json(json, &report)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_json(file: Option<PathBuf>, figures: &impl serde::Serialize) -> Result<(), Box<dyn std::error::Error>> {
+    if let Some(file) = file {
+        std::fs::write(file, serde_json::to_string_pretty(figures)? + "\n")?;
     }
     Ok(())
 }

@@ -24,6 +24,46 @@ pub(crate) struct Figures {
     pub(crate) cpu_us_per_put: f64,
 }
 
+/// What one load did, counted in runs: a latency is that of a whole run.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct RunFigures {
+    pub(crate) runs_per_s: f64,
+    pub(crate) p50_ms: f64,
+    pub(crate) p99_ms: f64,
+    pub(crate) cpu_us_per_run: f64,
+}
+
+/// How some spans are spread.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Spread {
+    pub(crate) mean_ms: f64,
+    pub(crate) p50_ms: f64,
+    pub(crate) p99_ms: f64,
+    pub(crate) max_ms: f64,
+}
+
+impl Spread {
+    #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^53")]
+    pub(crate) fn of(spans: &mut [Duration]) -> Self {
+        spans.sort_unstable();
+        let sum: f64 = spans.iter().map(Duration::as_secs_f64).sum();
+        let max = spans.last().copied().unwrap_or_default();
+        Self {
+            mean_ms: sum * 1e3 / spans.len().max(1) as f64,
+            p50_ms: at(spans, 0.50),
+            p99_ms: at(spans, 0.99),
+            max_ms: max.as_secs_f64() * 1e3,
+        }
+    }
+}
+
+/// The span, in milliseconds, that this share of the sorted spans does not exceed.
+#[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^53")]
+fn at(sorted: &[Duration], share: f64) -> f64 {
+    let place = (sorted.len() as f64 * share) as usize;
+    sorted.get(place).map_or(0.0, |span| span.as_secs_f64() * 1e3)
+}
+
 impl Load {
     pub(crate) fn add(&mut self, other: Self) {
         self.latencies.extend(other.latencies);
@@ -35,17 +75,25 @@ impl Load {
     #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^53")]
     pub(crate) fn figures(&mut self) -> Figures {
         self.latencies.sort_unstable();
-        let at = |share: f64| {
-            let place = (self.latencies.len() as f64 * share) as usize;
-            self.latencies.get(place).map_or(0.0, |latency| latency.as_secs_f64() * 1e3)
-        };
         let seconds = self.elapsed.as_secs_f64();
         Figures {
             commits_per_s: self.latencies.len() as f64 / seconds,
             puts_per_s: self.puts as f64 / seconds,
-            p50_ms: at(0.50),
-            p99_ms: at(0.99),
+            p50_ms: at(&self.latencies, 0.50),
+            p99_ms: at(&self.latencies, 0.99),
             cpu_us_per_put: self.cpu.as_secs_f64() * 1e6 / self.puts as f64,
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^53")]
+    pub(crate) fn runs(&mut self) -> RunFigures {
+        self.latencies.sort_unstable();
+        let runs = self.latencies.len() as f64;
+        RunFigures {
+            runs_per_s: runs / self.elapsed.as_secs_f64(),
+            p50_ms: at(&self.latencies, 0.50),
+            p99_ms: at(&self.latencies, 0.99),
+            cpu_us_per_run: self.cpu.as_secs_f64() * 1e6 / runs,
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Holds: a hint is deleted only by whoever made sure that its run stands on another, or has ended. A hint that leads
 //! to nothing for this worker is left where it is and passed over for a while.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -58,6 +58,8 @@ pub(crate) struct Dispatcher {
     /// Runs that do not fit the code, and since when that is known.
     misfits: HashMap<RunRef, Duration>,
     census: Vec<String>,
+    /// Processes that took a lease since: one may come and go between two counts.
+    seen: BTreeSet<String>,
     census_at: Duration,
     others: Vec<String>,
     present_at: Duration,
@@ -121,6 +123,7 @@ impl Dispatcher {
             idlers: Vec::new(),
             misfits: HashMap::new(),
             census: Vec::new(),
+            seen: BTreeSet::new(),
             census_at: boot,
             others: Vec::new(),
             present_at: boot,
@@ -166,8 +169,16 @@ impl Dispatcher {
 
     /// What was nudged is in hand at once, without a listing.
     fn take_change(&mut self, change: Change) {
-        let Change::Put(key) = change else { return self.list_all_soon() };
+        let Change::Put(key) = change else {
+            self.census.clear();
+            return self.list_all_soon();
+        };
         let Ok(Key::Due(hint)) = key.parse::<Key>() else { return };
+        if let Some(owner) = hint.owner().filter(|_| self.inner.peer.is_some())
+            && !self.seen.contains(peer_of(owner))
+        {
+            self.seen.insert(peer_of(owner).to_owned());
+        }
         let now = self.inner.about_now();
         if hint.due > now {
             let at = self.inner.clock.boot() + hint.due.since(now);
@@ -376,10 +387,9 @@ impl Dispatcher {
     async fn take_census(&mut self) -> Result<()> {
         let Some(peers) = self.inner.store.peers() else { return Ok(()) };
         let living = peers.living();
-        if living == self.census {
+        if living == self.census && self.seen.iter().all(|peer| living.contains(peer)) {
             return Ok(());
         }
-        self.census = living;
         let now = self.inner.now().await?;
         let until = Key::Due(
             self.inner.hint(&"x".parse()?, &"workflow/x".parse()?, now.at.after(self.inner.settings.lease * 2)).0,
@@ -404,13 +414,14 @@ impl Dispatcher {
                 }
             }
         }
+        self.seen.retain(|peer| living.contains(peer));
+        self.census = living;
         Ok(())
     }
 
-    /// Whether the process of a worker lives; its name begins with that of its process.
+    /// Whether the process of a worker lives.
     fn is_living(&self, owner: &str) -> bool {
-        let peer = owner.rsplit_once('-').map_or(owner, |(peer, _)| peer);
-        self.inner.peer_lives(peer) != Some(false)
+        self.inner.peer_lives(peer_of(owner)) != Some(false)
     }
 
     /// Says that this worker is here, and sees who else is: parts of the index are shared among all.
@@ -449,6 +460,11 @@ impl Dispatcher {
             let _ = self.inner.store.write(Batch::new().delete(key)).await;
         }
     }
+}
+
+/// The process of a worker: the worker's name begins with it.
+fn peer_of(owner: &str) -> &str {
+    owner.rsplit_once('-').map_or(owner, |(peer, _)| peer)
 }
 
 /// Follows one hint to its run.

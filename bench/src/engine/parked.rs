@@ -1,0 +1,190 @@
+//! Runs that sleep for a month: what they take, and how long it takes to wake one of them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::task::JoinSet;
+use wigwag::{Client, Ctx, Engine, Failure, RunId, Status};
+use wigwag_store::{Clock as _, System};
+
+use crate::measure::{Span, Spread};
+
+const STARTERS: usize = 256;
+
+/// How many are woken, one after the other.
+const WAKES: u64 = 50;
+
+const FEW: u64 = 10_000;
+
+const MANY: u64 = 1_000_000;
+
+/// About what a parked run takes, as measured; of few runs the store's log takes more.
+const DISK_BYTES_PER_RUN: u64 = 4_000;
+
+/// What an idle process is given to come to rest.
+const REST: Duration = Duration::from_secs(2);
+
+/// So many runs, parked.
+#[derive(Debug, Serialize)]
+pub(crate) struct Parked {
+    pub(crate) runs: u64,
+    /// Started per second, until the last start was answered.
+    pub(crate) starts_per_s: f64,
+    /// From the first start until nothing was driven any more.
+    pub(crate) all_parked_s: f64,
+    pub(crate) cpu_us_per_run: f64,
+    pub(crate) memory_mb_above_idle: f64,
+    pub(crate) disk_mb: f64,
+    /// Of those looked at, how many are parked.
+    pub(crate) sample: usize,
+    pub(crate) sample_parked: usize,
+    /// From the call of cancel to the end of the run.
+    pub(crate) wake: Spread,
+}
+
+/// What all of them are beside.
+#[derive(Debug, Serialize)]
+pub(crate) struct Crowd {
+    /// Anonymous memory of the process with an idle engine.
+    pub(crate) idle_mb: f64,
+    pub(crate) sizes: Vec<Parked>,
+}
+
+async fn month(ctx: Ctx, (): ()) -> Result<(), Failure> {
+    ctx.sleep("month", Duration::from_secs(30 * 24 * 3_600)).await
+}
+
+pub(crate) async fn measure(path: &Path, long: bool) -> Result<Crowd, Box<dyn std::error::Error>> {
+    if long {
+        check_room(path)?;
+    }
+    let engine = Engine::open(&path.to_string_lossy())?.function("month", 1, month).start().await?;
+    System.sleep(REST).await;
+    let idle = anonymous_bytes()?;
+    let few = park(&engine, path, 0, FEW, idle).await?;
+    let mut sizes = vec![few];
+    if long {
+        sizes.push(park(&engine, path, FEW, MANY, idle).await?);
+    }
+    engine.stop().await;
+    Ok(Crowd { idle_mb: mb(idle), sizes })
+}
+
+/// Says what disk a million will take, and refuses if there is not a quarter more.
+fn check_room(path: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    let (bytes, free) = (MANY * DISK_BYTES_PER_RUN, free_bytes(path.parent().unwrap_or(path))?);
+    let (bytes_gb, free_gb) = (mb(bytes) / 1e3, mb(free) / 1e3);
+    println!("a million parked runs will take about {bytes_gb:.1} GB of disk; {free_gb:.1} GB are free");
+    if bytes + bytes / 4 > free {
+        return Err(format!("want a quarter more than {bytes_gb:.1} GB free for {}", path.display()).into());
+    }
+    Ok(())
+}
+
+/// Parks as many as are missing, and wakes a few of all.
+#[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^53")]
+async fn park(
+    engine: &Engine,
+    path: &Path,
+    there: u64,
+    wanted: u64,
+    idle: u64,
+) -> Result<Parked, Box<dyn std::error::Error>> {
+    let client = engine.client();
+    let measured = Span::begin();
+    let began = Instant::now();
+    let ids = start(&client, wanted - there).await;
+    let started = began.elapsed();
+    while engine.active_runs() > 0 {
+        System.sleep(Duration::from_millis(5)).await;
+    }
+    let load = measured.end(Vec::new(), wanted - there);
+    System.sleep(REST).await;
+    let memory = anonymous_bytes()?.saturating_sub(idle);
+    let disk = disk_bytes(path)?;
+    let mut sample_parked = 0;
+    for id in &ids {
+        let view = client.run(id)?.get().await?;
+        sample_parked += usize::from(view.run().parked);
+    }
+    let new = (wanted - there) as f64;
+    Ok(Parked {
+        runs: wanted,
+        starts_per_s: new / started.as_secs_f64(),
+        all_parked_s: load.elapsed.as_secs_f64(),
+        cpu_us_per_run: load.cpu.as_secs_f64() * 1e6 / new,
+        memory_mb_above_idle: mb(memory),
+        disk_mb: mb(disk),
+        sample: ids.len(),
+        sample_parked,
+        wake: wake(&client, &ids).await?,
+    })
+}
+
+/// Starts so many and gives the ids of some, evenly spread.
+async fn start(client: &Client, count: u64) -> Vec<RunId> {
+    let next = Arc::new(AtomicU64::new(0));
+    let mut starters = JoinSet::new();
+    for _ in 0..STARTERS {
+        let (client, next) = (client.clone(), Arc::clone(&next));
+        starters.spawn(async move {
+            let mut ids = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= count {
+                    return ids;
+                }
+                let run = client.start("month", &()).await.expect("the benchmark's store takes a run");
+                if number % (count / WAKES) == 0 {
+                    ids.push(run.id().clone());
+                }
+            }
+        });
+    }
+    starters.join_all().await.into_iter().flatten().collect()
+}
+
+/// Ends some of them, one after the other, from outside.
+async fn wake(client: &Client, ids: &[RunId]) -> Result<Spread, wigwag::Error> {
+    let mut spans = Vec::new();
+    for id in ids {
+        let run = client.run(id)?;
+        let began = Instant::now();
+        run.cancel().await?;
+        let view = run.wait().await?;
+        spans.push(began.elapsed());
+        assert_eq!(view.status(), Status::Cancelled, "run `{id}`");
+    }
+    Ok(Spread::of(&mut spans))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sizes of a benchmark are far below 2^53")]
+fn mb(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}
+
+/// Memory of this process that no file is behind.
+fn anonymous_bytes() -> Result<u64, Box<dyn std::error::Error>> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).ok_or("the system tells no `RssAnon`")?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kib * 1_024)
+}
+
+fn disk_bytes(path: &Path) -> std::io::Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(path)? {
+        let entry = entry?;
+        let about = entry.metadata()?;
+        bytes += if about.is_dir() { disk_bytes(&entry.path())? } else { about.len() };
+    }
+    Ok(bytes)
+}
+
+fn free_bytes(path: &Path) -> std::io::Result<u64> {
+    let about = rustix::fs::statvfs(path)?;
+    Ok(about.f_bavail * about.f_frsize)
+}

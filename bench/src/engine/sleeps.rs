@@ -1,0 +1,71 @@
+//! W4: a thousand durable sleeps of a second at once, and how late they end.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::task::JoinSet;
+use wigwag::core::Event;
+use wigwag::{Ctx, Engine, Failure, RunHandle, Time};
+use wigwag_store::{Clock as _, System};
+
+use crate::measure::Spread;
+
+const SLEEPS: usize = 1_000;
+
+const NAP: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Sleeps {
+    sleeps: usize,
+    /// Of how many the log says that they were parked.
+    pub(crate) parked: usize,
+    /// How many were seen parked when all had been started.
+    pub(crate) seen_parked: usize,
+    /// From the moment that was wanted to the step after the sleep.
+    pub(crate) overshoot: Spread,
+}
+
+/// Sleeps, and then says what time it is.
+async fn nap(ctx: Ctx, (): ()) -> Result<u64, Failure> {
+    ctx.sleep("nap", NAP).await?;
+    ctx.step("awake", || async { Ok::<_, Failure>(System.wall().micros()) }).await
+}
+
+pub(crate) async fn measure(path: &Path) -> Result<Sleeps, wigwag::Error> {
+    let engine = Engine::open(&path.to_string_lossy())?.function("nap", 1, nap).start().await?;
+    let client = engine.client();
+    let mut starts = JoinSet::new();
+    for _ in 0..SLEEPS {
+        let start = client.start("nap", &());
+        starts.spawn(async move { start.await.expect("the benchmark's store takes a run") });
+    }
+    let runs = starts.join_all().await;
+    let mut seen_parked = 0;
+    for run in &runs {
+        seen_parked += usize::from(run.get().await?.run().parked);
+    }
+    let (mut overshoots, mut parked) = (Vec::new(), 0);
+    for run in &runs {
+        let awake = Time::from_micros(run.result().await?);
+        let (until, was_parked) = slept(run).await?;
+        // Both by the machine's clock, which the store's time follows.
+        overshoots.push(awake.since(until));
+        parked += usize::from(was_parked);
+    }
+    engine.stop().await;
+    Ok(Sleeps { sleeps: SLEEPS, parked, seen_parked, overshoot: Spread::of(&mut overshoots) })
+}
+
+/// Until when it wanted to sleep, and whether it was parked meanwhile, by its log.
+async fn slept(run: &RunHandle) -> Result<(Time, bool), wigwag::Error> {
+    let (mut until, mut parked) = (Time::default(), false);
+    for event in run.history(1, 100).await?.into_iter().flat_map(|entry| entry.events) {
+        match event {
+            Event::SleepStarted(sleep) => until = sleep.until,
+            Event::RunParked(_) => parked = true,
+            _ => {}
+        }
+    }
+    Ok((until, parked))
+}

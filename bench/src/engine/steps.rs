@@ -1,0 +1,203 @@
+//! W1: three trivial steps, beside the bare store committing the batches of such a run.
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+use wigwag::{Client, Ctx, Engine, Failure, Graph, StepCtx};
+use wigwag_store::{Embedded, Store as _};
+
+use super::record::{Recorder, Script, new_id};
+use crate::measure::{Load, RunFigures, Span};
+
+const ROUNDS: usize = 3;
+
+/// How many clients at once, where many are wanted.
+const MANY: usize = 64;
+
+/// Before each measurement, so that caches and threads are there.
+const WARM: Duration = Duration::from_millis(300);
+
+/// The engine and the bare store with as many clients, doing the same writes.
+#[derive(Debug, Serialize)]
+pub(crate) struct Steps {
+    pub(crate) commits_per_run: usize,
+    pub(crate) puts_per_run: usize,
+    pub(crate) deletes_per_run: usize,
+    pub(crate) bytes_per_run: usize,
+    pub(crate) one: Pair,
+    pub(crate) many: Pair,
+    /// The same three steps as a graph, for information.
+    pub(crate) graph: RunFigures,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Pair {
+    pub(crate) clients: usize,
+    pub(crate) engine: RunFigures,
+    pub(crate) bare: RunFigures,
+    /// Runs per second of the engine as a share of the bare store's.
+    pub(crate) share: f64,
+    /// CPU per run of the engine as a multiple of the bare store's.
+    pub(crate) cpu: f64,
+    /// p50 of the engine as a multiple of the bare store's.
+    pub(crate) p50: f64,
+    /// The same three of each round by itself: how noisy it was.
+    pub(crate) rounds: Vec<Ratios>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Ratios {
+    pub(crate) share: f64,
+    pub(crate) cpu: f64,
+    pub(crate) p50: f64,
+}
+
+impl Ratios {
+    fn new(engine: &RunFigures, bare: &RunFigures) -> Self {
+        Self {
+            share: engine.runs_per_s / bare.runs_per_s,
+            cpu: engine.cpu_us_per_run / bare.cpu_us_per_run,
+            p50: engine.p50_ms / bare.p50_ms,
+        }
+    }
+}
+
+pub(crate) fn measure(folder: &Path, span: Duration, runtime: &Runtime) -> Result<Steps, Box<dyn std::error::Error>> {
+    let script = Arc::new(runtime.block_on(record(&folder.join("recorded")))?);
+    let (one, _) = pair(folder, span, runtime, 1, &script)?;
+    let (many, graph) = pair(folder, span, runtime, MANY, &script)?;
+    let (puts_per_run, deletes_per_run, bytes_per_run) = script.size();
+    Ok(Steps { commits_per_run: script.commits(), puts_per_run, deletes_per_run, bytes_per_run, one, many, graph })
+}
+
+/// Only the engine at 64 clients, for a profiler.
+pub(crate) fn profile(folder: &Path, span: Duration, runtime: &Runtime) -> Result<RunFigures, wigwag::Error> {
+    Ok(runtime.block_on(engine_load(&folder.join("engine"), "three", MANY, span))?.runs())
+}
+
+/// In turns, so that a slow minute of the machine falls on all. The graph is only measured with many clients.
+fn pair(
+    folder: &Path,
+    span: Duration,
+    runtime: &Runtime,
+    clients: usize,
+    script: &Arc<Script>,
+) -> Result<(Pair, RunFigures), Box<dyn std::error::Error>> {
+    let (mut engine, mut bare, mut graph) = (Load::default(), Load::default(), Load::default());
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        let mut of_engine = runtime.block_on(engine_load(&folder.join("engine"), "three", clients, span))?;
+        let mut of_bare = runtime.block_on(bare_load(&folder.join("bare"), clients, span, script))?;
+        rounds.push(Ratios::new(&of_engine.runs(), &of_bare.runs()));
+        engine.add(of_engine);
+        bare.add(of_bare);
+        if clients > 1 {
+            graph.add(runtime.block_on(engine_load(&folder.join("graph"), "three-graph", clients, span))?);
+        }
+    }
+    let (engine, bare) = (engine.runs(), bare.runs());
+    let Ratios { share, cpu, p50 } = Ratios::new(&engine, &bare);
+    Ok((Pair { clients, engine, bare, share, cpu, p50, rounds }, graph.runs()))
+}
+
+async fn three(ctx: Ctx, input: u64) -> Result<u64, Failure> {
+    let one = ctx.step("one", || async { Ok::<_, Failure>(input + 1) }).await?;
+    let two = ctx.step("two", || async { Ok::<_, Failure>(one + 1) }).await?;
+    ctx.step("three", || async { Ok::<_, Failure>(two + 1) }).await
+}
+
+fn three_graph() -> Graph<u64> {
+    Graph::new("three-graph")
+        .step("one", |ctx: StepCtx<u64>| async move { Ok::<_, Failure>(ctx.input()? + 1) })
+        .step("two", |ctx: StepCtx<u64>| async move { Ok::<_, Failure>(ctx.output::<u64>("one").await? + 1) })
+        .after("one")
+        .step("three", |ctx: StepCtx<u64>| async move { Ok::<_, Failure>(ctx.output::<u64>("two").await? + 1) })
+        .after("two")
+}
+
+async fn run_once(client: &Client, of: &str) {
+    let run = client.start(of, &39_u64).await.expect("the benchmark's store takes a run");
+    let result: u64 = run.result().await.expect("a run of three steps completes");
+    assert_eq!(result, 42, "of `{of}`");
+}
+
+/// Runs one run on a store that keeps what is written.
+async fn record(path: &Path) -> Result<Script, Box<dyn std::error::Error>> {
+    let store = Arc::new(Recorder::new(Embedded::open(path)?));
+    let engine = Engine::builder(Arc::clone(&store) as _).function("three", 1, three).start().await?;
+    // The id is of the same length as those that replace it.
+    let run = engine.client().start("three", &39_u64).id(new_id().as_str()).await?;
+    run.result::<u64>().await?;
+    // What is written after the answer is written by now.
+    engine.stop().await;
+    Script::new(&store.batches_of(run.id()), run.id())
+}
+
+/// The engine is made anew for each round, so that it does not idle beside the others.
+async fn engine_load(path: &Path, of: &'static str, clients: usize, span: Duration) -> Result<Load, wigwag::Error> {
+    let builder = Engine::open(&path.to_string_lossy())?;
+    let engine = builder.function("three", 1, three).workflow(three_graph()).start().await?;
+    let client = engine.client();
+    let once = move || {
+        let client = client.clone();
+        async move { run_once(&client, of).await }
+    };
+    load(clients, WARM, once.clone()).await;
+    let measured = load(clients, span, once).await;
+    engine.stop().await;
+    Ok(measured)
+}
+
+async fn bare_load(
+    path: &Path,
+    clients: usize,
+    span: Duration,
+    script: &Arc<Script>,
+) -> Result<Load, wigwag_store::Error> {
+    let (store, script) = (Embedded::open(path)?, Arc::clone(script));
+    let once = move || {
+        let (store, script) = (store.clone(), Arc::clone(&script));
+        async move {
+            let id = new_id();
+            for place in 0..script.commits() {
+                let written = store.write(script.batch(place, id.as_str())).await;
+                drop(written.expect("the benchmark's keys are new and its disk has room"));
+            }
+        }
+    };
+    load(clients, WARM, once.clone()).await;
+    Ok(load(clients, span, once).await)
+}
+
+/// Lets that many clients do something again and again for a while.
+async fn load<F, Fut>(clients: usize, span: Duration, once: F) -> Load
+where
+    F: Fn() -> Fut + Clone + Send + 'static,
+    Fut: Future<Output = ()> + Send + 'static,
+{
+    let measured = Span::begin();
+    let end = Instant::now() + span;
+    let mut tasks = JoinSet::new();
+    for _ in 0..clients {
+        let once = once.clone();
+        tasks.spawn(async move {
+            let mut latencies = Vec::new();
+            while Instant::now() < end {
+                let began = Instant::now();
+                once().await;
+                latencies.push(began.elapsed());
+            }
+            latencies
+        });
+    }
+    let mut latencies = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        latencies.extend(done.expect("a client does not panic"));
+    }
+    measured.end(latencies, 0)
+}

@@ -1,0 +1,56 @@
+//! One small job for each of many items: as tasks for all workers, or inline.
+
+use serde::{Deserialize, Serialize};
+use wigwag::{Ctx, Failure, StepCtx};
+
+use crate::World;
+
+/// The workflow that makes a task of each item.
+pub const BY_TASKS: &str = "fan_out";
+
+/// The workflow that does them itself.
+pub const INLINE: &str = "fan_out_inline";
+
+/// The task.
+pub const TASK: &str = "square";
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Total {
+    /// How many there were.
+    pub count: u64,
+    /// The sum of all.
+    pub sum: u64,
+}
+
+impl Total {
+    fn of(squares: &[u64]) -> Self {
+        Self { count: squares.len() as u64, sum: squares.iter().sum() }
+    }
+}
+
+/// Squares the numbers below `count`, each in a task that any worker may take.
+pub async fn by_tasks(ctx: Ctx, count: u64) -> Result<Total, Failure> {
+    let joined = ctx.fan_out("squares", TASK, 0..count).await?;
+    Ok(Total::of(&joined.results()?))
+}
+
+/// Squares the numbers below `count` here, several at once; each is a recorded step of its own.
+pub async fn inline(world: World, ctx: Ctx, count: u64) -> Result<Total, Failure> {
+    let run = ctx.workflow_id().clone();
+    let squares = ctx.map("squares", 0..count, move |number| {
+        let (world, key) = (world.clone(), format!("{run}:squares/{number}"));
+        async move {
+            world.act(&key).await;
+            Ok::<_, Failure>(number * number)
+        }
+    });
+    Ok(Total::of(&squares.concurrency(64).await?))
+}
+
+/// The task: squares a number.
+pub async fn square(world: World, ctx: StepCtx<u64>) -> Result<u64, Failure> {
+    world.act(&ctx.idempotency_key()).await;
+    let number = ctx.input()?;
+    Ok(number * number)
+}
