@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -71,104 +72,117 @@ fn line<T: Serialize>(value: &T) -> Vec<u8> {
 /// The version of the snapshot's form.
 const VERSION: u32 = 1;
 
-/// `state.json`: the fields people look for first come first.
-#[derive(Serialize, Deserialize)]
+/// `state.json` as it is read; what only people look at is not.
+#[derive(Deserialize)]
 struct State {
     v: u32,
     id: crate::RunId,
     #[serde(rename = "type")]
     of: TypeName,
     definition_hash: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     version: Option<u32>,
     status: Status,
-    #[serde(default)]
-    current_steps: Vec<Path>,
     data: Map<String, Value>,
     steps: BTreeMap<Path, Point>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    signals: BTreeMap<Name, Inbox>,
     #[serde(default)]
-    waits: Vec<Path>,
+    signals: BTreeMap<Name, Inbox>,
     error: Option<Fault>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     compensation_errors: Vec<CompensationError>,
     created_at: Time,
     updated_at: Time,
     seq: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     lease: Option<Lease>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     next_at: Option<Time>,
     input: Data,
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::payload::present")]
+    #[serde(default, deserialize_with = "crate::payload::present")]
     result: Option<Data>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     not_before: Option<Time>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     parent: Option<Parent>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     task: Option<TaskSpec>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     cancel: Option<CancelRequest>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pause: Option<Pause>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     compensation: Option<Chain>,
     #[serde(default)]
     restarts: u32,
     #[serde(default)]
     parked: bool,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     hints: Vec<String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default)]
     controls: BTreeMap<String, Time>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     chunks: Vec<Rolled>,
-    /// Unique to who wrote it: some buckets take equal bytes for no change.
-    by: String,
 }
 
 /// The bytes of a snapshot. Points that were rolled out are left out.
 #[must_use]
 pub fn state_to_json(run: &Run, by: &str) -> Vec<u8> {
-    let kept = run.open.iter().chain(&run.unrolled);
-    let steps = kept.filter_map(|path| Some((path.clone(), run.points.get(path)?.clone()))).collect();
-    let state = State {
-        v: VERSION,
-        id: run.run.id.clone(),
-        of: run.of.clone(),
-        definition_hash: run.definition_hash.clone(),
-        version: run.version,
-        status: run.status,
-        current_steps: run.open.iter().cloned().collect(),
-        data: run.data.clone(),
-        steps,
-        signals: run.signals.clone(),
-        waits: run.waits().map(|(path, _)| path.clone()).collect(),
-        error: run.error.clone(),
-        compensation_errors: run.compensation_errors.clone(),
-        created_at: run.created_at,
-        updated_at: run.updated_at,
-        seq: run.seq,
-        lease: run.lease.clone(),
-        next_at: run.next_at,
-        input: run.input.clone(),
-        result: run.result.clone(),
-        not_before: run.not_before,
-        parent: run.parent.clone(),
-        task: run.task.clone(),
-        cancel: run.cancel.clone(),
-        pause: run.pause.clone(),
-        compensation: run.chain.clone(),
-        restarts: run.restarts,
-        parked: run.parked,
-        hints: run.hints.clone(),
-        controls: run.controls.clone(),
-        chunks: run.rolled.clone(),
-        by: by.into(),
-    };
-    line(&state)
+    line(&Snapshot { run, by })
+}
+
+/// A snapshot as it is written: nothing is copied for it.
+struct Snapshot<'a> {
+    run: &'a Run,
+    by: &'a str,
+}
+
+impl Serialize for Snapshot<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let run = self.run;
+        let kept = run.open.iter().chain(&run.unrolled);
+        let steps: BTreeMap<&Path, &Point> = kept.filter_map(|path| run.points.get_key_value(path)).collect();
+        let waits: Vec<&Path> = run.waits().map(|(path, _)| path).collect();
+        let mut map = to.serialize_map(None)?;
+        map.serialize_entry("v", &VERSION)?;
+        map.serialize_entry("id", &run.run.id)?;
+        map.serialize_entry("type", &run.of)?;
+        map.serialize_entry("definition_hash", &run.definition_hash)?;
+        some(&mut map, "version", run.version.as_ref())?;
+        map.serialize_entry("status", &run.status)?;
+        map.serialize_entry("current_steps", &run.open)?;
+        map.serialize_entry("data", &run.data)?;
+        map.serialize_entry("steps", &steps)?;
+        some(&mut map, "signals", Some(&run.signals).filter(|signals| !signals.is_empty()))?;
+        map.serialize_entry("waits", &waits)?;
+        map.serialize_entry("error", &run.error)?;
+        some(&mut map, "compensation_errors", Some(&run.compensation_errors).filter(|errors| !errors.is_empty()))?;
+        map.serialize_entry("created_at", &run.created_at)?;
+        map.serialize_entry("updated_at", &run.updated_at)?;
+        map.serialize_entry("seq", &run.seq)?;
+        some(&mut map, "lease", run.lease.as_ref())?;
+        some(&mut map, "next_at", run.next_at.as_ref())?;
+        map.serialize_entry("input", &run.input)?;
+        some(&mut map, "result", run.result.as_ref())?;
+        some(&mut map, "not_before", run.not_before.as_ref())?;
+        some(&mut map, "parent", run.parent.as_ref())?;
+        some(&mut map, "task", run.task.as_ref())?;
+        some(&mut map, "cancel", run.cancel.as_ref())?;
+        some(&mut map, "pause", run.pause.as_ref())?;
+        some(&mut map, "compensation", run.chain.as_ref())?;
+        map.serialize_entry("restarts", &run.restarts)?;
+        map.serialize_entry("parked", &run.parked)?;
+        some(&mut map, "hints", Some(&run.hints).filter(|hints| !hints.is_empty()))?;
+        some(&mut map, "controls", Some(&run.controls).filter(|controls| !controls.is_empty()))?;
+        some(&mut map, "chunks", Some(&run.rolled).filter(|chunks| !chunks.is_empty()))?;
+        // Unique to who wrote it: some buckets take equal bytes for no change.
+        map.serialize_entry("by", self.by)?;
+        map.end()
+    }
+}
+
+/// A field that is left out when there is nothing to say.
+fn some<M: SerializeMap, T: Serialize>(map: &mut M, name: &str, value: Option<&T>) -> Result<(), M::Error> {
+    value.map_or(Ok(()), |value| map.serialize_entry(name, value))
 }
 
 /// Reads a snapshot. Points that were rolled out are missing until [`Run::unroll`].

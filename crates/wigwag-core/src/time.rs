@@ -62,10 +62,42 @@ impl Time {
 }
 
 impl fmt::Display for Time {
+    /// Written by hand, because every entry, key and point of a run holds several.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = i64::try_from(self.0).ok().and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
-        write!(f, "{:.6}", at.expect("a time is held below the year 10000"))
+        let (days, micros) = (self.0 / DAY_MICROS, self.0 % DAY_MICROS);
+        let (year, month, day) = civil(days);
+        let seconds = micros / 1_000_000;
+        let mut text = *b"0000-00-00T00:00:00.000000Z";
+        digits(&mut text[0..4], year);
+        digits(&mut text[5..7], month);
+        digits(&mut text[8..10], day);
+        digits(&mut text[11..13], seconds / 3_600);
+        digits(&mut text[14..16], seconds / 60 % 60);
+        digits(&mut text[17..19], seconds % 60);
+        digits(&mut text[20..26], micros % 1_000_000);
+        f.pad(std::str::from_utf8(&text).expect("digits are ASCII"))
     }
+}
+
+const DAY_MICROS: u64 = 86_400_000_000;
+
+fn digits(place: &mut [u8], mut number: u64) {
+    for digit in place.iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+}
+
+/// The date of a day since 1970 in the Gregorian calendar: years are counted from March, so that a leap day comes last.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
 }
 
 impl FromStr for Time {
@@ -106,5 +138,29 @@ pub(crate) mod span {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         u64::deserialize(from).map(Duration::from_micros)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn text_is_that_of_the_calendar(micros in 0..=Time::MAX.micros()) {
+            let calendar = jiff::Timestamp::from_microsecond(i64::try_from(micros).unwrap()).unwrap();
+            prop_assert_eq!(Time::from_micros(micros).to_string(), format!("{calendar:.6}"));
+        }
+    }
+
+    #[test]
+    fn every_day_up_to_the_last_is_that_of_the_calendar() {
+        for day in 0..=Time::MAX.micros() / DAY_MICROS {
+            let micros = day * DAY_MICROS;
+            let calendar = jiff::Timestamp::from_microsecond(i64::try_from(micros).unwrap()).unwrap();
+            assert_eq!(Time::from_micros(micros).to_string(), format!("{calendar:.6}"));
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! What a write consists of, checked before any store sees it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::limits::{BATCH_OPERATIONS_MAX, BODY_BYTES_MAX, KEY_BYTES_MAX, SEGMENT_BYTES_MAX, STAMP_AHEAD_MAX};
@@ -12,7 +14,8 @@ use crate::{Error, Result, STAMP, Stamp, Version};
 /// after a lost answer that is how the writer knows its own write from another's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    pub(crate) operations: Vec<Operation>,
+    /// Shared by clones: whoever may have to write it again keeps one.
+    pub(crate) operations: Arc<Vec<Operation>>,
     pub(crate) stamp_from: Stamp,
 }
 
@@ -84,14 +87,14 @@ impl Batch {
     /// Adds a put on a condition.
     #[must_use]
     pub fn put_when(mut self, key: impl Into<String>, body: impl Into<Bytes>, when: When) -> Self {
-        self.operations.push(Operation::Put(Put { key: key.into(), body: body.into(), when }));
+        Arc::make_mut(&mut self.operations).push(Operation::Put(Put { key: key.into(), body: body.into(), when }));
         self
     }
 
     /// Adds a delete; deleting what is not there is no error.
     #[must_use]
     pub fn delete(mut self, key: impl Into<String>) -> Self {
-        self.operations.push(Operation::Delete(Delete { key: key.into() }));
+        Arc::make_mut(&mut self.operations).push(Operation::Delete(Delete { key: key.into() }));
         self
     }
 
@@ -142,7 +145,7 @@ impl Batch {
 
     /// Fills the placeholder in every key that has it.
     pub(crate) fn fill(&mut self, stamp: Stamp) {
-        for operation in &mut self.operations {
+        for operation in Arc::make_mut(&mut self.operations) {
             if let Operation::Put(put) = operation
                 && has_stamp(&put.key)
             {
@@ -154,13 +157,13 @@ impl Batch {
     /// The rest of the batch after its first `landed` operations.
     pub(crate) fn rest(&self, landed: usize) -> Self {
         let operations = self.operations.get(landed..).unwrap_or_default().to_vec();
-        Self { operations, stamp_from: self.stamp_from }
+        Self { operations: Arc::new(operations), stamp_from: self.stamp_from }
     }
 
     /// One operation of it as a batch.
     #[cfg(feature = "testing")]
     pub(crate) fn only(&self, position: usize) -> Self {
-        Self { operations: self.operations[position..=position].to_vec(), stamp_from: self.stamp_from }
+        Self { operations: Arc::new(self.operations[position..=position].to_vec()), stamp_from: self.stamp_from }
     }
 
     /// Refuses what no store may accept, naming the rule.
@@ -172,7 +175,7 @@ impl Batch {
         if self.puts().filter(|put| put.when != When::Any).count() > 1 {
             return Err(Error::invalid("a batch has at most one conditional put"));
         }
-        for operation in &self.operations {
+        for operation in &*self.operations {
             check_operation(operation)?;
         }
         self.check_keys_differ()

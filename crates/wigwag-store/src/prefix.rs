@@ -52,7 +52,7 @@ impl<S: Store> Store for Prefix<S> {
 
     async fn write(&self, mut batch: Batch) -> Result<Receipt> {
         batch.check()?;
-        for operation in &mut batch.operations {
+        for operation in Arc::make_mut(&mut batch.operations) {
             match operation {
                 Operation::Put(put) => put.key = self.full(&put.key),
                 Operation::Delete(delete) => delete.key = self.full(&delete.key),

@@ -226,6 +226,8 @@ impl Turn {
                 Err(Lost::Lease) => debug!(%run, "another has the run, or the lease ended"),
                 Err(Lost::Store(error)) => {
                     warn!(%run, %error, "the turn was given up; another follows when its lease ends");
+                    // The dispatcher passes over hints of our own leases unless it is told.
+                    _ = self.handle.poke(Some(&self.lease_hint));
                 }
             }
         })

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tracing::{debug, warn};
 use wigwag_core::{
@@ -158,7 +159,14 @@ impl Dispatcher {
                     self.idlers.push(answer);
                     self.list_all_soon();
                 }
-                change = changes.next() => self.take_change(change),
+                change = changes.next() => {
+                    self.take_change(change);
+                    // All that is told at once is taken at once.
+                    for _ in 0..1_000 {
+                        let Some(change) = changes.next().now_or_never() else { break };
+                        self.take_change(change);
+                    }
+                }
                 () = self.inner.again.notified() => self.take_given_back(),
                 () = self.inner.idle.notified(), if busy || !self.idlers.is_empty() => {}
                 () = clock.sleep(span) => {}
@@ -173,6 +181,9 @@ impl Dispatcher {
             self.census.clear();
             return self.list_all_soon();
         };
+        if self.is_own_lease(&key) {
+            return;
+        }
         let Ok(Key::Due(hint)) = key.parse::<Key>() else { return };
         if let Some(owner) = hint.owner().filter(|_| self.inner.peer.is_some())
             && !self.seen.contains(peer_of(owner))
@@ -188,6 +199,12 @@ impl Dispatcher {
         } else {
             self.enqueue(key, hint);
         }
+    }
+
+    /// The hints that guard this worker's own leases are its own business until it dies; they are most of all hints.
+    fn is_own_lease(&self, key: &str) -> bool {
+        let own = key.rsplit_once("~o.").and_then(|(_, nonce)| nonce.strip_prefix(self.inner.worker.as_str()));
+        own.is_some_and(|rest| rest.starts_with('.'))
     }
 
     fn take_given_back(&mut self) {
