@@ -356,7 +356,7 @@ async fn pause_holds_a_run_and_resume_lets_it_go_on() {
     place.good(&["start", "nap", "--id", "n"]);
     place.until_says("n", "sleeps");
     bad(&place.run(&["resume", "n"]), 4, "run `n` is not paused: `running`", "wigwag status n");
-    bad(&place.run(&["restart", "n"]), 4, "run `n` can be restarted when", "wigwag cancel n");
+    bad(&place.run(&["restart", "n"]), 4, "run `n` is restarted when it has ended or is paused", "wigwag pause n");
     bad(&place.run(&["migrate", "n"]), 4, "run `n` is migrated while it is paused", "wigwag status n");
     assert_eq!(place.json(&["pause", "n"]), serde_json::json!({"id": "n", "asked": "pause", "new": true}));
     let said = place.until("n", "paused");
@@ -441,7 +441,7 @@ async fn tasks_are_submitted_waited_for_and_found_by_the_same_commands() {
     let id = id.trim_end();
     assert_eq!(place.good(&key).trim_end(), id, "the same key is the same task");
     let other = ["task", "submit", "mail", "{\"to\": \"eve\"}", "--key", "welcome"];
-    bad(&place.run(&other), 4, "a task with this key is there already, with another input", "another id");
+    bad(&place.run(&other), 4, "a task with this key is there already, with another input", "another key");
     let said = place.good(&["task", "status", id]);
     assert!(said.contains("type        mail (task of queue `slow`, at most 3 tries of 1m 30s)\n"), "{said}");
     assert!(said.contains("expires     20"), "{said}");
@@ -528,7 +528,7 @@ fn every_wrong_call_says_what_was_wrong_and_what_helps() {
     }
     let run = |args: &[&str]| place.run(args);
     bad(&run(&["start", "greet", "\"eve\"", "--id", "g"]), 4, "run `g` is there already", "choose another id");
-    bad(&run(&["start", "other", "\"ada\"", "--id", "g"]), 4, "run `g` is there already, as `greet`", "another id");
+    bad(&run(&["start", "other", "\"ada\"", "--id", "g"]), 4, "run `g` is there already, as a run of `greet`", "another id");
     bad(&run(&["start", "greet", "--id", "a/b"]), 2, "not an id", "one of your own");
     bad(&run(&["start", "a b"]), 2, "not a name", "name of a workflow");
     bad(&run(&["start", "greet", "{"]), 2, "`{` cannot be the input: not JSON", "@file");

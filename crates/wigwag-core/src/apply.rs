@@ -155,6 +155,15 @@ impl Run {
                 self.of_kind(point, PointKind::Child)?.error = Some(error.clone());
                 self.settle(point, PointStatus::Failed, *at, here)?;
             }
+            Event::PointDropped(PointDropped { point, at }) => {
+                let Some(open) = self.points.get_mut(point).filter(|open| !open.status.is_settled()) else {
+                    return Err(Refusal::new(format!("there is no open point `{point}`")));
+                };
+                // Nobody knows how far a step had come: it counts as failed when it comes to undoing.
+                let status = if open.kind == PointKind::Step { PointStatus::Failed } else { PointStatus::Skipped };
+                open.error = Some(crate::Fault::new(DROPPED, "it was no longer waited for"));
+                self.settle(point, status, *at, here)?;
+            }
             Event::CompensationStarted(event) => self.fold_compensation_started(event)?,
             Event::CompensationCompleted(CompensationCompleted { point }) => self.undone(point)?,
             Event::CompensationFailed(event) => self.fold_compensation_failed(event)?,
@@ -503,6 +512,17 @@ impl Run {
             self.points.insert(new.clone(), point);
         }
         Ok(())
+    }
+}
+
+/// The kind of error of a point that was no longer waited for.
+const DROPPED: &str = "Dropped";
+
+impl Point {
+    /// Whether nobody waited for it any more when it was closed.
+    #[must_use]
+    pub fn is_dropped(&self) -> bool {
+        self.status.is_settled() && self.error.as_ref().is_some_and(|error| error.kind == DROPPED)
     }
 }
 

@@ -104,7 +104,12 @@ impl Run {
     fn fold_resume(&self, control: String, definition: &Definition, now: Time) -> Event {
         let refused = match &self.pause {
             None => Some(format!("the run is `{}`", self.status)),
-            Some(pause) if pause.why == PauseCause::Version && self.definition_hash != definition.hash => {
+            // Whether a function fits, only running it again can tell.
+            Some(pause)
+                if pause.why == PauseCause::Version
+                    && self.definition_hash != definition.hash
+                    && definition.style == crate::Style::Graph =>
+            {
                 let steps = self.error.iter().flat_map(|error| &error.incompatible_steps);
                 let named = steps.map(|step| format!("`{step}`")).collect::<Vec<_>>().join(", ");
                 Some(format!("the code still does not fit the run at {named}; migrate it"))

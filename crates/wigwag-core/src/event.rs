@@ -333,6 +333,13 @@ events! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_at: Option<Time>,
     }
+    /// A point of a function is no longer waited for: it lost a race, and how it comes out is not heard any more.
+    PointDropped = "point.dropped" {
+        /// Which.
+        point: Path,
+        /// When.
+        at: Time,
+    }
     /// A signal is waited for.
     SignalWaiting = "signal.waiting" {
         /// Where.

@@ -21,7 +21,7 @@ use crate::client::TaskOptions;
 use crate::failure::{Failure, permanent};
 use crate::inner::lock;
 use crate::mailbox::{Reply, Request, Spec};
-use crate::scope::{Caught, OpenPoint, Scope, Undo, Visit};
+use crate::scope::{Caught, INSIDE, Inside, OpenPoint, Scope, Undo, Visit};
 
 /// What a function sees of its run. Clones are the same run.
 ///
@@ -32,6 +32,9 @@ use crate::scope::{Caught, OpenPoint, Scope, Undo, Visit};
 pub struct Ctx {
     pub(crate) scope: Arc<Scope>,
 }
+
+/// What a point gives when it is awaited. Its name was counted at the call.
+pub type Point<T> = BoxFuture<'static, Result<T, Failure>>;
 
 type Make<'a, T> = Box<dyn FnMut(StepInfo) -> BoxFuture<'a, Result<T, Failure>> + Send + 'a>;
 
@@ -70,26 +73,23 @@ impl Ctx {
     }
 
     /// Waits for a span, across crashes and deploys; it moves by as long as the run is paused.
-    pub async fn sleep(&self, name: &str, span: Duration) -> Result<(), Failure> {
-        let path = self.scope.path(name)?;
-        self.point(&path, PointKind::Sleep, Spec::SleepFor(span)).await.map(drop)
+    pub fn sleep(&self, name: &str, span: Duration) -> Point<()> {
+        self.asked(self.scope.path(name), PointKind::Sleep, Ok(Spec::SleepFor(span)))
     }
 
     /// Waits for a moment.
-    pub async fn sleep_until(&self, name: &str, moment: Time) -> Result<(), Failure> {
-        let path = self.scope.path(name)?;
-        self.point(&path, PointKind::Sleep, Spec::SleepUntil(moment)).await.map(drop)
+    pub fn sleep_until(&self, name: &str, moment: Time) -> Point<()> {
+        self.asked(self.scope.path(name), PointKind::Sleep, Ok(Spec::SleepUntil(moment)))
     }
 
     /// Starts another workflow and waits for its result. Cancelling this run cancels it too.
-    pub async fn child<T, I>(&self, name: &str, of: &str, input: &I) -> Result<T, Failure>
+    pub fn child<T, I>(&self, name: &str, of: &str, input: &I) -> Point<T>
     where
-        T: DeserializeOwned,
-        I: Serialize + ?Sized + Sync,
+        T: DeserializeOwned + Send + 'static,
+        I: Serialize + ?Sized,
     {
-        let path = self.scope.path(name)?;
-        let (of, input) = (TypeName::new(of)?, Payload::of(input)?);
-        Ok(self.point(&path, PointKind::Child, Spec::Child { of, input }).await?.read()?)
+        let spec = TypeName::new(of).and_then(|of| Ok(Spec::Child { of, input: Payload::of(input)? }));
+        self.asked(self.scope.path(name), PointKind::Child, spec)
     }
 
     /// Runs code for each item, several at once, and gives the results in the order of the items.
@@ -107,9 +107,10 @@ impl Ctx {
         let body = Arc::new(body);
         let makes = items.into_iter().map(|item| -> Make<'a, T> {
             let body = Arc::clone(&body);
-            Box::new(move |_| {
+            Box::new(move |info| {
                 let running = body(item.clone());
-                in_parallel(async move { running.await.map_err(Into::into) }).boxed()
+                let inside = Inside::new(info.point);
+                in_parallel(INSIDE.scope(inside, async move { running.await.map_err(Into::into) })).boxed()
             })
         });
         Map {
@@ -134,7 +135,8 @@ impl Ctx {
     where
         I: Serialize + ?Sized,
     {
-        let path = self.scope.path(&format!("submit.{of}"))?;
+        let path = self.scope.path_below(&format!("submit.{of}"))?;
+        let _busy = self.scope.busy();
         let id = self.scope.run.id.child(&path, self.scope.restarts);
         let parent = Parent { run: self.scope.run.clone(), point: path };
         let (of, input) = (TypeName::new(of)?, Payload::of(input)?);
@@ -143,9 +145,10 @@ impl Ctx {
     }
 
     /// Waits until all these tasks have ended, or the time is over, and says which have.
-    pub async fn wait_for_tasks(&self, ids: Vec<RunId>, timeout: Option<Duration>) -> Result<Joined, Failure> {
-        let path = self.scope.path("tasks")?;
-        Ok(self.point(&path, PointKind::Child, Spec::Tasks { ids, timeout }).await?.read()?)
+    ///
+    /// They must have been submitted by this run; others do not tell it of their end.
+    pub fn wait_for_tasks(&self, ids: Vec<RunId>, timeout: Option<Duration>) -> Point<Joined> {
+        self.asked(self.scope.path("tasks"), PointKind::Child, Ok(Spec::Tasks { ids, timeout }))
     }
 
     /// Submits a task for each item and waits for them: on as many machines as there are workers.
@@ -178,14 +181,18 @@ impl Ctx {
     /// ```text
     /// if ctx.patched("charge-twice-fix").await? { new way } else { old way }
     /// ```
-    pub async fn patched(&self, name: &str) -> Result<bool, Failure> {
-        let path = self.scope.path(name)?;
-        match self.scope.visit(&path, PointKind::Mark) {
-            Visit::Settled(_) => Ok(true),
-            Visit::Mismatch => pending_for_ever().await,
-            Visit::Open if self.scope.is_behind() => Ok(false),
-            Visit::Open => self.ask(&path, Spec::Mark).await.map(|_| true),
+    pub fn patched(&self, name: &str) -> Point<bool> {
+        let (ctx, path) = (self.clone(), self.scope.path(name));
+        async move {
+            let path = path?;
+            match ctx.scope.visit(&path, PointKind::Mark) {
+                Visit::Settled(_) => Ok(true),
+                Visit::Mismatch | Visit::Lost => pending_for_ever().await,
+                Visit::Open if ctx.scope.is_behind() => Ok(false),
+                Visit::Open => ctx.ask(&path, Spec::Mark).await.map(|_| true),
+            }
         }
+        .boxed()
     }
 
     /// The run's id.
@@ -208,11 +215,20 @@ impl Ctx {
         }
     }
 
+    /// A point whose name was counted at the call.
+    fn asked<T>(&self, path: Result<Path, Refusal>, kind: PointKind, spec: Result<Spec, Refusal>) -> Point<T>
+    where
+        T: DeserializeOwned + Send + 'static,
+    {
+        let ctx = self.clone();
+        async move { Ok(ctx.point(&path?, kind, spec?).await?.read()?) }.boxed()
+    }
+
     /// A point whose result the turn gives.
     async fn point(&self, path: &Path, kind: PointKind, spec: Spec) -> Result<Payload, Failure> {
         match self.scope.visit(path, kind) {
             Visit::Settled(point) => self.settled(path, &point).await,
-            Visit::Mismatch => pending_for_ever().await,
+            Visit::Mismatch | Visit::Lost => pending_for_ever().await,
             Visit::Open => self.ask(path, spec).await,
         }
     }
@@ -221,7 +237,7 @@ impl Ctx {
         match (point.status, &point.result, &point.error) {
             (PointStatus::Failed, _, Some(fault)) => Err(Failure::recorded(fault.clone())),
             (PointStatus::Failed, _, None) => Err(permanent("it failed")),
-            (_, Some(result), _) => self.scope.payload(path, result).await,
+            (_, Some(result), _) => Ok(self.scope.payload(path, result).await),
             _ => Ok(Payload::null()),
         }
     }
@@ -355,7 +371,7 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> Step<'a, T> {
         }
         match scope.visit(&path, PointKind::Step) {
             Visit::Settled(point) => return Ok(self.ctx.settled(&path, &point).await?.read()?),
-            Visit::Mismatch => pending_for_ever().await,
+            Visit::Mismatch | Visit::Lost => pending_for_ever().await,
             Visit::Open => {}
         }
         let spec = Spec::Step { retry: self.retry.clone(), timeout: self.timeout, compensate };
@@ -364,10 +380,14 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> Step<'a, T> {
             match open.slot.next().await {
                 Reply::Run { attempt } => {
                     let info = StepInfo { ctx: self.ctx.clone(), point: path.clone(), attempt };
-                    let running = Caught(match scope.inner.injected(&path) {
-                        Some(failure) => std::future::ready(Err(failure)).boxed(),
-                        None => (self.make)(info),
-                    });
+                    let (make, injected) = (&mut self.make, scope.inner.injected(&path));
+                    let body = async move {
+                        match injected {
+                            Some(failure) => Err(failure),
+                            None => make(info).await,
+                        }
+                    };
+                    let running = INSIDE.scope(Inside::new(path.clone()), Caught(body.boxed()));
                     if let Some(value) = run_or_stop(&scope, &mut open, &path, attempt, running).await {
                         open.done = true;
                         return Ok(value);
@@ -397,6 +417,10 @@ async fn run_or_stop<T: Serialize>(
         _ = open.slot.next() => return None,
         outcome = running => outcome,
     };
+    if !open.slot.decide() {
+        // It took too long and the turn said so first: what it gives is not heard.
+        return None;
+    }
     let at = scope.inner.about_now();
     let recorded = outcome.and_then(|value| Ok((Payload::of(&value).map_err(permanent)?, value)));
     let (outcome, value) = match recorded {
@@ -599,7 +623,7 @@ impl<S> StepCtx<S> {
         let path = Path::new(step)?;
         let data = lock(&self.ctx.scope.outputs).get(&path).cloned();
         let data = data.ok_or_else(|| permanent(format!("step `{step}` has no result")))?;
-        Ok(self.ctx.scope.payload(&path, &data).await?.read()?)
+        Ok(self.ctx.scope.payload(&path, &data).await.read()?)
     }
 
     /// The input as JSON text.

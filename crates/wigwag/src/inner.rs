@@ -133,7 +133,7 @@ impl Inner {
         let peer = store.peers().map(|peers| peers.me().to_owned());
         let chance = fastrand::u32(..);
         let worker = match &peer {
-            Some(peer) => format!("{peer}-{:x}", chance & 0xFFF),
+            Some(peer) => format!("{peer}-{chance:x}"),
             None => format!("w{:x}-{chance:08x}", clock.wall().micros()),
         };
         let permits = Arc::new(Semaphore::new(settings.turns_max));

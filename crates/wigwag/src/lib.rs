@@ -51,7 +51,7 @@ pub use client::{
     Asked, Cancel, Client, Filter, Listing, Migrate, Restart, Resume, RunHandle, RunView, StartCall, SubmitCall,
     Summary, TaskOptions,
 };
-pub use context::{Ctx, FanOut, Joined, Map, Step, StepCtx, StepInfo, TaskEnd};
+pub use context::{Ctx, FanOut, Joined, Map, Point, Step, StepCtx, StepInfo, TaskEnd};
 pub use engine::{Builder, Engine};
 pub use error::{Error, ErrorKind, Result};
 pub use failure::{Failure, permanent, retryable};

@@ -119,7 +119,9 @@ pub(crate) async fn read_whole(store: &dyn Store, run: &RunRef) -> Result<Option
 /// Why a turn is over before the run parked or ended.
 #[derive(Debug)]
 pub(crate) enum Lost {
-    /// Another worker has the run, or the lease ended.
+    /// Another worker has the run: what was staged never happened.
+    Taken,
+    /// The lease ended; whether what was staged happened may be in doubt.
     Lease,
     /// The store failed for longer than the lease.
     Store(Error),
@@ -236,7 +238,9 @@ impl Log {
             at: now.max(self.run.updated_at),
             events: Vec::with_capacity(4),
         });
-        self.run.stage(entry, event.into()).map_err(|refusal| Lost::Store(Error::damaged(&refusal)))
+        let event = event.into();
+        self.staged_bytes += beside_payloads(&event);
+        self.run.stage(entry, event).map_err(|refusal| Lost::Store(Error::damaged(&refusal)))
     }
 
     /// How a payload is recorded: in place, or in an object that is put before the entry.
@@ -332,7 +336,7 @@ impl Log {
                         debug!(key, "an answer was lost, the entry is ours");
                         batch = without_entry(&batch, key);
                     }
-                    Ok(Some(_)) => return Err(Lost::Lease),
+                    Ok(Some(_)) => return Err(Lost::Taken),
                     Ok(None) | Err(_) => {}
                 },
                 Store::Unavailable => {}
@@ -361,18 +365,29 @@ impl Log {
             self.inner.store.write(Batch::new().put(key, body)).await?;
         }
         let key = Key::State { run: self.run.run.clone() }.to_string();
-        let body = state_to_json(&self.run, &self.inner.by());
-        let batch = match (&self.snapshot, self.inner.store.traits().update_if) {
-            (Some(version), true) => Batch::new().update(&key, body, version.clone()),
-            (None, true) => Batch::new().create(&key, body),
-            (_, false) => Batch::new().put(&key, body),
-        };
-        match self.inner.store.write(batch).await {
-            Ok(receipt) => self.snapshot = receipt.versions.into_iter().next(),
-            Err(error) if error.is_exists() || error.kind() == wigwag_store::ErrorKind::Changed => {
-                debug!(key, "a snapshot by another is there");
+        let body = Bytes::from(state_to_json(&self.run, &self.inner.by()));
+        for _ in 0..2 {
+            let batch = match (&self.snapshot, self.inner.store.traits().update_if) {
+                (Some(version), true) => Batch::new().update(&key, body.clone(), version.clone()),
+                (None, true) => Batch::new().create(&key, body.clone()),
+                (_, false) => Batch::new().put(&key, body.clone()),
+            };
+            let error = match self.inner.store.write(batch).await {
+                Ok(receipt) => {
+                    self.snapshot = receipt.versions.into_iter().next();
+                    break;
+                }
+                Err(error) => error,
+            };
+            debug!(key, %error, "the snapshot was not written");
+            // An older one by another, such as that of the run's starter, gives way; a newer one stays.
+            let there = self.inner.store.get(&key).await?;
+            let Some(there) = there else { break };
+            let seq = read_state(self.run.run.clone(), &there.body).map_or(0, |run| run.seq);
+            self.snapshot = Some(there.version);
+            if seq >= self.run.seq {
+                break;
             }
-            Err(error) => debug!(key, %error, "the snapshot was not written; it is not needed"),
         }
         self.snapshot_written();
         Ok(())
@@ -387,6 +402,20 @@ impl Log {
         let chunk = self.run.roll()?;
         let (from, to) = (chunk.range.from, chunk.range.to);
         Some((Key::Chunk { run: self.run.run.clone(), from, to }.to_string(), chunk_to_json(&chunk).into()))
+    }
+}
+
+/// What an event adds to its entry beside payloads, which are counted where they are made.
+fn beside_payloads(event: &Event) -> usize {
+    let fault = |fault: &wigwag_core::Fault| fault.message.len() + fault.detail.as_ref().map_or(0, String::len);
+    match event {
+        Event::StepCompleted(event) => {
+            event.patch.as_ref().map_or(0, |patch| serde_json::to_string(patch).map_or(0, |text| text.len()))
+        }
+        Event::StepFailed(event) => fault(&event.error),
+        Event::ChildFailed(event) => fault(&event.error),
+        Event::CompensationFailed(event) => fault(&event.error),
+        _ => 0,
     }
 }
 

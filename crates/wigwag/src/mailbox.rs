@@ -37,7 +37,9 @@ pub(crate) enum Request {
     /// A step of a function came out.
     Outcome { path: Path, attempt: u32, outcome: Result<Payload, Failure>, at: Time },
     /// A point is no longer waited for.
-    Dropped { path: Path },
+    Dropped { path: Path, slot: Arc<Slot> },
+    /// What was recorded could not be read: trouble of the turn, not of the code.
+    Trouble(crate::Error),
     /// The code returned.
     Returned { body: BodyId, outcome: Result<Returned, Failure>, at: Time },
 }
@@ -77,8 +79,18 @@ pub(crate) enum Reply {
 /// Where the reply to one point arrives.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
-    state: Mutex<(VecDeque<Reply>, Option<Waker>)>,
+    state: Mutex<SlotState>,
     owed: Arc<AtomicUsize>,
+}
+
+#[derive(Debug, Default)]
+struct SlotState {
+    replies: VecDeque<Reply>,
+    waker: Option<Waker>,
+    /// Nobody takes replies any more.
+    closed: bool,
+    /// The step that runs has come out, or was told to stop: whoever is first decides.
+    decided: bool,
 }
 
 impl Slot {
@@ -88,9 +100,15 @@ impl Slot {
 
     pub(crate) fn reply(&self, reply: Reply) {
         let mut state = lock(&self.state);
-        state.0.push_back(reply);
+        if state.closed {
+            return;
+        }
+        if matches!(reply, Reply::Run { .. }) {
+            state.decided = false;
+        }
+        state.replies.push_back(reply);
         self.owed.fetch_add(1, Ordering::AcqRel);
-        if let Some(waker) = state.1.take() {
+        if let Some(waker) = state.waker.take() {
             drop(state);
             waker.wake();
         }
@@ -99,13 +117,13 @@ impl Slot {
     pub(crate) async fn next(&self) -> Reply {
         std::future::poll_fn(|context| {
             let mut state = lock(&self.state);
-            match state.0.pop_front() {
+            match state.replies.pop_front() {
                 Some(reply) => {
                     self.owed.fetch_sub(1, Ordering::AcqRel);
                     Poll::Ready(reply)
                 }
                 None => {
-                    state.1 = Some(context.waker().clone());
+                    state.waker = Some(context.waker().clone());
                     Poll::Pending
                 }
             }
@@ -113,9 +131,16 @@ impl Slot {
         .await
     }
 
+    /// The step came out, or took too long; `false` if the other was first.
+    pub(crate) fn decide(&self) -> bool {
+        !std::mem::replace(&mut lock(&self.state).decided, true)
+    }
+
     /// Nobody will take what is here any more.
     pub(crate) fn close(&self) {
-        let left = std::mem::take(&mut lock(&self.state).0).len();
+        let mut state = lock(&self.state);
+        state.closed = true;
+        let left = std::mem::take(&mut state.replies).len();
         self.owed.fetch_sub(left, Ordering::AcqRel);
     }
 }
@@ -139,8 +164,8 @@ impl Mailbox {
         std::mem::take(&mut lock(&self.requests))
     }
 
-    pub(crate) fn has_any(&self) -> bool {
-        self.any.load(Ordering::Acquire)
+    pub(crate) fn has_requests(&self) -> bool {
+        !lock(&self.requests).is_empty()
     }
 
     /// Makes the turn look around.

@@ -31,7 +31,7 @@ pub(crate) async fn run_step(workflow: Arc<Workflow>, step: Path, ctx: StepCtx<V
     let task = Arc::clone(&ctx.scope);
     let wanted: Wanted = task.input.read()?;
     let loaded = log::read_whole(&*task.inner.store, &wanted.run).await?;
-    let run = loaded.ok_or_else(|| permanent(format!("there is no run `{}`", wanted.run)))?.run;
+    let run = loaded.ok_or_else(|| crate::retryable(format!("there is no run `{}`", wanted.run)))?.run;
     let code = workflow.node_code(&step).and_then(|code| code.run.clone());
     let code = code.ok_or_else(|| permanent(format!("this worker has no code for `{step}`")))?;
     let input = task.inner.payload(&run.run, None, &run.input).await?;

@@ -80,6 +80,24 @@ impl fmt::Debug for Scope {
     }
 }
 
+tokio::task_local! {
+    /// The step of a function whose body runs.
+    pub(crate) static INSIDE: Inside;
+}
+
+/// The step of a function whose body runs, and how often it used each name.
+#[derive(Debug)]
+pub(crate) struct Inside {
+    step: Path,
+    counts: Mutex<HashMap<String, u32>>,
+}
+
+impl Inside {
+    pub(crate) fn new(step: Path) -> Self {
+        Self { step, counts: Mutex::default() }
+    }
+}
+
 /// What is recorded of a point that was reached.
 #[derive(Debug)]
 pub(crate) enum Visit {
@@ -89,6 +107,8 @@ pub(crate) enum Visit {
     Open,
     /// It is recorded as something else: the code has changed.
     Mismatch,
+    /// It lost a race when it was recorded, and loses it again.
+    Lost,
 }
 
 impl Scope {
@@ -130,8 +150,8 @@ impl Scope {
             body: self.body.clone(),
             prefix: Some(step.clone()),
             attempt: self.attempt,
+            data: Mutex::new(crate::turn::data_of(run, &input)),
             input,
-            data: Mutex::new(run.data.clone()),
             outputs: Arc::new(Mutex::new(outputs.collect())),
             mailbox: Arc::clone(&self.mailbox),
             outbox: Mutex::default(),
@@ -151,6 +171,22 @@ impl Scope {
 
     /// The path of the next use of a name, counted at the call.
     pub(crate) fn path(&self, name: &str) -> Result<Path, Refusal> {
+        if let Ok(step) = INSIDE.try_with(|inside| inside.step.clone()) {
+            return Err(Refusal::new(format!("`{name}` is a point, and cannot be inside the step `{step}`")));
+        }
+        self.count(name)
+    }
+
+    /// The path under which a step's body submits: below the step, and counted anew at each try.
+    pub(crate) fn path_below(&self, name: &str) -> Result<Path, Refusal> {
+        let below = INSIDE.try_with(|inside| {
+            let count = *lock(&inside.counts).entry(name.to_owned()).and_modify(|count| *count += 1).or_insert(1);
+            inside.step.join(name).map(|path| path.repeated(count))
+        });
+        below.unwrap_or_else(|_| self.count(name))
+    }
+
+    fn count(&self, name: &str) -> Result<Path, Refusal> {
         if name.contains(['/', '#']) {
             return Err(wigwag_core::Name::new(name).err().unwrap_or_else(|| Refusal::new("not a name")));
         }
@@ -168,6 +204,10 @@ impl Scope {
     pub(crate) fn visit(&self, path: &Path, kind: PointKind) -> Visit {
         let mut replay = lock(&self.replay);
         let Some(point) = replay.points.remove(path) else { return Visit::Open };
+        if point.is_dropped() {
+            // Nobody waited for it when it was recorded, and whoever does now must not learn how it came out.
+            return Visit::Lost;
+        }
         if point.kind != kind {
             replay.mismatches.push(version::describe(path, point.kind, Some(kind)));
             return Visit::Mismatch;
@@ -183,13 +223,14 @@ impl Scope {
 
     /// Whether code before this place was recorded that has not been reached yet: the run has been here before.
     pub(crate) fn is_behind(&self) -> bool {
-        !lock(&self.replay).points.is_empty()
+        lock(&self.replay).points.values().any(|point| !point.is_dropped())
     }
 
     /// What the code that recorded this run did that this code does not.
     pub(crate) fn mismatches(&self) -> Vec<String> {
         let replay = lock(&self.replay);
-        let left = replay.points.iter().map(|(path, point)| version::describe(path, point.kind, None));
+        let left = replay.points.iter().filter(|(_, point)| !point.is_dropped());
+        let left = left.map(|(path, point)| version::describe(path, point.kind, None));
         replay.mismatches.iter().cloned().chain(left).collect()
     }
 
@@ -232,14 +273,27 @@ impl Scope {
 
     /// Whether it waits for replies of the turn, and none is on its way.
     pub(crate) fn is_idle(&self) -> bool {
-        self.polled.load(Ordering::Acquire)
+        self.owed.load(Ordering::Acquire) == 0
+            && self.polled.load(Ordering::Acquire)
             && !self.polling.load(Ordering::Acquire)
-            && self.owed.load(Ordering::Acquire) == 0
     }
 
-    /// Reads a recorded payload.
-    pub(crate) async fn payload(&self, path: &Path, data: &Data) -> Result<Payload, Failure> {
-        Ok(self.inner.payload(&self.run, Some(path), data).await?)
+    /// Reads a recorded payload. If that fails the turn is given up, not the run.
+    pub(crate) async fn payload(&self, path: &Path, data: &Data) -> Payload {
+        let _busy = self.busy();
+        match self.inner.payload(&self.run, Some(path), data).await {
+            Ok(payload) => payload,
+            Err(error) => {
+                self.send(Request::Trouble(error));
+                std::future::pending().await
+            }
+        }
+    }
+
+    /// While this lives, the code waits for the store, not for a point.
+    pub(crate) fn busy(&self) -> Busy {
+        self.owed.fetch_add(1, Ordering::AcqRel);
+        Busy(Arc::clone(&self.owed))
     }
 
     /// How the run's data was changed by this code: the top-level fields that differ, `null` for those it removed.
@@ -250,6 +304,16 @@ impl Scope {
         let removed = before.keys().filter(|name| !data.contains_key(*name));
         patch.extend(removed.map(|name| (name.clone(), Value::Null)));
         (!patch.is_empty()).then_some(patch)
+    }
+}
+
+/// Code that waits for the store is not idle.
+#[derive(Debug)]
+pub(crate) struct Busy(Arc<AtomicUsize>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -270,7 +334,7 @@ impl Drop for OpenPoint {
     fn drop(&mut self) {
         self.slot.close();
         if !self.done {
-            self.scope.send(Request::Dropped { path: self.path.clone() });
+            self.scope.send(Request::Dropped { path: self.path.clone(), slot: Arc::clone(&self.slot) });
         }
     }
 }
@@ -306,10 +370,11 @@ impl Future for Watched {
             let at = self.scope.inner.about_now();
             requests.push(Request::Returned { body: self.scope.body.clone(), outcome, at });
         }
+        // Whoever sees that the code waits sees what it asked for.
+        self.scope.mailbox.put(&mut requests);
         self.scope.polled.store(true, Ordering::Release);
         self.scope.polling.store(false, Ordering::Release);
-        // Even without a request: the turn wants to know that the code waits.
-        self.scope.mailbox.put(&mut requests);
+        self.scope.mailbox.wake();
         if ready { Poll::Ready(()) } else { Poll::Pending }
     }
 }

@@ -64,6 +64,10 @@ pub(crate) struct Turn {
     around: Around,
     ending: Option<Ending>,
     returned: Option<Payload>,
+    /// The function is to be started once the entry that lets it is durable.
+    begin_again: bool,
+    /// The run was restarted or migrated under this turn: it is given back, and begun afresh.
+    give_back: bool,
     cancel: watch::Sender<bool>,
     /// By the clock that counts suspended time: when running steps are dropped.
     grace_ends: Option<Duration>,
@@ -165,6 +169,8 @@ impl Turn {
             around,
             ending: None,
             returned: None,
+            begin_again: false,
+            give_back: false,
             cancel: watch::Sender::new(false),
             grace_ends: None,
             undo: None,
@@ -223,7 +229,7 @@ impl Turn {
             let run = self.log.run.run.clone();
             match self.run().await {
                 Ok(()) => {}
-                Err(Lost::Lease) => debug!(%run, "another has the run, or the lease ended"),
+                Err(Lost::Taken | Lost::Lease) => debug!(%run, "another has the run, or the lease ended"),
                 Err(Lost::Store(error)) => {
                     warn!(%run, %error, "the turn was given up; another follows when its lease ends");
                     // The dispatcher passes over hints of our own leases unless it is told.
@@ -237,6 +243,12 @@ impl Turn {
         loop {
             if self.inner.stop() == Stop::Dead {
                 return Err(Lost::Lease);
+            }
+            // Code that always asks for more must not keep the turn from this.
+            if self.inner.clock.boot() >= self.renew_at && !self.log.is_staged() {
+                self.renew().await?;
+            } else if !self.log.is_staged() && self.handle.take_poke() {
+                self.look_outside().await?;
             }
             if self.log.run.status.is_final() {
                 return self.end().await;
@@ -272,11 +284,14 @@ impl Turn {
     }
 
     async fn commit(&mut self) -> Result<(), Lost> {
+        if !self.log.is_staged() {
+            return Ok(());
+        }
         let around = std::mem::take(&mut self.around);
         let deleted: Vec<String> = around.before.iter().map(|(key, _)| key.clone()).collect();
         if let Err(lost) = self.log.commit(around).await {
             // Where a batch lands in parts, our hints are there; nobody else relies on them.
-            if matches!(lost, Lost::Lease) && !self.inner.store.traits().atomic {
+            if matches!(lost, Lost::Taken) && !self.inner.store.traits().atomic {
                 let hints = deleted.iter().filter(|key| key.starts_with("due/"));
                 let batch = hints.fold(wigwag_store::Batch::new(), |batch, key| batch.delete(key));
                 let _ = self.inner.store.write(batch).await;
@@ -298,6 +313,9 @@ impl Turn {
                 Release::DeleteControl(key) => controls = controls.delete(key),
             }
         }
+        if std::mem::take(&mut self.begin_again) && self.root.is_none() && self.frontier.is_none() {
+            self.spawn_root();
+        }
         if !controls.operations().is_empty() && self.log.holds_lease() {
             self.inner.store.write(controls).await?;
         }
@@ -307,13 +325,7 @@ impl Turn {
     /// Waits until something happens.
     async fn wait(&mut self) -> Result<(), Lost> {
         let boot = self.inner.clock.boot();
-        if boot >= self.renew_at {
-            return self.renew().await;
-        }
-        if self.handle.take_poke() {
-            return self.look_outside().await;
-        }
-        let mut span = self.renew_at - boot;
+        let mut span = self.renew_at.saturating_sub(boot);
         let next = self.timers.first().map(|(at, _)| *at).filter(|_| !self.is_held_up());
         let deadlines = self.bodies.values().filter_map(|body| body.deadline);
         let running = self.slots.values().filter_map(|slot| slot.running.map(|(_, deadline)| deadline));
@@ -408,8 +420,9 @@ impl Turn {
         let recorded = self.log.run.points.clone();
         let made = self.made(BodyId::Root, 1, recorded);
         let scope = Scope::new(Arc::clone(&self.inner), made);
-        let code = code.call(Ctx { scope: Arc::clone(&scope) }, self.input.clone());
-        let task = scope::spawn(&scope, code);
+        let (code, ctx, input) = (Arc::clone(code), Ctx { scope: Arc::clone(&scope) }, self.input.clone());
+        // Users' code is called inside the task, where its panic is a failure.
+        let task = scope::spawn(&scope, Box::pin(async move { code.call(ctx, input).await }));
         self.root = Some(Arc::clone(&scope));
         self.bodies.insert(BodyId::Root, Body { scope, task, attempt: 1, deadline: None, timeout: Duration::ZERO });
     }
@@ -423,8 +436,11 @@ impl Turn {
         let made = self.made(id.clone(), attempt, recorded);
         let scope = Scope::new(Arc::clone(&self.inner), made);
         let code = match self.inner.injected(path) {
-            Some(failure) => Box::pin(std::future::ready(Err(failure))),
-            None => code.call(in_scope(&scope)),
+            Some(failure) => Box::pin(std::future::ready(Err(failure))) as BoxFuture<'static, _>,
+            None => {
+                let ctx = in_scope(&scope);
+                Box::pin(async move { code.call(ctx).await }) as BoxFuture<'static, _>
+            }
         };
         let task = scope::spawn(&scope, code);
         let deadline = Some(self.now.after(node.timeout));
@@ -459,15 +475,8 @@ impl Turn {
         }
     }
 
-    /// The run's data; of a large input only what steps changed is recorded apart.
     fn data(&self) -> Map<String, Value> {
-        match (&self.log.run.input, self.input.value()) {
-            (Data::Blob(_), Value::Object(mut input)) => {
-                input.extend(self.log.run.data.clone());
-                input
-            }
-            _ => self.log.run.data.clone(),
-        }
+        data_of(&self.log.run, &self.input)
     }
 
     fn abort_bodies(&mut self) {
@@ -491,6 +500,20 @@ impl Turn {
 
     fn run_ref(&self) -> &RunRef {
         &self.log.run.run
+    }
+}
+
+/// A run's data; of a large input only what steps changed is recorded apart.
+pub(crate) fn data_of(run: &wigwag_core::Run, input: &Payload) -> Map<String, Value> {
+    match &run.input {
+        Data::Blob(_) => match input.value() {
+            Value::Object(mut input) => {
+                input.extend(run.data.clone());
+                input
+            }
+            _ => run.data.clone(),
+        },
+        Data::Inline(_) => run.data.clone(),
     }
 }
 

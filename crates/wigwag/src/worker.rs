@@ -150,6 +150,7 @@ impl Dispatcher {
                 continue;
             }
             let clock = Arc::clone(&self.inner.clock);
+            let permits = Arc::clone(&self.inner.permits);
             let busy = self.inner.permits.available_permits() == 0 && !self.queue.is_empty();
             tokio::select! {
                 biased;
@@ -168,7 +169,8 @@ impl Dispatcher {
                     }
                 }
                 () = self.inner.again.notified() => self.take_given_back(),
-                () = self.inner.idle.notified(), if busy || !self.idlers.is_empty() => {}
+                _ = permits.acquire_owned(), if busy => {}
+                () = self.inner.idle.notified(), if !self.idlers.is_empty() => {}
                 () = clock.sleep(span) => {}
             }
         }
@@ -378,7 +380,11 @@ impl Dispatcher {
             let (inner, finish) = (Arc::clone(&self.inner), self.finish.clone());
             let first = RunRef { family: families.first().copied().unwrap_or(Family::Workflow), id: hint.run.clone() };
             tokio::spawn(async move {
-                let outcome = visit(&inner, &families, &key, &hint, permit, patience).await;
+                let visit = visit(&inner, &families, &key, &hint, permit, patience);
+                let outcome = std::panic::AssertUnwindSafe(visit).catch_unwind().await.unwrap_or_else(|_| {
+                    let what = format!("looking at run `{}` panicked", hint.run);
+                    Err(crate::Error::new(ErrorKind::Damaged, what))
+                });
                 let outcome = outcome.unwrap_or_else(|error| {
                     // A run that cannot be read must not be tried in a circle.
                     let again = if error.kind() == ErrorKind::Damaged { 300 } else { 2 };
@@ -536,22 +542,24 @@ async fn ended(inner: &Arc<Inner>, mut loaded: Loaded, key: &str, permit: OwnedS
     let Some(workflow) = inner.registry.find(&loaded.run.of, loaded.run.task.as_ref()).cloned() else {
         return Ok(Visit::Pass(inner.about_now().after(inner.settings.lease)));
     };
-    let restart = found.controls.iter().find(|(_, control)| matches!(control.order, Order::Restart { .. }));
-    let Some((suffix, control)) = restart.cloned() else {
-        complete_end(inner, loaded, key).await?;
+    let restart = found.controls.iter().find(|(_, control)| matches!(control.order, Order::Restart { .. })).cloned();
+    // What else was asked came too late, and must not reach a run that is restarted.
+    let asked = found.controls.iter().map(|(suffix, _)| suffix.clone());
+    let key_of = |suffix| Key::Control { run: loaded.run.run.clone(), suffix }.to_string();
+    let stale: Vec<String> = asked.map(key_of).chain(found.folded.iter().cloned()).collect();
+    let Some((suffix, control)) = restart else {
+        complete_end(inner, loaded, key, stale).await?;
         return Ok(Visit::Done);
     };
     log::make_whole(&*inner.store, &mut loaded.run).await?;
     let now = inner.now().await?.at;
     let run = loaded.run.run.clone();
-    let control_key = Key::Control { run: run.clone(), suffix: suffix.clone() }.to_string();
     let events = loaded.run.fold_control(&suffix, &control, &workflow.definition, now);
     let refused =
         events.iter().any(|event| matches!(event, wigwag_core::Event::RunRestarted(event) if event.refused.is_some()));
     if refused {
         debug!(%run, "a restart came too late");
-        inner.store.write(Batch::new().delete(control_key)).await?;
-        complete_end(inner, loaded, key).await?;
+        complete_end(inner, loaded, key, stale).await?;
         return Ok(Visit::Done);
     }
     let of = loaded.run.index_type();
@@ -570,7 +578,9 @@ async fn ended(inner: &Arc<Inner>, mut loaded: Loaded, key: &str, permit: OwnedS
         let mut turn = Turn::claim(Arc::clone(inner), workflow, log, permit, Some(key.to_owned())).await?;
         turn.put_before(live);
         turn.delete_after(done.to_string());
-        turn.delete_after(control_key);
+        for key in stale {
+            turn.delete_after(key);
+        }
         turn.launch().await
     };
     settle(inner, outcome.await)
@@ -597,8 +607,7 @@ async fn free(
         return put_off(inner, &loaded, key, hint, now).await;
     }
     log::make_whole(&*inner.store, &mut loaded.run).await?;
-    let misfits = misfits(inner, &loaded, &workflow).await?;
-    let was_parked_for_it = loaded.run.pause.as_ref().is_some_and(|pause| pause.why == PauseCause::Version);
+    let misfits = misfits(inner, &loaded.run, &workflow).await?;
     if !misfits.is_empty() && loaded.run.status != Status::Paused && loaded.run.cancel.is_none() {
         let since = patience.map(|since| inner.clock.boot().saturating_sub(since));
         if since.is_none_or(|since| since < inner.settings.lease) {
@@ -609,16 +618,7 @@ async fn free(
     }
     let mut log = Log::new(Arc::clone(inner), loaded);
     let outcome = async {
-        let may_pause = !matches!(log.run.status, Status::Compensating) && log.run.cancel.is_none();
-        if !misfits.is_empty() && !was_parked_for_it && may_pause {
-            let names = misfits.iter().map(ToString::to_string).collect();
-            let error = Some(Fault::version_mismatch(&log.run.definition_hash, &workflow.definition.hash, names));
-            let paused = RunPaused { why: PauseCause::Version, error, reason: None, control: None, refused: None };
-            log.stage(paused, now)?;
-        } else if misfits.is_empty() && log.run.definition_hash != workflow.definition.hash && log.run.task.is_none() {
-            log.stage(follows(&workflow), now)?;
-        }
-        // These name the entry they expect, and so come before the claim.
+        // These name the entry they expect, and so come before anything else.
         let (early, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut found.controls)
             .into_iter()
             .partition(|(_, control)| matches!(control.order, Order::Restart { .. } | Order::Migrate { .. }));
@@ -627,6 +627,23 @@ async fn free(
             for event in log.run.fold_control(suffix, control, &workflow.definition, now) {
                 log.stage(event, now)?;
             }
+        }
+        let misfits = if early.is_empty() { misfits } else { self::misfits(inner, &log.run, &workflow).await? };
+        let may_pause = !matches!(log.run.status, Status::Compensating) && log.run.cancel.is_none();
+        let is_paused_for_it = log.run.pause.as_ref().is_some_and(|pause| pause.why == PauseCause::Version);
+        // Whether a function fits, only running it again can tell.
+        let unknown = log.run.definition_hash.is_empty() || workflow.definition.style == Style::Graph;
+        if !misfits.is_empty() && !is_paused_for_it && may_pause {
+            let names = misfits.iter().map(ToString::to_string).collect();
+            let error = Some(Fault::version_mismatch(&log.run.definition_hash, &workflow.definition.hash, names));
+            let paused = RunPaused { why: PauseCause::Version, error, reason: None, control: None, refused: None };
+            log.stage(paused, now)?;
+        } else if misfits.is_empty()
+            && log.run.definition_hash != workflow.definition.hash
+            && unknown
+            && log.run.task.is_none()
+        {
+            log.stage(follows(&workflow), now)?;
         }
         let run = log.run.run.clone();
         let mut turn = Turn::claim(Arc::clone(inner), workflow, log, permit, Some(key.to_owned())).await?;
@@ -652,8 +669,7 @@ fn follows(workflow: &Workflow) -> RunMigrated {
 }
 
 /// The steps at which the worker's code does not fit the run. The stored definition of the run says what changed.
-async fn misfits(inner: &Inner, loaded: &Loaded, workflow: &Workflow) -> Result<Vec<wigwag_core::Path>> {
-    let run = &loaded.run;
+async fn misfits(inner: &Inner, run: &wigwag_core::Run, workflow: &Workflow) -> Result<Vec<wigwag_core::Path>> {
     let same = run.definition_hash.is_empty() || run.definition_hash == workflow.definition.hash;
     if same || workflow.definition.style != Style::Graph {
         return Ok(Vec::new());
@@ -671,7 +687,7 @@ fn settle(inner: &Inner, outcome: Result<(), Lost>) -> Result<Visit> {
     match outcome {
         Ok(()) => Ok(Visit::Done),
         // The winner does not know of this hint: soon it leads to a turn here, to an end, or to another's lease.
-        Err(Lost::Lease) => Ok(Visit::Pass(inner.about_now().after(LOST_AGAIN))),
+        Err(Lost::Taken | Lost::Lease) => Ok(Visit::Pass(inner.about_now().after(LOST_AGAIN))),
         Err(Lost::Store(error)) => Err(error),
     }
 }

@@ -155,7 +155,8 @@ async fn check_fits(handle: &RunHandle, run: &Run) -> Result<()> {
     let known = definitions(&handle.inner, &run.of).await?;
     let own = handle.inner.registry.workflow(&run.of).map(|workflow| workflow.definition.clone());
     let newest = own.or_else(|| known.last().cloned());
-    if newest.as_ref().is_some_and(|newest| newest.hash == run.definition_hash) {
+    let is_function = |definition: &Definition| definition.style == wigwag_core::Style::Function;
+    if newest.as_ref().is_some_and(|newest| newest.hash == run.definition_hash || is_function(newest)) {
         return Ok(());
     }
     let steps = run.error.as_ref().map(|error| error.incompatible_steps.clone()).unwrap_or_default();

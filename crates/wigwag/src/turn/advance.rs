@@ -61,8 +61,9 @@ impl Turn {
                 Ok(false)
             }
             Some(point) if point.status == PointStatus::Running && point.children.is_none() && !self.runs(path) => {
-                if point.interrupted > limits::INTERRUPTIONS_MAX {
-                    self.fail_node(path, point.attempt, &Failure::lost(point.interrupted), self.now)?;
+                // Begun by a worker that has its code, and taken over by one that has not: tried again, it is dispatched.
+                if point.interrupted > limits::INTERRUPTIONS_MAX || self.workflow.is_dispatched(&node) {
+                    self.fail_node(path, point.attempt, &Failure::lost(point.interrupted.max(1)), self.now)?;
                 } else {
                     self.release_step(path, point.attempt);
                 }
@@ -155,6 +156,8 @@ impl Turn {
     /// Hands a step to workers that serve its queue. The task is made first: its id follows from the run and the
     /// step, so that after a crash the same one is found.
     async fn dispatch(&mut self, node: &Node, attempt: u32) -> Result<(), Lost> {
+        // The worker that takes the task reads this run: all that came before must be durable.
+        self.commit().await?;
         let of = TypeName::of_step(&self.log.run.of, &node.name)?;
         let id = match attempt {
             1 => self.log.run.id().child(&node.name, self.log.run.restarts),
@@ -176,7 +179,9 @@ impl Turn {
         let input = Payload::of(&serde_json::json!({"run": self.run_ref(), "point": node.name}))?;
         crate::client::submit_child(&self.inner, id.clone(), of, input, options, parent).await?;
         // It fails by itself if nobody takes it in time; a little later we look whether it did.
-        let look = deadline.after(std::time::Duration::from_secs(60));
+        let tries = node.timeout.saturating_mul(node.retry.attempts_max());
+        let pauses = node.retry.cap.saturating_mul(node.retry.retries);
+        let look = deadline.after(tries).after(pauses).after(std::time::Duration::from_secs(60));
         self.stage_start(node, attempt, Some(id), Some(look))?;
         self.timers.insert((look, node.name.clone()));
         _ = self.handle.poke(None);

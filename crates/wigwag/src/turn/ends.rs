@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tracing::debug;
 use wigwag_core::{
@@ -79,10 +80,14 @@ impl Turn {
 
     /// Stages the end if it has come, or the next step of undoing.
     pub(super) async fn follow_end(&mut self) -> Result<(), Lost> {
-        if self.log.run.status.is_final()
-            || self.log.is_full()
-            || self.log.run.status == Status::Paused && self.ending.is_none()
-        {
+        if self.log.run.status.is_final() || self.log.is_full() {
+            return Ok(());
+        }
+        if self.log.run.status == Status::Paused && self.log.run.cancel.is_none() {
+            // A paused run does not end. A function that returned meanwhile is run again when it is resumed.
+            if self.returned.take().is_some() {
+                self.root = None;
+            }
             return Ok(());
         }
         if self.ending.is_some() {
@@ -126,9 +131,15 @@ impl Turn {
             let waits = self.root.as_ref().is_some_and(|root| root.is_idle()) && !steps_run && self.mail.is_empty();
             // A function that failed has returned; one that is cancelled, or only run again to learn how its steps
             // are undone, is dropped as soon as it waits.
-            if waits && !self.mailbox_has_any() && (cancelling || self.log.run.chain.is_some()) {
+            if waits && !self.mailbox_has_requests() && (cancelling || self.log.run.chain.is_some()) {
                 self.drop_body(&BodyId::Root);
             }
+        }
+        // Steps that only wait for something are not waited for.
+        let waiting: Vec<BodyId> =
+            self.bodies.iter().filter(|(id, body)| self.is_parkable(id, body)).map(|(id, _)| id.clone()).collect();
+        for id in waiting.iter().filter(|id| **id != BodyId::Root) {
+            self.drop_body(id);
         }
         let running = self.bodies.keys().any(|id| !matches!(id, BodyId::Undo(..)));
         if running {
@@ -199,8 +210,11 @@ impl Turn {
         let graph = self.workflow.node_code(path).and_then(|code| code.undo.clone());
         let function = self.root.as_ref().and_then(|root| root.undo(path));
         let running = match (graph, function) {
-            (Some(code), _) => code.call(in_scope(&scope), result),
-            (None, Some(code)) => code(result),
+            (Some(code), _) => {
+                let ctx = in_scope(&scope);
+                Box::pin(async move { code.call(ctx, result).await }) as BoxFuture<'static, _>
+            }
+            (None, Some(code)) => Box::pin(async move { code(result).await }),
             (None, None) => {
                 let missing = crate::permanent("the code has nothing that undoes it");
                 Box::pin(std::future::ready(Err(missing)))
@@ -271,7 +285,7 @@ impl Turn {
         let mut hints = vec![self.lease_hint.clone()];
         hints.extend(self.handle.take_hints());
         metrics::counter!("wigwag_runs_ended_total", "status" => self.log.run.status.name()).increment(1);
-        if self.inner.store.traits().atomic {
+        if self.inner.store.traits().atomic && self.log.is_staged() {
             // One commit: the end, its snapshot, and its place in the indexes.
             let index = Index::of(&self.inner, &self.log.run);
             self.around.snapshot = true;
@@ -291,6 +305,10 @@ impl Turn {
             if let Err(error) = loaded_snapshot {
                 debug!(%run, ?error, "the last snapshot was not written");
             }
+            if !self.log.holds_lease() {
+                // Whoever finds the hint completes the end.
+                return Err(Lost::Lease);
+            }
             finish_index(&self.inner, &self.log.run).await?;
         }
         wake_parent(&self.inner, &self.log.run).await?;
@@ -309,8 +327,8 @@ impl Turn {
         }
     }
 
-    pub(super) fn mailbox_has_any(&self) -> bool {
-        self.mailbox.has_any()
+    pub(super) fn mailbox_has_requests(&self) -> bool {
+        self.mailbox.has_requests()
     }
 }
 
@@ -371,7 +389,9 @@ async fn finish_index(inner: &Inner, run: &Run) -> Result<()> {
 }
 
 /// Completes the end of a run whose worker died after the final entry; then the hint may go.
-pub(crate) async fn complete_end(inner: &Arc<Inner>, loaded: Loaded, hint: &str) -> Result<()> {
+///
+/// `stale` are control objects that came too late for it.
+pub(crate) async fn complete_end(inner: &Arc<Inner>, loaded: Loaded, hint: &str, stale: Vec<String>) -> Result<()> {
     let mut log = Log::new(Arc::clone(inner), loaded);
     log.run_snapshot_is_old();
     if let Err(error) = log.write_snapshot().await {
@@ -380,7 +400,7 @@ pub(crate) async fn complete_end(inner: &Arc<Inner>, loaded: Loaded, hint: &str)
     finish_index(inner, &log.run).await?;
     wake_parent(inner, &log.run).await?;
     let hints = log.run.hints.iter().filter(|listed| *listed != hint);
-    let batch = hints.fold(Batch::new().delete(hint), |batch, hint| batch.delete(hint));
+    let batch = hints.chain(&stale).fold(Batch::new(), |batch, key| batch.delete(key)).delete(hint);
     inner.store.write(batch).await?;
     inner.tell_end(&log.run.run, Some(&log.run));
     Ok(())

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wigwag_core::{
-    ChildStarted, Children, Data, Outcome, Parent, Path, Payload, PointKind, PointStatus, RunRef, SleepFired,
-    SleepStarted, StepCompleted, StepFailed, StepStarted, Then, Time, after_failure, limits,
+    ChildStarted, Children, Data, Outcome, Parent, Path, Payload, PointDropped, PointKind, PointStatus, RunRef,
+    SleepFired, SleepStarted, StepCompleted, StepFailed, StepStarted, Then, Time, after_failure, limits,
 };
 
 use super::{OpenSlot, Release, Turn, is_retrying, step_policy};
@@ -13,6 +13,9 @@ use crate::error::Error;
 use crate::failure::{Failure, permanent};
 use crate::log::Lost;
 use crate::mailbox::{BodyId, Reply, Request, Returned, Slot, Spec};
+
+/// What the ids of tasks that are waited for together may take of an entry.
+const TASK_IDS_BYTES_MAX: usize = 400 * 1024;
 
 impl Turn {
     pub(super) async fn take_mail(&mut self) -> Result<(), Lost> {
@@ -23,11 +26,26 @@ impl Turn {
             match request {
                 Request::Open { body, path, spec, slot } => self.take_open(body, path, spec, slot).await?,
                 Request::Outcome { path, attempt, outcome, at } => self.take_outcome(&path, attempt, outcome, at)?,
-                Request::Dropped { path } => _ = self.slots.remove(&path),
+                Request::Dropped { path, slot } => self.take_dropped(&path, &slot)?,
+                Request::Trouble(error) => return Err(Lost::Store(error)),
                 Request::Returned { body, outcome, at } => self.take_returned(&body, outcome, at)?,
             }
         }
         Ok(())
+    }
+
+    /// A point is no longer waited for. That is recorded: run again, the code must not learn how it came out.
+    fn take_dropped(&mut self, path: &Path, slot: &Arc<Slot>) -> Result<(), Lost> {
+        if !self.slots.get(path).is_some_and(|open| Arc::ptr_eq(&open.slot, slot)) {
+            return Ok(());
+        }
+        self.slots.remove(path);
+        self.held.retain(|request| !matches!(request, Request::Open { slot: held, .. } if Arc::ptr_eq(held, slot)));
+        let open = self.log.run.points.get(path).is_some_and(|point| !point.status.is_settled());
+        match open && self.ending.is_none() {
+            true => self.log.stage(PointDropped { point: path.clone(), at: self.now }, self.now),
+            false => Ok(()),
+        }
     }
 
     async fn take_open(&mut self, body: BodyId, path: Path, spec: Spec, slot: Arc<Slot>) -> Result<(), Lost> {
@@ -46,7 +64,7 @@ impl Turn {
                 return Ok(());
             }
         }
-        if self.log.run.points.len() >= limits::POINTS_MAX {
+        if self.log.run.points.len() >= limits::POINTS_MAX && !self.log.run.points.contains_key(&path) {
             let failure = permanent(format!("a run has at most {} points", limits::POINTS_MAX)).at(&path);
             slot.reply(Reply::Failed { failure, at: self.now });
             return Ok(());
@@ -98,12 +116,21 @@ impl Turn {
                 Ok(())
             }
             Spec::Child { of, input } => {
+                // What the child may look at must be durable before it is there.
+                self.commit().await?;
                 let child = RunRef::workflow(self.log.run.id().child(path, self.log.run.restarts));
                 let parent = Parent { run: self.run_ref().clone(), point: path.clone() };
                 match crate::client::start_child(&self.inner, child.clone(), of, input, parent).await {
                     Ok(()) => self.stage_children(path, Children::One(child), None),
                     Err(error) => self.refuse_child(path, open, &error),
                 }
+            }
+            Spec::Tasks { ids, .. }
+                if ids.iter().map(|id| id.as_str().len() + 3).sum::<usize>() > TASK_IDS_BYTES_MAX =>
+            {
+                let failure = permanent("too many tasks for one wait; use `fan_out`, or wait for some at a time");
+                open.slot.reply(Reply::Failed { failure: failure.at(path), at: self.now });
+                Ok(())
             }
             Spec::Tasks { ids, timeout } => {
                 let deadline = timeout.map(|span| self.now.after(span.min(limits::SPAN_MAX)));
@@ -112,6 +139,7 @@ impl Turn {
             Spec::FanOut { of, inputs, options, timeout } => {
                 let deadline = timeout.map(|span| self.now.after(span.min(limits::SPAN_MAX)));
                 let count = u32::try_from(inputs.len()).unwrap_or(u32::MAX);
+                self.commit().await?;
                 match self.start_tasks(path, of, inputs, options).await? {
                     Ok(()) => self.stage_children(path, Children::Numbered(count), deadline),
                     Err(error) => self.refuse_child(path, open, &error),
@@ -263,7 +291,7 @@ impl Turn {
     }
 
     /// A run's data is part of every snapshot, and so has a limit.
-    fn check_data(&self, returned: Returned) -> Result<Returned, Failure> {
+    pub(super) fn check_data(&self, returned: Returned) -> Result<Returned, Failure> {
         let Some(patch) = &returned.patch else { return Ok(returned) };
         let bytes = |map: &serde_json::Map<_, _>| serde_json::to_string(map).map_or(0, |text| text.len());
         let size = bytes(&self.log.run.data) + bytes(patch);
@@ -345,8 +373,11 @@ impl Turn {
             })
             .collect();
         for (path, attempt, timeout) in late {
-            if let Some(open) = self.slots.get(&path) {
-                open.slot.reply(Reply::Stop);
+            match self.slots.get(&path) {
+                // It has just come out, and says so in a moment.
+                Some(open) if !open.slot.decide() => continue,
+                Some(open) => open.slot.reply(Reply::Stop),
+                None => continue,
             }
             self.take_failure(&path, attempt, &Failure::timeout(timeout), now)?;
         }

@@ -19,17 +19,22 @@ use crate::turn::look_at_sources;
 impl Turn {
     /// Whether nothing can proceed now, or soon.
     pub(super) fn may_park(&self) -> bool {
-        if !self.mail.is_empty() || self.mailbox.has_any() || self.returned.is_some() {
-            return false;
-        }
-        if self.inner.stop() >= Stop::Now {
+        if self.inner.stop() >= Stop::Now || self.give_back {
             return true;
+        }
+        if !self.mail.is_empty() || self.returned.is_some() {
+            return false;
         }
         let stopping = self.inner.stop() == Stop::Drain;
         if !self.bodies.iter().all(|(id, body)| self.is_parkable(id, body)) {
             return false;
         }
-        if self.ending.is_some() && self.log.run.chain.is_none() {
+        // Looked at last: what the code asked for before it was seen to wait is here by now.
+        if self.mailbox.has_requests() {
+            return false;
+        }
+        let paused = self.log.run.status == Status::Paused && self.log.run.cancel.is_none();
+        if self.ending.is_some() && self.log.run.chain.is_none() && !paused {
             return false;
         }
         if let Some(root) = self.root.as_ref().filter(|_| self.bodies.contains_key(&BodyId::Root))
@@ -41,7 +46,7 @@ impl Turn {
     }
 
     /// Code that waits for points, none of which runs, may be dropped: it is run again from its top.
-    fn is_parkable(&self, id: &BodyId, body: &super::Body) -> bool {
+    pub(super) fn is_parkable(&self, id: &BodyId, body: &super::Body) -> bool {
         if matches!(id, BodyId::Undo(..)) || !body.scope.is_idle() {
             return false;
         }
@@ -70,12 +75,16 @@ impl Turn {
             self.root.clone().filter(|_| self.bodies.contains_key(&BodyId::Root) && self.ending.is_none())
         {
             let misfits = root.mismatches();
-            if !misfits.is_empty() && self.inner.stop() == Stop::No && self.log.run.status != Status::Paused {
+            if !misfits.is_empty()
+                && self.inner.stop() == Stop::No
+                && !self.give_back
+                && self.log.run.status != Status::Paused
+            {
                 self.pause_for_version(misfits)?;
                 return Ok(false);
             }
         }
-        let released = self.inner.stop() != Stop::No;
+        let released = self.inner.stop() != Stop::No || self.give_back;
         let next_at = if released { Some(self.now) } else { self.next_at() };
         let due = next_at.unwrap_or_else(|| self.now.after(patrol_after(None)));
         let (hint, body) = self.inner.hint(&self.log.run.index_type(), &self.log.run.run, due);

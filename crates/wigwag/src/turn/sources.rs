@@ -22,6 +22,9 @@ use crate::inner::Inner;
 use crate::log::{Lost, blob};
 use crate::mailbox::Reply;
 
+/// What the results of tasks that are joined may take together: one object of the store, held in memory whole.
+const JOINED_BYTES_MAX: usize = 32 * 1024 * 1024;
+
 /// What was found beside the log.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
@@ -49,7 +52,8 @@ pub(crate) async fn look_at_sources(inner: &Arc<Inner>, run: &Run) -> Result<Fou
         .filter_map(|path| run.points.get_key_value(path))
         .filter(|(_, point)| point.children.is_some())
         .collect();
-    if !waiting.is_empty() {
+    // While steps are undone nothing else is recorded.
+    if !waiting.is_empty() && run.chain.is_none() {
         let ended = list_names(&*inner.store, &prefix::children(&run.run)).await?;
         for (path, point) in waiting {
             let wanted = wanted_children(run, path, point);
@@ -111,7 +115,13 @@ async fn read_ends(inner: &Arc<Inner>, run: &Run, wanted: Vec<RunId>) -> Result<
         let (inner, key) = (Arc::clone(inner), Key::Child { run: run.run.clone(), child: child.clone() }.to_string());
         reads.push(Box::pin(async move {
             let object = inner.store.get(&key).await?;
-            let end = object.and_then(|object| serde_json::from_slice::<ChildEnd>(&object.body).ok());
+            let unreadable = |error| ChildEnd {
+                child: RunRef::task(child.clone()),
+                status: Status::Failed,
+                result: None,
+                error: Some(wigwag_core::Fault::new("Damaged", format!("its report cannot be read: {error}"))),
+            };
+            let end = object.map(|object| serde_json::from_slice(&object.body).unwrap_or_else(unreadable));
             Ok(end.map(|end| (child, end)))
         }));
     }
@@ -148,6 +158,11 @@ impl Turn {
         // While steps are undone nothing else is recorded: it would change what is to be undone.
         let children = if self.log.run.chain.is_some() { Vec::new() } else { found.children };
         for (path, ends) in children {
+            if self.log.is_full() {
+                // The rest is found again.
+                _ = self.handle.poke(None);
+                break;
+            }
             self.fold_children(&path, ends).await?;
         }
         self.releases.extend(found.folded.into_iter().map(Release::DeleteControl));
@@ -157,6 +172,11 @@ impl Turn {
             let key = Key::Control { run: self.run_ref().clone(), suffix }.to_string();
             let mut resumed = false;
             for event in events {
+                self.give_back |= match &event {
+                    Event::RunRestarted(event) => event.refused.is_none(),
+                    Event::RunMigrated(event) => event.refused.is_none(),
+                    _ => false,
+                };
                 resumed |= matches!(&event, Event::RunResumed(event) if event.refused.is_none());
                 self.log.stage(event, self.now)?;
             }
@@ -167,17 +187,11 @@ impl Turn {
             if resumed {
                 self.rebuild_timers();
                 self.mail.extend(std::mem::take(&mut self.held));
-                self.begin_function_again();
+                // A run that was claimed while it was paused has not started its function.
+                self.begin_again = true;
             }
         }
         Ok(())
-    }
-
-    /// A run that was claimed while it was paused has not started its function.
-    fn begin_function_again(&mut self) {
-        if self.root.is_none() && self.frontier.is_none() {
-            self.spawn_root();
-        }
     }
 
     /// A parent's cancel reaches its children; one that ended meanwhile says so, and that is no trouble.
@@ -247,7 +261,11 @@ impl Turn {
                 Some(Ok(done)) => done,
                 _ => crate::remote::Done { result: Payload::null(), patch: None },
             };
-            return self.complete_step(path, &done.result, self.now, done.patch);
+            let returned = self.check_data(crate::mailbox::Returned { result: done.result, patch: done.patch });
+            return match returned {
+                Ok(returned) => self.complete_step(path, &returned.result, self.now, returned.patch),
+                Err(failure) => self.fail_node(path, attempt, &failure, self.now),
+            };
         }
         let fault = end.error.unwrap_or_else(|| wigwag_core::Fault::new("TaskFailed", "it did not say why"));
         self.fail_node(path, attempt, &Failure::recorded(fault), self.now)
@@ -273,6 +291,15 @@ impl Turn {
     fn close_joined(&mut self, path: &Path, joined: &Joined, at: Time) -> Result<(), Lost> {
         // The joined results of thousands are larger than what one payload may be, and are not the user's own.
         let text = serde_json::to_string(joined).expect("ends of tasks are JSON");
+        if text.len() > JOINED_BYTES_MAX {
+            let error = wigwag_core::Fault::new("TooLarge", format!("the results take {} bytes together", text.len()));
+            self.log.stage(ChildFailed { point: path.clone(), at, error: error.clone() }, at)?;
+            if let Some(open) = self.slots.remove(path) {
+                let reply = Reply::Failed { failure: Failure::recorded(error), at };
+                self.releases.push(Release::Reply(open.slot, reply));
+            }
+            return Ok(());
+        }
         let payload: Payload = serde_json::from_str(&text).expect("it was just written");
         let result = if Data::fits(&payload) {
             Data::Inline(payload.clone())
