@@ -218,6 +218,7 @@ fn a_waiting() -> impl Strategy<Value = Event> {
         (a_point(), a_time()).prop_map(|(point, at)| SignalTimeout { point, at }.into()),
         (a_point(), texts(), a_time()).prop_map(|(point, why, at)| SignalClosed { point, why, at }.into()),
         (a_name(), texts(), texts()).prop_map(|(name, signal, control)| SignalLate { name, signal, control }.into()),
+        (a_point(), a_time()).prop_map(|(point, at)| PointDropped { point, at }.into()),
     ]
 }
 

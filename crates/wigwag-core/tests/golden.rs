@@ -14,7 +14,7 @@ use wigwag_core::*;
 const EVENTS: &str = "run.started run.claimed run.parked run.paused run.resumed run.cancel_requested run.restarted \
     run.migrated run.completed run.failed run.cancelled step.started step.completed step.failed step.skipped \
     sleep.started sleep.fired signal.waiting signal.received signal.timeout signal.closed signal.late child.started \
-    child.completed child.failed compensation.started compensation.completed compensation.failed";
+    child.completed child.failed compensation.started compensation.completed compensation.failed point.dropped";
 
 #[expect(clippy::disallowed_methods, reason = "whether files are made is said from outside")]
 fn may_make_files() -> bool {
@@ -161,8 +161,9 @@ fn events_of_others() -> Vec<Event> {
         }
         .into(),
         SignalTimeout { point: point.clone(), at: at(20) }.into(),
-        SignalClosed { point, why: "cancelled".into(), at: at(20) }.into(),
+        SignalClosed { point: point.clone(), why: "cancelled".into(), at: at(20) }.into(),
         SignalLate { name: go, signal, control: "c4".into() }.into(),
+        PointDropped { point, at: at(21) }.into(),
     ]
 }
 

@@ -1,6 +1,6 @@
 //! What all parts of one engine share.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -79,13 +79,13 @@ pub(crate) struct Now {
 pub(crate) struct Handle {
     pub(crate) mailbox: Arc<Mailbox>,
     /// Hints that led here while the run was driven; its turn deletes them. `None` once the turn is over.
-    hints: Mutex<Option<Vec<String>>>,
+    hints: Mutex<Option<BTreeSet<String>>>,
     poked: AtomicBool,
 }
 
 impl Handle {
     pub(crate) fn new(mailbox: Arc<Mailbox>) -> Self {
-        Self { mailbox, hints: Mutex::new(Some(Vec::new())), poked: AtomicBool::new(false) }
+        Self { mailbox, hints: Mutex::new(Some(BTreeSet::new())), poked: AtomicBool::new(false) }
     }
 
     /// Asks the turn to look at what came from outside; says whether there still is a turn.
@@ -99,18 +99,22 @@ impl Handle {
         true
     }
 
+    pub(crate) fn is_poked(&self) -> bool {
+        self.poked.load(Ordering::Acquire)
+    }
+
     pub(crate) fn take_poke(&self) -> bool {
         self.poked.swap(false, Ordering::AcqRel)
     }
 
     /// Takes the hints that led here. Whoever deletes them must look at all sources after this, or stand on another.
     pub(crate) fn take_hints(&self) -> Vec<String> {
-        lock(&self.hints).as_mut().map(std::mem::take).unwrap_or_default()
+        lock(&self.hints).as_mut().map(std::mem::take).unwrap_or_default().into_iter().collect()
     }
 
     /// The turn is over: gives back the hints that nobody looked at.
     fn close(&self) -> Vec<String> {
-        lock(&self.hints).take().unwrap_or_default()
+        lock(&self.hints).take().unwrap_or_default().into_iter().collect()
     }
 }
 

@@ -299,7 +299,8 @@ impl Log {
         for (key, body) in around.after {
             batch = batch.put(key, body);
         }
-        for key in around.delete {
+        // A hint may have led here more than once.
+        for key in around.delete.into_iter().collect::<std::collections::BTreeSet<_>>() {
             batch = batch.delete(key);
         }
         self.write_entry(batch, &key, &entry.by).await?;

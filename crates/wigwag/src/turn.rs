@@ -253,6 +253,12 @@ impl Turn {
             if self.log.run.status.is_final() {
                 return self.end().await;
             }
+            if self.give_back {
+                self.abort_bodies();
+                self.commit().await?;
+                self.park().await?;
+                return Ok(());
+            }
             self.gather().await?;
             if self.log.run.status.is_final() {
                 continue;
@@ -324,6 +330,9 @@ impl Turn {
 
     /// Waits until something happens.
     async fn wait(&mut self) -> Result<(), Lost> {
+        if self.handle.is_poked() {
+            return Ok(());
+        }
         let boot = self.inner.clock.boot();
         let mut span = self.renew_at.saturating_sub(boot);
         let next = self.timers.first().map(|(at, _)| *at).filter(|_| !self.is_held_up());

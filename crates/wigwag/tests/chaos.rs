@@ -9,11 +9,56 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use wigwag::core::Event;
-use wigwag::store::{Batch, Faults, Faulty, LAYOUT_KEY, Memory, Retry as RetryLayer, RetrySettings, Store};
+use wigwag::store::{
+    Batch, Changes, Faults, Faulty, LAYOUT_KEY, Memory, Now, Object, Page, Peers, Receipt, Retry as RetryLayer,
+    RetrySettings, Store, Traits,
+};
 use wigwag::testing::ManualClock;
 use wigwag::{Client, Ctx, Engine, Failure, Graph, Retry, Settings, Status, StepCtx, permanent, retryable};
 
 const RUNS: usize = 12;
+
+/// A store that lets others run before and after it does something, as one does that really waits.
+#[derive(Clone, Debug)]
+struct Yielding(Memory);
+
+async fn others() {
+    for _ in 0..fastrand::u32(..4) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[async_trait::async_trait]
+impl Store for Yielding {
+    async fn get(&self, key: &str) -> wigwag::store::Result<Option<Object>> {
+        others().await;
+        let found = self.0.get(key).await;
+        others().await;
+        found
+    }
+    async fn write(&self, batch: Batch) -> wigwag::store::Result<Receipt> {
+        others().await;
+        let receipt = self.0.write(batch).await;
+        others().await;
+        receipt
+    }
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> wigwag::store::Result<Page> {
+        others().await;
+        self.0.list(prefix, after, limit).await
+    }
+    async fn now(&self) -> wigwag::store::Result<Now> {
+        self.0.now().await
+    }
+    fn changes(&self, prefix: &str) -> Changes {
+        self.0.changes(prefix)
+    }
+    fn traits(&self) -> Traits {
+        self.0.traits()
+    }
+    fn peers(&self) -> Option<Arc<dyn Peers>> {
+        self.0.peers()
+    }
+}
 
 /// Notes each time the code of a step begins, and that its result is not recorded by then.
 #[derive(Clone, Debug)]
@@ -86,6 +131,13 @@ async fn function(ctx: Ctx, ledger: Ledger, number: u64) -> Result<u64, Failure>
         return Err(permanent("no"));
     }
     let doubled: u64 = ctx.child("kid", "child", &sum).await?;
+    // A race whose loser is dropped, and a result too large to stand in an entry.
+    let quick = Box::pin(ctx.step("quick", || async { Ok::<_, Failure>("x".repeat(20_000)) }).into_future());
+    let large = match futures_util::future::select(ctx.sleep("slow", Duration::from_secs(5)), quick).await {
+        futures_util::future::Either::Left(_) => String::new(),
+        futures_util::future::Either::Right((large, _)) => large?,
+    };
+    assert_eq!(large.len() % 20_000, 0);
     let joined = ctx.fan_out("many", "triple", [doubled, doubled]).await?;
     Ok(joined.results::<u64>()?.iter().sum())
 }
@@ -201,7 +253,7 @@ async fn one(seed: u64, as_bucket: bool) {
         slow: 0.05,
         slow_for: Duration::from_millis(900),
     };
-    let faulty = Faulty::with_clock(memory.clone(), faults, seed, shared.clone());
+    let faulty = Faulty::with_clock(Yielding(memory.clone()), faults, seed, shared.clone());
     let store: Arc<dyn Store> = Arc::new(RetryLayer::with_clock(faulty, RetrySettings::default(), shared));
     let ledger = Ledger { store: memory.clone(), begun: Arc::default(), wrong: Arc::default() };
     let mut chance = fastrand::Rng::with_seed(seed);

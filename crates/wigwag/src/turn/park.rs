@@ -19,7 +19,7 @@ use crate::turn::look_at_sources;
 impl Turn {
     /// Whether nothing can proceed now, or soon.
     pub(super) fn may_park(&self) -> bool {
-        if self.inner.stop() >= Stop::Now || self.give_back {
+        if self.inner.stop() >= Stop::Now {
             return true;
         }
         if !self.mail.is_empty() || self.returned.is_some() {
