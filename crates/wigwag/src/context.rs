@@ -482,6 +482,9 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> Map<'a, T> {
         let mut steps: Vec<BoxFuture<'a, Result<T, Failure>>> = Vec::with_capacity(makes.len());
         for (number, make) in makes.into_iter().enumerate() {
             let path = path.join(&number.to_string());
+            if let Ok(path) = &path {
+                ctx.scope.call(path);
+            }
             steps.push(Step { ctx: ctx.clone(), path, make, retry: retry.clone(), timeout, undo: None }.into_future());
         }
         let mut running = stream::iter(steps).buffered(concurrency);

@@ -3,7 +3,7 @@
 //! Holds: what the code asks for in one poll reaches the turn together. A record is given out once; what is left over
 //! when the code returns or waits was recorded by other code.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -55,8 +55,17 @@ pub(crate) type Outputs = Arc<Mutex<BTreeMap<Path, Data>>>;
 struct Replay {
     points: BTreeMap<Path, Point>,
     counts: HashMap<String, u32>,
+    /// Points that the code came to, whether or not it waited for them: the loser of a race may never be polled.
+    called: HashSet<Path>,
     mismatches: Vec<String>,
     now: Time,
+}
+
+impl Replay {
+    /// Recorded points that the code has not come to.
+    fn missing(&self) -> impl Iterator<Item = (&Path, &Point)> {
+        self.points.iter().filter(|(path, point)| !point.is_dropped() && !self.called.contains(*path))
+    }
 }
 
 /// What a scope is made of.
@@ -197,7 +206,14 @@ impl Scope {
         let mut replay = lock(&self.replay);
         let count = replay.counts.entry(name.to_owned()).or_default();
         *count += 1;
-        Ok(first.repeated(*count))
+        let path = first.repeated(*count);
+        replay.called.insert(path.clone());
+        Ok(path)
+    }
+
+    /// The code came to this point.
+    pub(crate) fn call(&self, path: &Path) {
+        lock(&self.replay).called.insert(path.clone());
     }
 
     /// Looks up what is recorded of a point, once.
@@ -223,14 +239,13 @@ impl Scope {
 
     /// Whether code before this place was recorded that has not been reached yet: the run has been here before.
     pub(crate) fn is_behind(&self) -> bool {
-        lock(&self.replay).points.values().any(|point| !point.is_dropped())
+        lock(&self.replay).missing().next().is_some()
     }
 
     /// What the code that recorded this run did that this code does not.
     pub(crate) fn mismatches(&self) -> Vec<String> {
         let replay = lock(&self.replay);
-        let left = replay.points.iter().filter(|(_, point)| !point.is_dropped());
-        let left = left.map(|(path, point)| version::describe(path, point.kind, None));
+        let left = replay.missing().map(|(path, point)| version::describe(path, point.kind, None));
         replay.mismatches.iter().cloned().chain(left).collect()
     }
 

@@ -48,6 +48,13 @@ impl Settings {
         if self.lease < Duration::from_secs(3) || self.lease > hour {
             return Err(Error::invalid(format!("a lease lasts 3 s to 1 h, got: {:?}", self.lease)));
         }
+        if self.grace > hour {
+            return Err(Error::invalid(format!("a grace time lasts at most 1 h, got: {:?}", self.grace)));
+        }
+        let year = hour * 24 * 365;
+        if self.sweep_every.is_some_and(|every| every < Duration::from_secs(1) || every > year) {
+            return Err(Error::invalid(format!("the sweeper looks every 1 s to 1 year, got: {:?}", self.sweep_every)));
+        }
         if self.turns_max == 0 {
             return Err(Error::invalid("an engine drives at least one run at a time, got: 0"));
         }

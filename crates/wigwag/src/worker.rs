@@ -336,6 +336,8 @@ impl Dispatcher {
         for (key, hint) in due {
             self.enqueue(key, hint);
         }
+        let old = boot.saturating_sub(lease * 4);
+        self.misfits.retain(|_, since| *since > old);
         let at = now.at;
         self.passed.retain(|_, until| *until > at);
         Ok(())

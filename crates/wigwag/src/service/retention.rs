@@ -98,7 +98,7 @@ async fn prune_once(inner: &Arc<Inner>, options: &PruneOptions, mut progress: im
                 facts.and_then(|object| serde_json::from_slice(&object.body).ok()).unwrap_or_default();
             let run = facts["run"].as_str().and_then(|run| run.parse().ok());
             let run: RunRef = run.unwrap_or_else(|| RunRef { family: Family::Workflow, id: run_id(&listed.key) });
-            prune_run(inner, &run, &listed.key, now, options.dry_run, &mut pruned).await?;
+            prune_run(inner, &run, &listed.key, now, options, &mut pruned).await?;
             progress(&pruned);
         }
         match page.entries.last() {
@@ -120,15 +120,23 @@ async fn prune_run(
     run: &RunRef,
     done: &str,
     now: Time,
-    dry_run: bool,
+    options: &PruneOptions,
     pruned: &mut Pruned,
 ) -> Result<()> {
+    let dry_run = options.dry_run;
     let first = Key::Entry { run: run.clone(), seq: 1 }.to_string();
     let status = match log::read(&*inner.store, run).await {
+        // `done/` may be left from an earlier end of a run that was restarted.
         Ok(Some(loaded)) if !loaded.run.status.is_final() => return Ok(()),
+        Ok(Some(loaded)) if now.since(loaded.run.updated_at) <= options.older_than => return Ok(()),
+        Ok(Some(loaded)) if options.status.is_some_and(|wanted| wanted != loaded.run.status) => return Ok(()),
         Ok(Some(loaded)) => Some(loaded.run.status),
         Ok(None) => None,
         Err(error) if error.kind() == ErrorKind::Gone => None,
+        Err(error) if error.kind() == ErrorKind::Damaged => {
+            warn!(%run, %error, "passed over");
+            return Ok(());
+        }
         Err(error) => return Err(error),
     };
     if let Some(status) = status {

@@ -2,6 +2,8 @@
 //!
 //! What if we die here? Each repair is one write, and finding it again next time does no harm.
 
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,6 +112,7 @@ async fn exists(inner: &Inner, hint: &str) -> Result<bool> {
     match log::read(&*inner.store, &run).await {
         Ok(loaded) => Ok(loaded.is_some()),
         Err(error) if error.kind() == ErrorKind::Gone => Ok(false),
+        Err(error) if error.kind() == ErrorKind::Damaged => Ok(true),
         Err(error) => Err(error),
     }
 }
@@ -124,13 +127,15 @@ async fn repair(inner: &Inner, dry_run: bool, what: &'static str, batch: Batch) 
 
 /// Unfinished runs without a hint at or before the moment they need attention.
 async fn sweep_live(inner: &Arc<Inner>, dry_run: bool, pause: Duration, swept: &mut Swept) -> Result<()> {
+    let mut hinted = Hinted::default();
     let mut after = String::new();
     loop {
         let page = inner.store.list("live/", &after, LIST_PAGE).await?;
         for listed in &page.entries {
             if let Ok(Key::Live { of, run }) = listed.key.parse::<Key>() {
                 let family = if of.is_task() { Family::Task } else { Family::Workflow };
-                sweep_run(inner, dry_run, &listed.key, &RunRef { family, id: run }, listed_at(listed), swept).await?;
+                let found = Found { key: &listed.key, run: RunRef { family, id: run }, put: listed_at(listed) };
+                sweep_run(inner, dry_run, &found, &mut hinted, swept).await?;
             }
         }
         match page.entries.last() {
@@ -147,26 +152,38 @@ fn listed_at(listed: &wigwag_store::Listed) -> Time {
     crate::inner::time(listed.modified)
 }
 
+/// An index entry of an unfinished run.
+struct Found<'a> {
+    key: &'a str,
+    run: RunRef,
+    put: Time,
+}
+
 async fn sweep_run(
     inner: &Arc<Inner>,
     dry_run: bool,
-    key: &str,
-    run: &RunRef,
-    put: Time,
+    found: &Found<'_>,
+    hinted: &mut Hinted,
     swept: &mut Swept,
 ) -> Result<()> {
+    let Found { key, run, put } = found;
     let now = inner.now().await?.at;
     swept.runs += 1;
     let loaded = match log::read(&*inner.store, run).await {
         Ok(loaded) => loaded,
         Err(error) if error.kind() == ErrorKind::Gone => None,
+        Err(error) if error.kind() == ErrorKind::Damaged => {
+            // One run that cannot be read does not keep the others from being swept.
+            warn!(%run, %error, "passed over");
+            return Ok(());
+        }
         Err(error) => return Err(error),
     };
     let Some(loaded) = loaded.filter(|loaded| !loaded.run.status.is_final()) else {
         // Its starter may be about to make it; its end may be under way.
-        if now.since(put) > ORPHAN_AGE {
+        if now.since(*put) > ORPHAN_AGE {
             swept.stale_live += 1;
-            repair(inner, dry_run, "stale_live", Batch::new().delete(key)).await?;
+            repair(inner, dry_run, "stale_live", Batch::new().delete(*key)).await?;
         }
         return Ok(());
     };
@@ -175,8 +192,8 @@ async fn sweep_run(
         usable |= inner.store.get(hint).await?.is_some();
     }
     // A run that moved on within the last minute is being worked on: its hints may just be changing hands. A hint that
-    // was put off has another key than the one that is listed; looking once more at such a run does no harm.
-    if usable || now.since(loaded.run.updated_at) < Duration::from_secs(60) || has_hint(inner, &loaded.run).await? {
+    // was put off has another key than the one that is listed.
+    if usable || now.since(loaded.run.updated_at) < Duration::from_secs(60) || hinted.has(inner, run).await? {
         return Ok(());
     }
     swept.lost_runs += 1;
@@ -186,22 +203,39 @@ async fn sweep_run(
     Ok(())
 }
 
-/// Whether any hint in the index is of this run.
-async fn has_hint(inner: &Inner, run: &wigwag_core::Run) -> Result<bool> {
-    let prefix = prefix::due(wigwag_core::shard_of(&run.run.id, inner.shards));
-    let mut after = String::new();
-    loop {
-        let page = inner.store.list(&prefix, &after, LIST_PAGE).await?;
-        let found = page.entries.iter().filter_map(|listed| match listed.key.parse() {
-            Ok(Key::Due(hint)) => Some(hint.run),
-            _ => None,
-        });
-        if found.into_iter().any(|id| id == run.run.id) {
-            return Ok(true);
+/// The runs that any hint is of, listed once for all that are in question. Hashes, because there may be millions.
+#[derive(Debug, Default)]
+struct Hinted(Option<HashSet<u64>>);
+
+impl Hinted {
+    async fn has(&mut self, inner: &Inner, run: &RunRef) -> Result<bool> {
+        if self.0.is_none() {
+            self.0 = Some(Self::list(inner).await?);
         }
-        match page.entries.last() {
-            Some(last) if page.more => after.clone_from(&last.key),
-            _ => return Ok(false),
-        }
+        Ok(self.0.as_ref().is_some_and(|ids| ids.contains(&hash(run.id.as_str()))))
     }
+
+    async fn list(inner: &Inner) -> Result<HashSet<u64>> {
+        let mut ids = HashSet::new();
+        for shard in 0..inner.shards {
+            let prefix = prefix::due(shard);
+            let mut after = String::new();
+            loop {
+                let page = inner.store.list(&prefix, &after, LIST_PAGE).await?;
+                let found = page.entries.iter().filter_map(|listed| listed.key.split('~').nth(2));
+                ids.extend(found.map(hash));
+                match page.entries.last() {
+                    Some(last) if page.more => after.clone_from(&last.key),
+                    _ => break,
+                }
+            }
+        }
+        Ok(ids)
+    }
+}
+
+fn hash(id: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    hasher.finish()
 }
