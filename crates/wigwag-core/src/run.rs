@@ -396,6 +396,35 @@ impl Run {
         &self.run.id
     }
 
+    /// Moves everything out; what is left has only its names.
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        Self {
+            run: self.run.clone(),
+            of: self.of.clone(),
+            definition_hash: std::mem::take(&mut self.definition_hash),
+            input: self.input.clone(),
+            data: std::mem::take(&mut self.data),
+            points: std::mem::take(&mut self.points),
+            open: std::mem::take(&mut self.open),
+            unrolled: std::mem::take(&mut self.unrolled),
+            rolled: std::mem::take(&mut self.rolled),
+            lease: self.lease.take(),
+            hints: std::mem::take(&mut self.hints),
+            parent: self.parent.take(),
+            task: self.task.take(),
+            cancel: self.cancel.take(),
+            pause: self.pause.take(),
+            chain: self.chain.take(),
+            controls: std::mem::take(&mut self.controls),
+            signals: std::mem::take(&mut self.signals),
+            error: self.error.take(),
+            compensation_errors: std::mem::take(&mut self.compensation_errors),
+            result: self.result.take(),
+            ..*self
+        }
+    }
+
     /// The points whose code runs or that are waited for.
     #[must_use]
     pub fn current_steps(&self) -> Vec<&Path> {

@@ -89,15 +89,12 @@ impl Engine {
 
     /// Stops: nothing new begins, running steps may finish within the grace time, and all runs are given back.
     pub async fn stop(mut self) {
-        self.inner.stopping.send_replace(Stop::Drain);
+        self.inner.set_stop(Stop::Drain);
         let deadline = self.inner.clock.boot() + self.inner.settings.grace;
         while self.inner.active_count() > 0 {
             let left = deadline.saturating_sub(self.inner.clock.boot());
             if left.is_zero() {
-                self.inner.stopping.send_replace(Stop::Now);
-                for handle in self.inner.all_active() {
-                    handle.mailbox.wake();
-                }
+                self.inner.set_stop(Stop::Now);
             }
             let clock = Arc::clone(&self.inner.clock);
             let left = left.clamp(Duration::from_millis(10), Duration::from_millis(200));
@@ -115,7 +112,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.inner.stopping.send_replace(Stop::Dead);
+        self.inner.set_stop(Stop::Dead);
         for task in &self.tasks {
             task.abort();
         }

@@ -174,6 +174,13 @@ impl Inner {
         Ok(Now { at, uncertainty: now.uncertainty })
     }
 
+    /// The store's time, asked if that was not done within the last second.
+    pub(crate) async fn recent_now(&self) -> Result<Time> {
+        let (at, boot) = *lock(&self.last);
+        let age = self.clock.boot().saturating_sub(boot);
+        if at > Time::default() && age < Duration::from_secs(1) { Ok(at.after(age)) } else { Ok(self.now().await?.at) }
+    }
+
     /// About the store's time, without asking it: what it said last, and how long that is ago.
     pub(crate) fn about_now(&self) -> Time {
         let (at, boot) = *lock(&self.last);
@@ -247,8 +254,12 @@ impl Inner {
         lock(&self.active).len()
     }
 
-    pub(crate) fn all_active(&self) -> Vec<Arc<Handle>> {
-        lock(&self.active).values().cloned().collect()
+    /// Stops, as far as that is meant, and lets all turns know.
+    pub(crate) fn set_stop(&self, stop: Stop) {
+        self.stopping.send_replace(stop);
+        for handle in lock(&self.active).values() {
+            handle.mailbox.wake();
+        }
     }
 
     /// Answers when this engine learns that the run ended, with the run if it ended here.
@@ -262,12 +273,12 @@ impl Inner {
     }
 
     /// Tells those who wait for the run's end to look; or gives it to them.
-    pub(crate) fn tell_end(&self, run: &RunRef, ended: Option<&Run>) {
+    pub(crate) fn tell_end(&self, run: &RunRef, ended: impl FnOnce() -> Option<Run>) {
         let waiting = lock(&self.waiters).remove(run);
         if waiting.is_none() {
             return;
         }
-        let ended = ended.map(|ended| Arc::new(ended.clone()));
+        let ended = ended().map(Arc::new);
         for waiter in waiting.into_iter().flatten() {
             let _ = waiter.send(ended.clone());
         }
@@ -326,7 +337,7 @@ impl Inner {
 
     /// An id that begins with the time.
     pub(crate) async fn new_id(&self) -> Result<RunId> {
-        Ok(RunId::at(self.now().await?.at, fastrand::u128(..)))
+        Ok(RunId::at(self.recent_now().await?, fastrand::u128(..)))
     }
 
     pub(crate) fn live(&self, run: &Run) -> (String, Bytes) {

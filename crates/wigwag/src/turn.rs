@@ -279,7 +279,7 @@ impl Turn {
 
     /// Stages all that is ready: requests of users' code, times that came, steps that may begin, the end.
     async fn gather(&mut self) -> Result<(), Lost> {
-        self.now = self.inner.now().await?.at;
+        self.now = self.inner.recent_now().await?;
         self.take_mail().await?;
         self.fire_timers()?;
         self.close_all_overdue().await?;
@@ -345,13 +345,10 @@ impl Turn {
         if let Some(ends) = self.grace_ends {
             span = span.min(ends.saturating_sub(boot));
         }
-        let mut stopping = self.inner.stopping.subscribe();
-        let seen = *stopping.borrow_and_update();
         let (mailbox, clock) = (Arc::clone(&self.mailbox), Arc::clone(&self.inner.clock));
         tokio::select! {
             biased;
             () = mailbox.changed() => {}
-            _ = stopping.wait_for(|stop| *stop != seen) => {}
             () = clock.sleep(span) => {}
         }
         Ok(())

@@ -257,7 +257,7 @@ struct Start {
 }
 
 async fn start_run(inner: &Arc<Inner>, start: Start) -> Result<()> {
-    let now = inner.now().await?;
+    let now = inner.recent_now().await?;
     // Also refuses a name that no index could hold.
     if let Some(task) = &start.task {
         TypeName::of_task(&task.queue, &start.of)?;
@@ -270,19 +270,19 @@ async fn start_run(inner: &Arc<Inner>, start: Start) -> Result<()> {
         }
     };
     metrics::counter!("wigwag_runs_started_total").increment(1);
-    let not_before = start.not_before.filter(|at| *at > now.at);
+    let not_before = start.not_before.filter(|at| *at > now);
     if start.eager
         && not_before.is_none()
         && let Some((workflow, permit)) = can_drive(inner, &start)
     {
-        let first = first_entry(inner, &start, input, Some(&workflow), None, Vec::new(), now.at);
+        let first = first_entry(inner, &start, input, Some(&workflow), None, Vec::new(), now);
         return start_eagerly(inner, &start, workflow, permit, first, blobs).await;
     }
     let of = index_type(&start.of, start.task.as_ref());
-    let (hint, hint_body) = inner.hint(&of, &start.run, not_before.unwrap_or(now.at));
+    let (hint, hint_body) = inner.hint(&of, &start.run, not_before.unwrap_or(now));
     let hint = Key::Due(hint).to_string();
     let workflow = inner.registry.workflow(&start.of).filter(|_| start.task.is_none()).cloned();
-    let first = first_entry(inner, &start, input, workflow.as_ref(), not_before, vec![hint.clone()], now.at);
+    let first = first_entry(inner, &start, input, workflow.as_ref(), not_before, vec![hint.clone()], now);
     let mut before = blobs;
     before.push((hint, hint_body));
     start_for_others(inner, &start, &of, first, before).await

@@ -133,7 +133,7 @@ fn follow_ends(inner: &Arc<Inner>) {
                         for family in [Family::Workflow, Family::Task] {
                             let run = RunRef { family, id: run.clone() };
                             if inner.active(&run).is_none() {
-                                inner.tell_end(&run, None);
+                                inner.tell_end(&run, || None);
                             }
                         }
                     }

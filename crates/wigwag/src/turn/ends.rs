@@ -316,7 +316,8 @@ impl Turn {
             let batch = hints.into_iter().fold(Batch::new(), |batch, hint| batch.delete(hint));
             self.inner.store.write(batch).await?;
         }
-        self.inner.tell_end(&run, Some(&self.log.run));
+        let inner = Arc::clone(&self.inner);
+        inner.tell_end(&run, || Some(self.log.run.take()));
         Ok(())
     }
 
@@ -402,7 +403,8 @@ pub(crate) async fn complete_end(inner: &Arc<Inner>, loaded: Loaded, hint: &str,
     let hints = log.run.hints.iter().filter(|listed| *listed != hint);
     let batch = hints.chain(&stale).fold(Batch::new(), |batch, key| batch.delete(key)).delete(hint);
     inner.store.write(batch).await?;
-    inner.tell_end(&log.run.run, Some(&log.run));
+    let run = log.run.run.clone();
+    inner.tell_end(&run, || Some(log.run.take()));
     Ok(())
 }
 
