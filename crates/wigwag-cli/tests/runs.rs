@@ -528,7 +528,12 @@ fn every_wrong_call_says_what_was_wrong_and_what_helps() {
     }
     let run = |args: &[&str]| place.run(args);
     bad(&run(&["start", "greet", "\"eve\"", "--id", "g"]), 4, "run `g` is there already", "choose another id");
-    bad(&run(&["start", "other", "\"ada\"", "--id", "g"]), 4, "run `g` is there already, as a run of `greet`", "another id");
+    bad(
+        &run(&["start", "other", "\"ada\"", "--id", "g"]),
+        4,
+        "run `g` is there already, as a run of `greet`",
+        "another id",
+    );
     bad(&run(&["start", "greet", "--id", "a/b"]), 2, "not an id", "one of your own");
     bad(&run(&["start", "a b"]), 2, "not a name", "name of a workflow");
     bad(&run(&["start", "greet", "{"]), 2, "`{` cannot be the input: not JSON", "@file");
