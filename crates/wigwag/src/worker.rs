@@ -459,7 +459,7 @@ impl Dispatcher {
         let body = format!("{{\"id\":\"{}\",\"at\":\"{}\"}}\n", self.inner.worker, now.at);
         self.inner.store.write(Batch::new().put(key, body)).await?;
         let page = self.inner.store.list("workers/", "", LIST_PAGE).await?;
-        let lapsed = self.inner.settings.lease * 2 + now.uncertainty;
+        let lapsed = self.inner.settings.lease * 5 / 4 + now.uncertainty + Duration::from_secs(1);
         let (here, gone): (Vec<_>, Vec<_>) =
             page.entries.into_iter().partition(|listed| now.at.since(crate::inner::time(listed.modified)) <= lapsed);
         let id = |key: &str| key.trim_start_matches("workers/").trim_end_matches(".json").to_owned();
