@@ -27,7 +27,7 @@ use crate::{service, worker};
 #[derive(Debug)]
 pub struct Engine {
     inner: Arc<Inner>,
-    #[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "only test kits ask"))]
+    #[cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only test kits ask"))]
     pub(crate) asks: mpsc::Sender<worker::Ask>,
     tasks: Vec<JoinHandle<()>>,
 }

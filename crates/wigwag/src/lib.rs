@@ -40,6 +40,7 @@ mod workflow;
 mod inner;
 mod log;
 mod mailbox;
+mod pages;
 mod panics;
 mod remote;
 mod scope;

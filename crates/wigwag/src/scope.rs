@@ -245,8 +245,11 @@ impl Scope {
     /// What the code that recorded this run did that this code does not.
     pub(crate) fn mismatches(&self) -> Vec<String> {
         let replay = lock(&self.replay);
-        let left = replay.missing().map(|(path, point)| version::describe(path, point.kind, None));
-        replay.mismatches.iter().cloned().chain(left).collect()
+        if !replay.mismatches.is_empty() {
+            // The code stopped there; what comes behind it was not reached for that reason alone.
+            return replay.mismatches.clone();
+        }
+        replay.missing().map(|(path, point)| version::describe(path, point.kind, None)).collect()
     }
 
     pub(crate) fn has_mismatched(&self) -> bool {

@@ -3,7 +3,7 @@
 //! Holds: a hint is deleted only by whoever made sure that its run stands on another, or has ended. A hint that leads
 //! to nothing for this worker is left where it is and passed over for a while.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub(crate) struct Dispatcher {
     shards: Vec<Shard>,
     queue: VecDeque<(String, Hint)>,
     /// Hints that are being looked at.
-    visits: HashMap<String, ()>,
+    visits: HashSet<String>,
     /// Runs that are being looked at, with further hints that led there: they wait, and find it driven or not.
     looks: HashMap<RunId, Vec<(String, Hint)>>,
     /// Hints that lead to nothing for this worker until then.
@@ -115,7 +115,7 @@ impl Dispatcher {
             inner,
             shards,
             queue: VecDeque::new(),
-            visits: HashMap::new(),
+            visits: HashSet::new(),
             looks: HashMap::new(),
             passed: HashMap::new(),
             finished,
@@ -218,13 +218,13 @@ impl Dispatcher {
     }
 
     fn enqueue(&mut self, key: String, hint: Hint) {
-        if self.inner.registry.families(&hint.kind).is_empty() || self.visits.contains_key(&key) {
+        if self.inner.registry.families(&hint.kind).is_empty() || self.visits.contains(&key) {
             return;
         }
         if self.passed.get(&key).is_some_and(|until| *until > self.inner.about_now()) {
             return;
         }
-        self.visits.insert(key.clone(), ());
+        self.visits.insert(key.clone());
         self.queue.push_back((key, hint));
     }
 
@@ -308,8 +308,7 @@ impl Dispatcher {
             if skipping {
                 reached.clone_from(&listed.key);
             }
-            found +=
-                usize::from(known && !self.visits.contains_key(&listed.key) && !self.passed.contains_key(&listed.key));
+            found += usize::from(known && !self.visits.contains(&listed.key) && !self.passed.contains_key(&listed.key));
             due.push((listed.key.clone(), hint));
         }
         let shard = &mut self.shards[place];
@@ -367,7 +366,7 @@ impl Dispatcher {
                     continue;
                 }
                 // Its turn has just ended.
-                self.visits.insert(key.clone(), ());
+                self.visits.insert(key.clone());
             }
             if let Some(waiting) = self.looks.get_mut(&hint.run) {
                 waiting.push((key, hint));

@@ -97,6 +97,7 @@ fn naps(order: &'static [&'static str]) -> impl FnOnce(Builder) -> Builder {
         for name in order {
             match *name {
                 "nap" => ctx.sleep("nap", Duration::from_secs(3_600)).await?,
+                "~one" => ctx.sleep("one", Duration::from_secs(1)).await?,
                 name => ctx.step(name, || async { Ok::<_, Failure>(()) }).await?,
             }
         }
@@ -107,11 +108,12 @@ fn naps(order: &'static [&'static str]) -> impl FnOnce(Builder) -> Builder {
 
 #[tokio::test]
 async fn a_function_that_no_longer_comes_to_what_it_recorded_is_paused_and_says_where() {
-    let rows: [(&str, &'static [&'static str], Option<&str>); 4] = [
+    let rows: [(&str, &'static [&'static str], Option<&str>); 5] = [
         ("the same code", &["one", "nap", "two"], None),
         ("more after what was recorded", &["one", "nap", "two", "three"], None),
         ("a recorded step is gone", &["nap", "two"], Some("one (recorded as step, not reached)")),
-        ("a recorded point is of another kind", &["nap", "one", "two"], None),
+        ("the same points in another order", &["nap", "one", "two"], None),
+        ("a recorded point is of another kind", &["~one", "nap", "two"], Some("one (recorded as step, now a sleep)")),
     ];
     for (row, new, misfit) in rows {
         let kit = Kit::start(naps(&["one", "nap", "two"])).await.unwrap();

@@ -10,13 +10,14 @@ use std::time::Duration;
 use serde::Serialize;
 use tracing::{info, warn};
 use wigwag_core::{Family, Key, RunRef, Status, Time, Tombstone, prefix};
-use wigwag_store::{Batch, limits::LIST_PAGE};
+use wigwag_store::Batch;
 
 use super::tick;
 use crate::client::Client;
 use crate::error::{ErrorKind, Result};
 use crate::inner::Inner;
 use crate::log;
+use crate::pages::Pages;
 
 /// How long a tombstone keeps an id from being used again: longer than any writer stalls.
 const TOMBSTONE_AGE: Duration = Duration::from_secs(24 * 3_600);
@@ -81,10 +82,9 @@ impl Client {
 async fn prune_once(inner: &Arc<Inner>, options: &PruneOptions, mut progress: impl FnMut(&Pruned)) -> Result<Pruned> {
     let now = inner.now().await?.at;
     let mut pruned = Pruned::default();
-    let mut after = String::new();
-    loop {
-        let page = inner.store.list("done/", &after, LIST_PAGE).await?;
-        for listed in &page.entries {
+    let mut pages = Pages::new(&*inner.store, "done/");
+    while let Some(entries) = pages.next().await? {
+        for listed in &entries {
             let Ok(Key::Done { at, status, .. }) = listed.key.parse::<Key>() else { continue };
             // Days are listed in order, and within them times: the rest is younger.
             if now.since(at) <= options.older_than {
@@ -101,11 +101,8 @@ async fn prune_once(inner: &Arc<Inner>, options: &PruneOptions, mut progress: im
             prune_run(inner, &run, &listed.key, now, options, &mut pruned).await?;
             progress(&pruned);
         }
-        match page.entries.last() {
-            Some(last) if page.more => after.clone_from(&last.key),
-            _ => return Ok(pruned),
-        }
     }
+    Ok(pruned)
 }
 
 fn run_id(done: &str) -> wigwag_core::RunId {
@@ -172,15 +169,9 @@ async fn prune_run(
 async fn remove_below(inner: &Inner, run: &RunRef, first: &str) -> Result<usize> {
     let prefix = prefix::run(run);
     let mut keys = Vec::new();
-    let mut after = String::new();
-    loop {
-        let page = inner.store.list(&prefix, &after, LIST_PAGE).await?;
-        let Some(last) = page.entries.last() else { break };
-        after.clone_from(&last.key);
-        keys.extend(page.entries.into_iter().map(|listed| listed.key).filter(|key| key != first));
-        if !page.more {
-            break;
-        }
+    let mut pages = Pages::new(&*inner.store, &prefix);
+    while let Some(entries) = pages.next().await? {
+        keys.extend(entries.into_iter().map(|listed| listed.key).filter(|key| key != first));
     }
     for some in keys.rchunks(500) {
         let batch = some.iter().rev().fold(Batch::new(), |batch, key| batch.delete(key));

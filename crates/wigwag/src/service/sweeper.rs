@@ -10,13 +10,14 @@ use std::time::Duration;
 use serde::Serialize;
 use tracing::{info, warn};
 use wigwag_core::{Family, Key, RunRef, Time, limits::ORPHAN_AGE, prefix};
-use wigwag_store::{Batch, limits::LIST_PAGE};
+use wigwag_store::Batch;
 
 use super::tick;
 use crate::client::Client;
 use crate::error::{ErrorKind, Result};
 use crate::inner::{Inner, lock};
 use crate::log;
+use crate::pages::Pages;
 
 /// The walk over all unfinished runs is slow on purpose: one listing a second.
 const WALK_PAUSE: Duration = Duration::from_secs(1);
@@ -81,10 +82,9 @@ async fn sweep_hints(inner: &Arc<Inner>, dry_run: bool, swept: &mut Swept) -> Re
     let now = inner.now().await?.at;
     for shard in 0..inner.shards {
         let prefix = prefix::due(shard);
-        let mut after = String::new();
-        'pages: loop {
-            let page = inner.store.list(&prefix, &after, LIST_PAGE).await?;
-            for listed in &page.entries {
+        let mut pages = Pages::new(&*inner.store, &prefix);
+        'pages: while let Some(entries) = pages.next().await? {
+            for listed in &entries {
                 let Ok(Key::Due(hint)) = listed.key.parse::<Key>() else { continue };
                 if now.since(hint.due) <= ORPHAN_AGE {
                     break 'pages;
@@ -94,10 +94,6 @@ async fn sweep_hints(inner: &Arc<Inner>, dry_run: bool, swept: &mut Swept) -> Re
                     swept.orphan_hints += 1;
                     repair(inner, dry_run, "orphan_hint", Batch::new().delete(&listed.key)).await?;
                 }
-            }
-            match page.entries.last() {
-                Some(last) if page.more => after.clone_from(&last.key),
-                _ => break,
             }
         }
     }
@@ -128,24 +124,20 @@ async fn repair(inner: &Inner, dry_run: bool, what: &'static str, batch: Batch) 
 /// Unfinished runs without a hint at or before the moment they need attention.
 async fn sweep_live(inner: &Arc<Inner>, dry_run: bool, pause: Duration, swept: &mut Swept) -> Result<()> {
     let mut hinted = Hinted::default();
-    let mut after = String::new();
-    loop {
-        let page = inner.store.list("live/", &after, LIST_PAGE).await?;
-        for listed in &page.entries {
+    let mut pages = Pages::new(&*inner.store, "live/");
+    while let Some(entries) = pages.next().await? {
+        for listed in &entries {
             if let Ok(Key::Live { of, run }) = listed.key.parse::<Key>() {
                 let family = if of.is_task() { Family::Task } else { Family::Workflow };
                 let found = Found { key: &listed.key, run: RunRef { family, id: run }, put: listed_at(listed) };
                 sweep_run(inner, dry_run, &found, &mut hinted, swept).await?;
             }
         }
-        match page.entries.last() {
-            Some(last) if page.more => after.clone_from(&last.key),
-            _ => return Ok(()),
-        }
         if !pause.is_zero() {
             inner.clock.sleep(pause).await;
         }
     }
+    Ok(())
 }
 
 fn listed_at(listed: &wigwag_store::Listed) -> Time {
@@ -219,15 +211,10 @@ impl Hinted {
         let mut ids = HashSet::new();
         for shard in 0..inner.shards {
             let prefix = prefix::due(shard);
-            let mut after = String::new();
-            loop {
-                let page = inner.store.list(&prefix, &after, LIST_PAGE).await?;
-                let found = page.entries.iter().filter_map(|listed| listed.key.split('~').nth(2));
+            let mut pages = Pages::new(&*inner.store, &prefix);
+            while let Some(entries) = pages.next().await? {
+                let found = entries.iter().filter_map(|listed| listed.key.split('~').nth(2));
                 ids.extend(found.map(hash));
-                match page.entries.last() {
-                    Some(last) if page.more => after.clone_from(&last.key),
-                    _ => break,
-                }
             }
         }
         Ok(ids)

@@ -78,7 +78,7 @@ impl Turn {
                     self.slots.insert(path.clone(), open);
                     return self.take_failure(&path, point.attempt, &Failure::lost(point.interrupted), self.now);
                 }
-                self.run_step(&path, point.attempt, &mut open);
+                self.run_step(point.attempt, &mut open);
             }
             Some(point) if is_retrying(&point) && point.until.is_none_or(|at| at <= self.now) => {
                 self.start_attempt(&path, point.attempt + 1, &mut open)?;
@@ -177,12 +177,12 @@ impl Turn {
         let (_, _, compensate) = step_policy(&open.spec);
         let started = StepStarted { point: path.clone(), attempt, compensate, task: None, deadline: None };
         self.log.stage(started, self.now)?;
-        self.run_step(path, attempt, open);
+        self.run_step(attempt, open);
         Ok(())
     }
 
     /// Lets a step of a function run once the entry is durable.
-    fn run_step(&mut self, _path: &Path, attempt: u32, open: &mut OpenSlot) {
+    fn run_step(&mut self, attempt: u32, open: &mut OpenSlot) {
         let (_, timeout, _) = step_policy(&open.spec);
         open.running = Some((attempt, self.now.after(timeout)));
         self.releases.push(Release::Reply(Arc::clone(&open.slot), Reply::Run { attempt }));

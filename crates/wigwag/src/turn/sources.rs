@@ -21,6 +21,7 @@ use crate::failure::Failure;
 use crate::inner::Inner;
 use crate::log::{Lost, blob};
 use crate::mailbox::Reply;
+use crate::pages::Pages;
 
 /// What the results of tasks that are joined may take together: one object of the store, held in memory whole.
 const JOINED_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -52,7 +53,7 @@ pub(crate) async fn look_at_sources(inner: &Arc<Inner>, run: &Run) -> Result<Fou
         .filter_map(|path| run.points.get_key_value(path))
         .filter(|(_, point)| point.children.is_some())
         .collect();
-    // While steps are undone nothing else is recorded.
+    // While steps are undone nothing else is recorded: it would change what is to be undone.
     if !waiting.is_empty() && run.chain.is_none() {
         let ended = list_names(&*inner.store, &prefix::children(&run.run)).await?;
         for (path, point) in waiting {
@@ -85,15 +86,11 @@ async fn look_at_controls(inner: &Arc<Inner>, run: &Run, found: &mut Found) -> R
 /// The names below a prefix, without `.json`.
 async fn list_names(store: &dyn Store, prefix: &str) -> Result<std::collections::HashSet<String>> {
     let mut names = std::collections::HashSet::new();
-    let mut after = String::new();
-    loop {
-        let page = store.list(prefix, &after, LIST_PAGE).await?;
-        names.extend(page.entries.iter().map(|listed| listed.key[prefix.len()..].trim_end_matches(".json").to_owned()));
-        match page.entries.last() {
-            Some(last) if page.more => after.clone_from(&last.key),
-            _ => return Ok(names),
-        }
+    let mut pages = Pages::new(store, prefix);
+    while let Some(entries) = pages.next().await? {
+        names.extend(entries.iter().map(|listed| listed.key[prefix.len()..].trim_end_matches(".json").to_owned()));
     }
+    Ok(names)
 }
 
 /// The children that a point waits for.
@@ -155,9 +152,7 @@ impl Turn {
     }
 
     pub(super) async fn fold(&mut self, found: Found) -> Result<(), Lost> {
-        // While steps are undone nothing else is recorded: it would change what is to be undone.
-        let children = if self.log.run.chain.is_some() { Vec::new() } else { found.children };
-        for (path, ends) in children {
+        for (path, ends) in found.children {
             if self.log.is_full() {
                 // The rest is found again.
                 _ = self.handle.poke(None);

@@ -1,0 +1,27 @@
+//! Listing page by page.
+
+use wigwag_store::{Listed, Store, limits::LIST_PAGE};
+
+use crate::error::Result;
+
+/// All keys below a prefix, in order, a page at a time.
+pub(crate) struct Pages<'a> {
+    store: &'a dyn Store,
+    prefix: &'a str,
+    /// Where to go on; `None` when there is no more.
+    after: Option<String>,
+}
+
+impl<'a> Pages<'a> {
+    pub(crate) fn new(store: &'a dyn Store, prefix: &'a str) -> Self {
+        Self { store, prefix, after: Some(String::new()) }
+    }
+
+    /// The next page; `None` after the last.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<Listed>>> {
+        let Some(after) = self.after.take() else { return Ok(None) };
+        let page = self.store.list(self.prefix, &after, LIST_PAGE).await?;
+        self.after = page.entries.last().filter(|_| page.more).map(|last| last.key.clone());
+        Ok(Some(page.entries))
+    }
+}
