@@ -5,8 +5,8 @@
 
 use crate::event::*;
 use crate::{
-    Chain, Children, CompensationError, Data, Ending, Entry, Event, Family, Inbox, Lease, Path, Pause, PauseCause,
-    Point, PointKind, PointStatus, Refusal, Run, RunRef, Status, Time, Undoing, limits,
+    Chain, Children, CompensationError, Data, Ending, Entry, Event, Family, Lease, Mode, Path, Pause, PauseCause,
+    Point, PointKind, PointStatus, Refusal, Run, RunRef, Status, Time, Undoing, Wait, limits,
 };
 
 impl Run {
@@ -169,6 +169,7 @@ impl Run {
             Event::CompensationFailed(event) => self.fold_compensation_failed(event)?,
             Event::SignalWaiting(_)
             | Event::SignalReceived(_)
+            | Event::SignalRefused(_)
             | Event::SignalTimeout(_)
             | Event::SignalClosed(_)
             | Event::SignalLate(_) => self.fold_signal(event, here)?,
@@ -253,10 +254,13 @@ impl Run {
             return Ok(());
         }
         self.become_status(Status::Running)?;
-        (self.pause, self.error) = (None, None);
+        let paused_at = self.pause.take().map(|pause| pause.at);
+        self.error = None;
         for path in &self.open {
             if let Some(point) = self.points.get_mut(path).filter(|point| point.relative) {
-                point.until = point.until.map(|until| until.after(event.shift));
+                // A wait whose own timeout paused the run is in time until it is resumed.
+                let least = paused_at.filter(|_| point.kind == PointKind::Wait).unwrap_or_default();
+                point.until = point.until.map(|until| until.max(least).after(event.shift));
             }
         }
         Ok(())
@@ -312,6 +316,7 @@ impl Run {
     }
 
     fn fold_step_started(&mut self, event: &StepStarted, here: Here) -> Result<(), Refusal> {
+        self.forget_dropped_below(event);
         if let Some(point) = self.points.get_mut(&event.point).filter(|point| point.status == PointStatus::Retrying) {
             point.status = PointStatus::Running;
             (point.until, point.relative) = (event.deadline, false);
@@ -325,6 +330,24 @@ impl Run {
             point.children = children;
         }
         Ok(())
+    }
+
+    /// What an earlier try of a step no longer waited for, the next one may wait for again.
+    fn forget_dropped_below(&mut self, event: &StepStarted) {
+        if event.attempt < 2 {
+            return;
+        }
+        let below = |path: &Path| *path != event.point && path.is_within(&event.point);
+        let dropped: Vec<Path> = self
+            .points
+            .iter()
+            .filter(|(path, point)| below(path) && point.is_dropped())
+            .map(|(path, _)| path.clone())
+            .collect();
+        if !dropped.is_empty() {
+            dropped.iter().for_each(|path| self.forget(path));
+            self.take_back();
+        }
     }
 
     fn fold_step_completed(&mut self, event: &StepCompleted, here: Here) -> Result<(), Refusal> {
@@ -397,31 +420,77 @@ impl Run {
 
     fn fold_signal(&mut self, event: &Event, here: Here) -> Result<(), Refusal> {
         match event {
-            Event::SignalWaiting(SignalWaiting { point, name, deadline, relative }) => {
-                let open = self.open_point(point, PointKind::Wait, here)?;
-                (open.signal, open.until, open.relative) = (Some(name.clone()), *deadline, *relative);
+            Event::SignalWaiting(event) => {
+                let SignalWaiting { point, name, deadline, relative, mode, quorum, race, schema } = event.clone();
+                let wait = Wait {
+                    name,
+                    seq: here.seq,
+                    place: here.place,
+                    mode,
+                    quorum,
+                    race,
+                    schema,
+                    again: None,
+                    received: Vec::new(),
+                };
+                let open = self.open_point(&point, PointKind::Wait, here)?;
+                (open.wait, open.until, open.relative) = (Some(Box::new(wait)), deadline, relative);
             }
-            Event::SignalReceived(SignalReceived { point, name, signal, at, payload, patch }) => {
-                if !self.points.contains_key(point) {
-                    self.open_point(point, PointKind::Wait, here)?.signal = Some(name.clone());
+            Event::SignalReceived(event) => self.fold_received(event, here)?,
+            Event::SignalRefused(SignalRefused { point, attempt, error, retry_at, .. }) => {
+                let open = self.of_kind(point, PointKind::Wait)?;
+                (open.attempt, open.error) = (*attempt, Some(error.clone()));
+                if let Some(wait) = &mut open.wait {
+                    wait.again = Some(*retry_at);
                 }
-                self.of_kind(point, PointKind::Wait)?.result = Some(payload.clone());
+            }
+            Event::SignalTimeout(SignalTimeout { point, at, error, patch }) => {
+                self.of_kind(point, PointKind::Wait)?.error.clone_from(error);
                 merge(&mut self.data, patch.as_ref());
-                self.signals.insert(name.clone(), Inbox { cursor: signal.clone() });
-                self.settle(point, PointStatus::Completed, *at, here)?;
+                let status = if error.is_some() { PointStatus::Failed } else { PointStatus::Completed };
+                self.settle(point, status, *at, here)?;
             }
-            Event::SignalTimeout(SignalTimeout { point, at }) => {
-                self.of_kind(point, PointKind::Wait)?;
-                self.settle(point, PointStatus::Failed, *at, here)?;
-            }
-            Event::SignalClosed(SignalClosed { point, at, .. }) => {
-                self.of_kind(point, PointKind::Wait)?;
+            Event::SignalClosed(SignalClosed { point, why, at }) => {
+                let kind = if *why == Closing::Lost { DROPPED } else { CLOSED };
+                let message = match why {
+                    Closing::Lost => "it was no longer waited for",
+                    Closing::Cancelled => "the run was cancelled",
+                    Closing::Finished => "the run ended",
+                };
+                self.of_kind(point, PointKind::Wait)?.error = Some(crate::Fault::new(kind, message));
                 self.settle(point, PointStatus::Skipped, *at, here)?;
             }
-            Event::SignalLate(SignalLate { control, .. }) => self.remember(Some(control), here),
+            Event::SignalLate(SignalLate { name, signal, control, refused }) => {
+                self.remember(Some(control), here);
+                if refused.is_none() {
+                    self.signals.entry(name.clone()).or_default().late.insert(signal.clone());
+                }
+            }
             _ => {}
         }
         Ok(())
+    }
+
+    fn fold_received(&mut self, event: &SignalReceived, here: Here) -> Result<(), Refusal> {
+        let SignalReceived { point, name, signals, at, payload, patch, cursor, floor } = event;
+        let open = self.of_kind(point, PointKind::Wait)?;
+        let wait = open.wait.as_deref().filter(|wait| wait.name == *name && !signals.is_empty());
+        let mode = wait.ok_or_else(|| Refusal::new(format!("`{point}` does not wait for `{name}`")))?.mode;
+        let inbox = self.signals.entry(name.clone()).or_default();
+        if let Some(twice) = signals.iter().find(|taken| inbox.taken.contains(&taken.signal)) {
+            return Err(Refusal::new(format!("signal `{}` was taken before", twice.signal)));
+        }
+        inbox.take(signals, cursor, floor);
+        if mode == Mode::Latest {
+            inbox.late.retain(|late| *late > inbox.cursor);
+        }
+        let open = self.of_kind(point, PointKind::Wait)?;
+        open.result = Some(payload.clone());
+        if let Some(wait) = &mut open.wait {
+            wait.received.clone_from(signals);
+        }
+        merge(&mut self.data, patch.as_ref());
+        self.settle(point, PointStatus::Completed, *at, here)
     }
 
     fn remember(&mut self, control: Option<&String>, here: Here) {
@@ -451,7 +520,7 @@ impl Run {
             relative: false,
             compensate: false,
             children: None,
-            signal: None,
+            wait: None,
             interrupted: 0,
             seq: here.seq,
             place: here.place,
@@ -518,7 +587,16 @@ impl Run {
 /// The kind of error of a point that was no longer waited for.
 const DROPPED: &str = "Dropped";
 
+/// The kind of error of a wait that ended with its run.
+const CLOSED: &str = "Closed";
+
 impl Point {
+    /// Whether it is a wait that ended with its run.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.status.is_settled() && self.error.as_ref().is_some_and(|error| error.kind == CLOSED)
+    }
+
     /// Whether nobody waited for it any more when it was closed.
     #[must_use]
     pub fn is_dropped(&self) -> bool {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::event::*;
-use crate::{Definition, Event, Path, PauseCause, PointStatus, Refusal, Run, Status, Time, version};
+use crate::{Definition, Event, Mode, Name, Path, PauseCause, PointStatus, Refusal, Run, Status, Time, version};
 
 /// A control object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +55,13 @@ pub enum Order {
         /// Only if nothing happened since this entry.
         expected_seq: u64,
     },
+    /// Offer a signal whose sender was so slow that it may have been passed over.
+    Late {
+        /// Of which name.
+        name: Name,
+        /// Which: the last part of its key.
+        signal: String,
+    },
 }
 
 impl Control {
@@ -93,12 +100,46 @@ impl Run {
             }
             Order::Resume => vec![self.fold_resume(id, definition, now)],
             Order::Restart { from, expected_seq } => {
-                vec![self.fold_restart(id, from.as_ref(), *expected_seq, definition)]
+                let restart = self.fold_restart(id, from.as_ref(), *expected_seq, definition);
+                let gone = |path: &Path| match &restart {
+                    Event::RunRestarted(RunRestarted { refused: Some(_), .. }) => false,
+                    Event::RunRestarted(event) => event.from.is_none() || event.dropped.contains(path),
+                    _ => false,
+                };
+                self.closings(gone, Closing::Finished, now).chain([restart.clone()]).collect()
             }
             Order::Migrate { definition_hash, mapping, expected_seq } => {
                 self.fold_migrate(id, definition_hash, mapping, *expected_seq, definition, now)
             }
+            Order::Late { name, signal } => {
+                let refused = ended.or_else(|| self.passes_late(name, signal, definition));
+                vec![SignalLate { name: name.clone(), signal: signal.clone(), control: id, refused }.into()]
+            }
         }
+    }
+
+    /// Why a signal that a late note names is not offered, if it is not.
+    fn passes_late(&self, name: &Name, signal: &str, definition: &Definition) -> Option<String> {
+        let inbox = self.signals.get(name);
+        let taker = self.taker_of(signal).map(|(point, _)| format!("`{point}` has received it"));
+        let taken = inbox.is_some_and(|inbox| inbox.taken.contains(signal)).then(|| "it was received".into());
+        let latest = self.mode_of(name, Some(definition)) == Mode::Latest;
+        let superseded = latest && inbox.is_some_and(|inbox| signal <= inbox.cursor.as_str());
+        taker.or(taken).or_else(|| superseded.then(|| "a newer one has superseded it".into()))
+    }
+
+    /// Which signals of a name are taken: as the definition says, else as the last wait for it did.
+    #[must_use]
+    pub fn mode_of(&self, name: &Name, definition: Option<&Definition>) -> Mode {
+        let waits = self.points.values().filter_map(|point| point.wait.as_ref()).filter(|wait| wait.name == *name);
+        let last = waits.max_by_key(|wait| (wait.seq, wait.place)).map(|wait| wait.mode);
+        definition.and_then(|definition| definition.signal(name)).map(|signal| signal.mode).or(last).unwrap_or_default()
+    }
+
+    /// Waits that go with what they belong to are closed first.
+    fn closings(&self, gone: impl Fn(&Path) -> bool, why: Closing, at: Time) -> impl Iterator<Item = Event> {
+        let open = self.waits().filter(|(path, _)| gone(path)).map(|(path, _)| path.clone());
+        open.map(move |point| SignalClosed { point, why, at }.into()).collect::<Vec<Event>>().into_iter()
     }
 
     fn fold_resume(&self, control: String, definition: &Definition, now: Time) -> Event {
@@ -148,6 +189,8 @@ impl Run {
             crate::Style::Function => point.started_at >= start.started_at,
             _ => after.iter().any(|name| path.is_within(name)) || point.status == PointStatus::Failed,
         };
+        // A wait that ended with the run is waited for again.
+        let is_after = |path: &Path, point: &crate::Point| is_after(path, point) || point.is_closed();
         // One that was just being undone may be half undone.
         let undone = self.chain.as_ref().map(|chain| chain.behind + usize::from(chain.current.is_some()));
         let undone: Vec<Path> =
@@ -173,7 +216,10 @@ impl Run {
         let refused = moved.or(other).or(busy).or_else(|| checked.as_ref().err().map(ToString::to_string));
         let migrated = checked.unwrap_or_default();
         let resumes = refused.is_none() && self.pause.is_some();
-        let mut events: Vec<Event> = vec![
+        let skipped = migrated.skipped.clone();
+        let gone = |path: &Path| refused.is_none() && skipped.iter().any(|skipped| path.is_within(skipped));
+        let mut events: Vec<Event> = self.closings(gone, Closing::Lost, now).collect();
+        events.push(
             RunMigrated {
                 definition_hash: hash.into(),
                 version: definition.version,
@@ -183,7 +229,7 @@ impl Run {
                 refused,
             }
             .into(),
-        ];
+        );
         if resumes {
             let shift = self.pause.as_ref().map(|pause| now.since(pause.at)).unwrap_or_default();
             events.push(RunResumed { shift, control: None, refused: None }.into());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::time::span;
-use crate::{Name, Path, Refusal, Retry, TypeName, sha256_hex};
+use crate::{Mode, Name, Path, Refusal, Retry, TypeName, sha256_hex};
 
 /// How a type is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +71,36 @@ pub struct Node {
     /// What its failure does to the run.
     #[serde(default)]
     pub on_failure: OnFailure,
+    /// The signal it waits for, if it is no step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<SignalSpec>,
+}
+
+/// What a node that waits for a signal says of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SignalSpec {
+    /// Its name.
+    pub name: Name,
+    /// Which signals of that name it takes.
+    #[serde(default, skip_serializing_if = "Mode::is_queue")]
+    pub mode: Mode,
+    /// From how many senders it wants one each.
+    pub quorum: u32,
+    /// How long it waits; for ever if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_span")]
+    pub timeout: Option<Duration>,
+    /// What payloads must look like.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<serde_json::Value>,
+}
+
+impl SignalSpec {
+    /// A wait for the next signal of that name, for ever.
+    #[must_use]
+    pub fn new(name: Name) -> Self {
+        Self { name, mode: Mode::Queue, quorum: 1, timeout: None, schema: None }
+    }
 }
 
 mod optional_span {
@@ -108,7 +138,14 @@ impl Node {
             compensate: false,
             queue: None,
             on_failure: OnFailure::Fail,
+            signal: None,
         }
+    }
+
+    /// A wait for a signal with the usual settings.
+    #[must_use]
+    pub fn signal(name: Path, signal: SignalSpec) -> Self {
+        Self { kind: NodeKind::Signal, signal: Some(signal), ..Self::step(name) }
     }
 }
 
@@ -135,6 +172,7 @@ impl Definition {
     pub fn graph(of: TypeName, steps: Vec<Node>) -> Result<Self, Refusal> {
         check_names(&of, &steps)?;
         check_cycles(&of, &steps)?;
+        check_signals(&of, &steps)?;
         let hash = hash(&of, &steps);
         Ok(Self { of, style: Style::Graph, version: None, hash, steps })
     }
@@ -152,6 +190,12 @@ impl Definition {
         let steps = vec![Node::step(task_point())];
         let hash = hash(&of, &steps);
         Self { of, style: Style::Task, version: None, hash, steps }
+    }
+
+    /// What is said of a signal of that name; by the first node that waits for it.
+    #[must_use]
+    pub fn signal(&self, name: &Name) -> Option<&SignalSpec> {
+        self.steps.iter().filter_map(|node| node.signal.as_ref()).find(|signal| signal.name == *name)
     }
 
     /// The step of that path.
@@ -187,6 +231,22 @@ fn check_names(of: &TypeName, steps: &[Node]) -> Result<(), Refusal> {
         true => Err(Refusal::new(format!("workflow `{of}` has no steps"))),
         false => Ok(()),
     }
+}
+
+/// Mode and schema are of a name: whoever sends cannot know which wait will take it.
+fn check_signals(of: &TypeName, steps: &[Node]) -> Result<(), Refusal> {
+    let signals = steps.iter().filter_map(|node| Some((&node.name, node.signal.as_ref()?)));
+    let mut known: BTreeMap<&Name, (&Path, &SignalSpec)> = BTreeMap::new();
+    for (path, signal) in signals {
+        let (first, other) = *known.entry(&signal.name).or_insert((path, signal));
+        if other.mode != signal.mode || other.schema != signal.schema {
+            return Err(Refusal::new(format!(
+                "`{first}` and `{path}` of workflow `{of}` wait for signal `{}` with different modes or schemas",
+                signal.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Takes away steps without dependencies until none is left; what remains holds a cycle, which is then followed.
@@ -232,7 +292,13 @@ fn hash(of: &TypeName, steps: &[Node]) -> String {
         .iter()
         .map(|node| {
             let after: BTreeSet<&str> = node.after.iter().map(Path::as_str).collect();
-            serde_json::json!({"name": node.name.as_str(), "kind": node.kind, "after": after})
+            let mut shape = serde_json::json!({"name": node.name.as_str(), "kind": node.kind, "after": after});
+            if let Some(signal) = &node.signal {
+                // Senders read these from the stored definition, which is never changed: others are another one.
+                let SignalSpec { name, mode, schema, .. } = signal;
+                shape["signal"] = serde_json::json!({"name": name, "mode": mode, "schema": schema});
+            }
+            shape
         })
         .collect();
     let canonical = serde_json::json!({"type": of.as_str(), "steps": shape}).to_string();

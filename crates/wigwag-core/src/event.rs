@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::time::span;
-use crate::{Data, Fault, Name, Path, Retry, RunId, RunRef, Time, TypeName};
+use crate::{Data, Fault, Mode, Name, Path, Retry, RunId, RunRef, Taken, Time, TypeName};
 
 macro_rules! events {
     ($($(#[$doc:meta])* $name:ident = $text:literal { $($(#[$field_meta:meta])* $field:ident: $type:ty,)* })*) => {
@@ -352,22 +352,51 @@ events! {
         /// The deadline was given as a span.
         #[serde(default, skip_serializing_if = "is_false")]
         relative: bool,
+        /// Which signals of that name it takes.
+        #[serde(default, skip_serializing_if = "Mode::is_queue")]
+        mode: Mode,
+        /// From how many senders it wants one each.
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        quorum: u32,
+        /// The first point of those it races with.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        race: Option<Path>,
+        /// What payloads must look like, if the definition does not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        schema: Option<Value>,
     }
-    /// A signal was consumed.
+    /// A wait took its signal, or as many as it wanted.
     SignalReceived = "signal.received" {
-        /// By which wait.
+        /// Which wait.
         point: Path,
         /// Of which name.
         name: Name,
-        /// Which: the last part of its key.
-        signal: String,
+        /// Which signals.
+        signals: Vec<Taken>,
         /// When.
         at: Time,
-        /// What it carries.
+        /// What it carries; of several an array.
         payload: Data,
         /// How it changed the run's data.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         patch: Option<Map<String, Value>>,
+        /// How far the inbox is read now.
+        cursor: String,
+        /// Up to where it need not be looked at again.
+        floor: String,
+    }
+    /// Users' code failed on a signal: it stays in the inbox, and the code is asked again.
+    SignalRefused = "signal.refused" {
+        /// Which wait.
+        point: Path,
+        /// For which time, from 1.
+        attempt: u32,
+        /// When.
+        at: Time,
+        /// How.
+        error: Fault,
+        /// When it is asked again.
+        retry_at: Time,
     }
     /// No signal came in time.
     SignalTimeout = "signal.timeout" {
@@ -375,13 +404,19 @@ events! {
         point: Path,
         /// When it was noticed.
         at: Time,
+        /// The step fails so; without it the run goes on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Fault>,
+        /// How that changed the run's data.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        patch: Option<Map<String, Value>>,
     }
     /// The wait is over for another reason.
     SignalClosed = "signal.closed" {
         /// Where.
         point: Path,
-        /// `cancelled`, `lost` or `finished`.
-        why: String,
+        /// Why.
+        why: Closing,
         /// When.
         at: Time,
     }
@@ -393,7 +428,29 @@ events! {
         signal: String,
         /// The control object that said it.
         control: String,
+        /// Why it is not offered, if it is not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refused: Option<String>,
     }
+}
+
+fn one() -> u32 {
+    1
+}
+fn is_one(number: &u32) -> bool {
+    *number == 1
+}
+
+/// Why a wait is over that took nothing and was not timed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Closing {
+    /// The run was cancelled.
+    Cancelled,
+    /// Another won the race, or the code no longer waits.
+    Lost,
+    /// The run ended.
+    Finished,
 }
 
 /// Who waits for a run's end.

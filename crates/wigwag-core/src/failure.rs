@@ -60,6 +60,12 @@ impl Fault {
         self
     }
 
+    /// No signal came in time.
+    #[must_use]
+    pub fn signal_timeout() -> Self {
+        Self::new("SignalTimeout", "no signal came in time")
+    }
+
     /// The code does not fit the run: these steps.
     #[must_use]
     pub fn version_mismatch(expected: &str, found: &str, steps: Vec<String>) -> Self {

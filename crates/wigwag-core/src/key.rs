@@ -192,7 +192,16 @@ pub enum Key {
         /// Time and id.
         suffix: String,
     },
-    /// Cancel, pause, resume, restart, migrate. Deleted once it is in the log.
+    /// A sender's idempotency key: which signal it became. Created once, never changed.
+    Sent {
+        /// The run.
+        run: RunRef,
+        /// The signal's name.
+        name: Name,
+        /// SHA-256 of the sender's key, in hexadecimal.
+        hash: String,
+    },
+    /// Cancel, pause, resume, restart, migrate, late notes. Deleted once it is in the log.
     Control {
         /// The run.
         run: RunRef,
@@ -245,6 +254,7 @@ impl fmt::Display for Key {
             Self::Chunk { run, from, to } => write!(f, "{run}/chunk/{from:010}-{to:010}.json"),
             Self::Child { run, child } => write!(f, "{run}/children/{child}.json"),
             Self::Signal { run, name, suffix } => write!(f, "{run}/signals/{name}/{suffix}.json"),
+            Self::Sent { run, name, hash } => write!(f, "{run}/keys/{name}/{hash}.json"),
             Self::Control { run, suffix } => write!(f, "{run}/signals/.control/{suffix}.json"),
             Self::Due(Hint { shard, due, kind, run, nonce }) => {
                 write!(f, "due/{shard:02}/{due}~{kind}~{run}~{nonce}")
@@ -293,6 +303,7 @@ fn parse_of_run(run: RunRef, rest: &[&str]) -> Result<Key, Refusal> {
             Key::Chunk { run, from: number(from)?, to: number(to)? }
         }
         ["children", file] => Key::Child { run, child: json_stem(file)?.parse()? },
+        ["keys", name, file] => Key::Sent { run, name: name.parse()?, hash: json_stem(file)?.into() },
         ["signals", ".control", file] => Key::Control { run, suffix: json_stem(file)?.into() },
         ["signals", name, file] => Key::Signal { run, name: name.parse()?, suffix: json_stem(file)?.into() },
         _ => return Err(Refusal::new(format!("not a key of a run: `{}`", rest.join("/").escape_debug()))),
@@ -365,6 +376,18 @@ pub mod prefix {
     #[must_use]
     pub fn signals(run: &RunRef) -> String {
         format!("{run}/signals/")
+    }
+
+    /// The control objects of a run.
+    #[must_use]
+    pub fn controls(run: &RunRef) -> String {
+        format!("{run}/signals/.control/")
+    }
+
+    /// The signals of one name.
+    #[must_use]
+    pub fn inbox(run: &RunRef, name: &Name) -> String {
+        format!("{run}/signals/{name}/")
     }
 
     /// The results of a run's children.

@@ -17,6 +17,7 @@ mod failure;
 mod graph;
 mod key;
 mod run;
+mod signal;
 mod stored;
 
 mod apply;
@@ -25,7 +26,7 @@ mod look;
 pub mod version;
 
 pub use control::{Control, Order};
-pub use definition::{Definition, Node, NodeKind, OnFailure, STEP_TIMEOUT, Style, task_point};
+pub use definition::{Definition, Node, NodeKind, OnFailure, STEP_TIMEOUT, SignalSpec, Style, task_point};
 pub use event::*;
 pub use failure::{Fault, Outcome, Then, after_failure};
 pub use graph::Frontier;
@@ -35,5 +36,6 @@ pub use look::{Look, look};
 pub use payload::{Blob, Data, Payload};
 pub use retry::Retry;
 pub use run::*;
+pub use signal::{Bound, Decision, Fate, Inbox, Inboxes, Mode, Seen, Signal, Source, Taken, Wait, stamp_of, suffix};
 pub use stored::{Chunk, Entry, Tombstone, chunk_to_json, read_chunk, read_entry, read_state, state_to_json};
 pub use time::Time;

@@ -63,8 +63,34 @@ pub const PATROL_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// So many workers may die while they run one step before that counts as the step's failure: it may be what kills them.
 pub const INTERRUPTIONS_MAX: u32 = 16;
 
+/// How far behind the last look an inbox is looked at again: a sender that took no longer than [`PUT_MAX`] is seen by
+/// then, by whatever clocks.
+pub const LOOK_BACK: Duration = Duration::from_secs(10);
+
+/// How long a sender may take from before its stamp was drawn until its signal is there. Slower ones send a late note.
+pub const PUT_MAX: Duration = Duration::from_secs(5);
+
+/// How far off the store's time may be for a signal to be sent.
+pub const UNCERTAINTY_MAX: Duration = Duration::from_millis(2_500);
+
+/// The schema of a function's wait stands in its log.
+pub const SCHEMA_BYTES_MAX: usize = 16 * 1024;
+
+/// So many waits may race or be gathered at once.
+pub const RACE_MAX: usize = 64;
+
+/// So many waits of a run may be open: they are closed in one entry when it ends.
+pub const WAITS_MAX: usize = 1_000;
+
+/// So many senders a quorum may want: what they sent is held in memory together.
+pub const QUORUM_MAX: u32 = 64;
+
+/// What a sender may say of itself, and an idempotency key.
+pub const SENDER_BYTES_MAX: usize = 256;
+
 /// Nobody waits longer for anything than a hundred years.
 pub const SPAN_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
 const _: () = assert!(INLINE_BYTES_MAX < PAYLOAD_BYTES_MAX);
+const _: () = assert!(LOOK_BACK.as_millis() >= PUT_MAX.as_millis() + 2 * UNCERTAINTY_MAX.as_millis());
 const _: () = assert!(ENTRY_BYTES_SOFT + 2 * INLINE_BYTES_MAX + DATA_BYTES_MAX < ENTRY_BYTES_MAX);

@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
-    Children, Data, Ending, Fault, Name, Parent, Path, PauseCause, Refusal, RunId, RunRef, TaskSpec, Time, TypeName,
+    Children, Data, Ending, Fault, Inbox, Name, Parent, Path, PauseCause, Refusal, RunId, RunRef, TaskSpec, Time,
+    TypeName, Wait,
 };
 
 /// How far a run is.
@@ -209,9 +210,9 @@ pub struct Point {
     /// The runs it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub children: Option<Children>,
-    /// The signal it waits for.
+    /// The signal it waits for, and what came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub signal: Option<Name>,
+    pub wait: Option<Box<Wait>>,
     /// How many workers died while they ran it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub interrupted: u32,
@@ -303,13 +304,6 @@ pub struct CompensationError {
     pub point: Path,
     /// Why.
     pub error: Fault,
-}
-
-/// How far the inbox of one signal name was read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Inbox {
-    /// The last part of the key of the signal consumed last.
-    pub cursor: String,
 }
 
 /// A range of entries whose finished points are in an object of their own.

@@ -34,6 +34,10 @@ fn migrate(hash: &str, expected_seq: u64) -> Order {
     Order::Migrate { definition_hash: hash.into(), mapping: BTreeMap::new(), expected_seq }
 }
 
+fn late(signal: &str) -> Order {
+    Order::Late { name: go(), signal: signal.into() }
+}
+
 /// Why an event had no effect.
 fn refused(event: &Event) -> Option<&str> {
     match event {
@@ -42,6 +46,7 @@ fn refused(event: &Event) -> Option<&str> {
         Event::RunResumed(event) => event.refused.as_deref(),
         Event::RunRestarted(event) => event.refused.as_deref(),
         Event::RunMigrated(event) => event.refused.as_deref(),
+        Event::SignalLate(event) => event.refused.as_deref(),
         other => panic!("not of a control object: {other:?}"),
     }
 }
@@ -90,6 +95,9 @@ fn an_order_has_its_effect_or_says_why_not() {
         (&mismatched, migrate("other", 3), "run.migrated", Some("this worker has other code")),
         (&undoing_run, migrate(&definition.hash, 2), "run.migrated", Some("the run is `compensating`")),
         (&ended, migrate(&definition.hash, 3), "run.migrated", Some("the run is `completed`")),
+        (&running, late("x"), "signal.late", None),
+        (&undoing_run, late("x"), "signal.late", None),
+        (&ended, late("x"), "signal.late", Some("the run is `completed`")),
     ];
     for (run, order, event, why) in rows {
         let events = folded(run, order.clone(), &definition);

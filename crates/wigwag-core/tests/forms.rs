@@ -208,22 +208,105 @@ fn a_waiting() -> impl Strategy<Value = Event> {
         .into()),
         (a_point(), a_time(), a_datum()).prop_map(|(point, at, result)| ChildCompleted { point, at, result }.into()),
         (a_point(), a_time(), a_fault()).prop_map(|(point, at, error)| ChildFailed { point, at, error }.into()),
-        (a_point(), a_name(), option::of(a_time()), any::<bool>())
-            .prop_map(|(point, name, deadline, relative)| SignalWaiting { point, name, deadline, relative }.into()),
-        (a_point(), a_name(), texts(), a_time(), a_datum(), option::of(an_object())).prop_map(
-            |(point, name, signal, at, payload, patch)| {
-                SignalReceived { point, name, signal, at, payload, patch }.into()
-            }
-        ),
-        (a_point(), a_time()).prop_map(|(point, at)| SignalTimeout { point, at }.into()),
-        (a_point(), texts(), a_time()).prop_map(|(point, why, at)| SignalClosed { point, why, at }.into()),
-        (a_name(), texts(), texts()).prop_map(|(name, signal, control)| SignalLate { name, signal, control }.into()),
         (a_point(), a_time()).prop_map(|(point, at)| PointDropped { point, at }.into()),
     ]
 }
 
+fn a_mode() -> impl Strategy<Value = Mode> {
+    select(&[Mode::Queue, Mode::Latest][..])
+}
+
+fn a_suffix() -> impl Strategy<Value = String> {
+    (a_time(), "[0-9a-f-]{1,36}").prop_map(|(time, id)| suffix(time, &id))
+}
+
+fn some_taken() -> impl Strategy<Value = Vec<Taken>> {
+    vec((a_suffix(), option::of(texts())).prop_map(|(signal, by)| Taken { signal, by }), 1..4)
+}
+
+/// A schema that is there: `null` is none.
+fn a_schema() -> impl Strategy<Value = Option<Value>> {
+    option::of(an_object().prop_map(Value::from))
+}
+
+/// The beginning of a wait for a signal.
+fn a_wait() -> impl Strategy<Value = SignalWaiting> {
+    let parts = (
+        (a_point(), a_name(), option::of(a_time()), any::<bool>()),
+        (a_mode(), any::<u32>(), option::of(a_point()), a_schema()),
+    );
+    parts.prop_map(|((point, name, deadline, relative), (mode, quorum, race, schema))| SignalWaiting {
+        point,
+        name,
+        deadline,
+        relative,
+        mode,
+        quorum,
+        race,
+        schema,
+    })
+}
+
+/// A wait that took its signals.
+fn a_receipt() -> impl Strategy<Value = SignalReceived> {
+    let parts = (
+        (a_point(), a_name(), some_taken(), a_time()),
+        (a_datum(), option::of(an_object()), a_suffix(), prop_oneof![a_suffix(), Just(String::new())]),
+    );
+    parts.prop_map(|((point, name, signals, at), (payload, patch, cursor, floor))| SignalReceived {
+        point,
+        name,
+        signals,
+        at,
+        payload,
+        patch,
+        cursor,
+        floor,
+    })
+}
+
+/// What happens at a wait for a signal.
+fn a_signalling() -> impl Strategy<Value = Event> {
+    let why = select(&[Closing::Cancelled, Closing::Lost, Closing::Finished][..]);
+    prop_oneof![
+        a_wait().prop_map(Event::from),
+        a_receipt().prop_map(Event::from),
+        (a_point(), a_time(), option::of(a_fault()), option::of(an_object()))
+            .prop_map(|(point, at, error, patch)| SignalTimeout { point, at, error, patch }.into()),
+        (a_point(), any::<u32>(), a_time(), a_fault(), a_time()).prop_map(|(point, attempt, at, error, retry_at)| {
+            SignalRefused { point, attempt, at, error, retry_at }.into()
+        }),
+        (a_point(), why, a_time()).prop_map(|(point, why, at)| SignalClosed { point, why, at }.into()),
+        (a_name(), texts(), texts(), option::of(texts())).prop_map(|(name, signal, control, refused)| SignalLate {
+            name,
+            signal,
+            control,
+            refused
+        }
+        .into()),
+    ]
+}
+
+fn a_signal() -> impl Strategy<Value = Signal> {
+    let source = (option::of(texts()), option::of(texts())).prop_map(|(by, via)| match via {
+        Some(via) => Source::new(by, via),
+        None => Source::default(),
+    });
+    let bound = (a_point(), any::<u64>()).prop_map(|(point, seq)| Bound { point, seq });
+    let parts = (texts(), a_name(), a_payload(), a_time(), source, option::of(bound), option::of(a_point()));
+    parts.prop_map(|(id, name, payload, created_at, source, only, point)| Signal {
+        id,
+        name,
+        payload,
+        created_at,
+        source,
+        only,
+        point,
+    })
+}
+
 fn an_entry() -> impl Strategy<Value = Entry> {
-    let events = vec(prop_oneof![a_turn(), a_step(), a_waiting()], 0..6);
+    let events = vec(prop_oneof![a_turn(), a_step(), a_waiting(), a_signalling()], 0..6);
     (any::<u64>(), texts(), a_time(), events).prop_map(|(seq, by, at, events)| Entry { seq, by, at, events })
 }
 
@@ -236,6 +319,7 @@ fn an_order() -> impl Strategy<Value = Order> {
         (texts(), btree_map(a_point(), option::of(a_point()), 0..3), any::<u64>()).prop_map(
             |(definition_hash, mapping, expected_seq)| Order::Migrate { definition_hash, mapping, expected_seq }
         ),
+        (a_name(), a_suffix()).prop_map(|(name, signal)| Order::Late { name, signal }),
     ]
 }
 
@@ -246,7 +330,6 @@ fn a_hint() -> impl Strategy<Value = Hint> {
 
 fn a_key() -> impl Strategy<Value = Key> {
     let seq = || 0..10_000_000_000_u64;
-    let suffix = || (a_time(), "[0-9a-f-]{1,36}").prop_map(|(time, id)| format!("{time}_{id}"));
     let segment = || a_point().prop_map(|point| point.as_segment());
     prop_oneof![
         (a_type(), "sha256:[0-9a-f]{64}").prop_map(|(of, hash)| Key::Definition { of, hash }),
@@ -255,8 +338,9 @@ fn a_key() -> impl Strategy<Value = Key> {
         (a_run(), segment(), "[a-z0-9-]{1,20}").prop_map(|(run, point, nonce)| Key::Blob { run, point, nonce }),
         (a_run(), seq(), seq()).prop_map(|(run, from, to)| Key::Chunk { run, from, to }),
         (a_run(), an_id()).prop_map(|(run, child)| Key::Child { run, child }),
-        (a_run(), a_name(), suffix()).prop_map(|(run, name, suffix)| Key::Signal { run, name, suffix }),
-        (a_run(), suffix()).prop_map(|(run, suffix)| Key::Control { run, suffix }),
+        (a_run(), a_name(), a_suffix()).prop_map(|(run, name, suffix)| Key::Signal { run, name, suffix }),
+        (a_run(), a_name(), "[0-9a-f]{64}").prop_map(|(run, name, hash)| Key::Sent { run, name, hash }),
+        (a_run(), a_suffix()).prop_map(|(run, suffix)| Key::Control { run, suffix }),
         a_hint().prop_map(Key::Due),
         (a_name(), an_id(), seq()).prop_map(|(name, run, seq)| Key::Waiting { name, run, seq }),
         (a_type(), an_id()).prop_map(|(of, run)| Key::Live { of, run }),
@@ -288,6 +372,25 @@ proptest! {
     }
 
     #[test]
+    fn a_signal_reads_back_as_it_was(signal in a_signal()) {
+        let bytes = signal.to_json();
+        let read = Signal::read(&bytes).unwrap();
+        prop_assert_eq!(read.to_json(), bytes);
+        prop_assert_eq!(read, signal);
+    }
+
+    #[test]
+    fn a_node_that_waits_for_a_signal_reads_back_as_it_was(
+        name in a_name(), mode in a_mode(), quorum in any::<u32>(), timeout in option::of(a_span()), schema in a_schema(),
+    ) {
+        let mut spec = SignalSpec::new(name);
+        (spec.mode, spec.quorum, spec.timeout, spec.schema) = (mode, quorum, timeout, schema);
+        let definition = Definition::graph("order".parse().unwrap(), vec![Node::signal(path("s"), spec)]).unwrap();
+        let read: Definition = serde_json::from_str(&serde_json::to_string(&definition).unwrap()).unwrap();
+        prop_assert_eq!(read, definition);
+    }
+
+    #[test]
     fn a_payload_is_passed_on_as_the_text_it_came_as(payload in a_payload()) {
         let text = serde_json::to_string(&Data::Inline(payload.clone())).unwrap();
         prop_assert_eq!(&text, payload.text());
@@ -302,6 +405,29 @@ proptest! {
         add(&mut run, vec![step.into(), RunCompleted { result: end }.into()]).unwrap();
         let read = read_state(the_run(), &state_to_json(&run, "by")).unwrap();
         prop_assert_eq!(read, run);
+    }
+
+    #[test]
+    fn waits_and_inboxes_survive_the_snapshot(
+        open in a_wait(), over in a_wait(), receipt in a_receipt(), late in a_suffix(), park in any::<bool>(),
+    ) {
+        let mut run = run_with("");
+        let (open, over) = (SignalWaiting { point: path("open"), ..open }, SignalWaiting { point: path("over"), ..over });
+        let receipt = SignalReceived { point: path("over"), name: over.name.clone(), ..receipt };
+        let note = SignalLate { name: open.name.clone(), signal: late, control: "c1".into(), refused: None };
+        add(&mut run, vec![open.into(), over.into(), receipt.into(), note.into()]).unwrap();
+        add(&mut run, if park { vec![parked()] } else { Vec::new() }).unwrap();
+        let read = read_state(the_run(), &state_to_json(&run, "by")).unwrap();
+        prop_assert_eq!(read, run);
+    }
+
+    #[test]
+    fn what_lies_in_an_inbox_sorts_by_its_stamp(one in (a_time(), "[0-9a-f_-]{1,36}"), two in (a_time(), "[0-9a-f]{4}")) {
+        let [first, second] = [&one, &two].map(|(stamp, id)| suffix(*stamp, id));
+        prop_assert_eq!((stamp_of(&first), stamp_of(&second)), (Some(one.0), Some(two.0)));
+        prop_assert_eq!(first.cmp(&second), one.0.cmp(&two.0).then(one.1.cmp(&two.1)));
+        // The floor of an inbox is a time alone: it lies below all that is stamped so.
+        prop_assert!(one.0.to_string() < first);
     }
 
     #[test]
@@ -357,6 +483,8 @@ fn a_key_of_another_form_is_refused() {
         "workflow/.a/state.json",
         "workflow/a/chunk/0000000001.json",
         "workflow/a/signals/.other/x.json",
+        "workflow/a/keys/.other/x.json",
+        "workflow/a/keys/go/x",
         "due/0/2026-01-28T12:00:00.000000Z~00000000~a~n",
         "due/00/2026-01-28T12:00:00Z~00000000~a~n",
         "due/00/2026-01-28T12:00:00.000000Z~00000000~a",
@@ -384,6 +512,7 @@ fn the_longest_names_make_keys_that_fit() {
         Key::Due(Hint { shard: 99, due: time, kind: kind_of(&of), run: id.clone(), nonce }),
         Key::Blob { run: run.clone(), point: point.as_segment(), nonce: "n".repeat(100) },
         Key::Signal { run: run.clone(), name: word.clone(), suffix: format!("{time}_{}", "u".repeat(36)) },
+        Key::Sent { run: run.clone(), name: word.clone(), hash: sha256_hex(&["key"]) },
         Key::Waiting { name: word, run: id.clone(), seq: u64::MAX },
         Key::Live { of: of.clone(), run: id.clone() },
         Key::Done { at: time, kind: kind_of(&of), status: Status::WaitingSignal, run: id.clone() },

@@ -13,7 +13,7 @@ use wigwag_core::*;
 /// All that can happen, as the design lists it.
 const EVENTS: &str = "run.started run.claimed run.parked run.paused run.resumed run.cancel_requested run.restarted \
     run.migrated run.completed run.failed run.cancelled step.started step.completed step.failed step.skipped \
-    sleep.started sleep.fired signal.waiting signal.received signal.timeout signal.closed signal.late child.started \
+    sleep.started sleep.fired signal.waiting signal.received signal.refused signal.timeout signal.closed signal.late child.started \
     child.completed child.failed compensation.started compensation.completed compensation.failed point.dropped";
 
 #[expect(clippy::disallowed_methods, reason = "whether files are made is said from outside")]
@@ -142,34 +142,57 @@ fn events_of_others() -> Vec<Event> {
     let one = Children::One("task/order-1:pay".parse().unwrap());
     let tasks = Children::Tasks(vec!["t1".parse().unwrap(), "t2".parse().unwrap()]);
     let begun = |children, deadline| ChildStarted { point: path("kids"), children, deadline }.into();
-    let (signal, patch) = (format!("{}_0a1b", at(5)), object(r#"{"votes":1}"#));
-    let (point, go) = (path("approve"), name("go"));
     vec![
         begun(one, Some(at(60))),
         begun(tasks, None),
         begun(Children::Numbered(10_000), None),
         ChildCompleted { point: path("kids"), at: at(6), result: data("[1, 2]") }.into(),
         ChildFailed { point: path("kids"), at: at(6), error: fault("no") }.into(),
-        waiting("approve", Some(at(20)), true),
-        SignalReceived {
-            point: point.clone(),
-            name: go.clone(),
-            signal: signal.clone(),
-            at: at(5),
-            payload: data(r#"{"yes":true}"#),
-            patch,
-        }
-        .into(),
-        SignalTimeout { point: point.clone(), at: at(20) }.into(),
-        SignalClosed { point: point.clone(), why: "cancelled".into(), at: at(20) }.into(),
-        SignalLate { name: go, signal, control: "c4".into() }.into(),
-        PointDropped { point, at: at(21) }.into(),
+        PointDropped { point: path("approve"), at: at(21) }.into(),
+    ]
+}
+
+/// A wait that says all that can be said.
+fn whole_wait(point: &str) -> SignalWaiting {
+    let (mode, race, schema) = (Mode::Latest, Some(path("approve")), Some(serde_json::json!({"type": "boolean"})));
+    SignalWaiting { deadline: Some(at(20)), relative: true, mode, quorum: 2, race, schema, ..wait_at(point) }
+}
+
+/// What a wait for two took: one of them from nobody that is known.
+fn whole_receipt(point: &str, payload: Data) -> SignalReceived {
+    let (first, second) = (suffix(at(4), "7f3c"), suffix(at(5), "0a1b"));
+    let (cursor, floor) = (first.clone(), at(0).before(Duration::from_secs(6)).to_string());
+    let signals = vec![Taken { signal: first, by: Some("ann".into()) }, Taken { signal: second, by: None }];
+    let (point, patch) = (path(point), object(r#"{"votes":2}"#));
+    SignalReceived { point, name: go(), signals, at: at(5), payload, patch, cursor, floor }
+}
+
+fn events_of_signals() -> Vec<Event> {
+    let signal = suffix(at(5), "0a1b");
+    let late = |refused| SignalLate { name: go(), signal: signal.clone(), control: "c4".into(), refused }.into();
+    let (error, patch) = (Some(fault("nobody came")), object(r#"{"tries":2}"#));
+    vec![
+        SignalWaiting::into(wait_at("approve")),
+        waiting("approve#2", Some(at(20)), false),
+        whole_wait("approve#3").into(),
+        received("approve"),
+        whole_receipt("approve#3", data(r#"[{"yes":true},null]"#)).into(),
+        timed_out("approve#2", None),
+        SignalRefused { point: path("approve#3"), attempt: 2, at: at(6), error: fault("not now"), retry_at: at(8) }
+            .into(),
+        SignalTimeout { point: path("approve#3"), at: at(20), error, patch }.into(),
+        closed("approve", Closing::Cancelled),
+        closed("approve", Closing::Lost),
+        closed("approve", Closing::Finished),
+        late(None),
+        late(Some("`approve` has received it".into())),
     ]
 }
 
 #[test]
 fn an_entry_with_every_event_is_kept() {
-    let events: Vec<Event> = [events_of_the_run(), events_of_steps(), events_of_others()].concat();
+    let all = [events_of_the_run(), events_of_steps(), events_of_others(), events_of_signals()];
+    let events: Vec<Event> = all.concat();
     let mut names: Vec<&str> = events.iter().map(Event::name).collect();
     names.sort_unstable();
     names.dedup();
@@ -203,18 +226,24 @@ fn whole_run() -> (Run, Chunk) {
     };
     add(&mut run, vec![finished, nothing.into(), failing, broken("failing", Some(at(90)))]).unwrap();
     let children = Children::Numbered(3);
-    let signal = SignalWaiting { point: path("s"), name: name("go"), deadline: None, relative: false };
-    let patch = object(r#"{"votes":1}"#);
-    let (point, cursor) = (path("s"), format!("{}_0a1b", at(5)));
-    let got = SignalReceived { point, name: name("go"), signal: cursor, at: at(5), payload: blob(), patch };
+    let late = |of| SignalLate { name: name(of), signal: suffix(at(3), "5e"), control: "c4".into(), refused: None };
     add(
         &mut run,
         vec![
             ChildStarted { point: path("kids"), children, deadline: Some(at(99)) }.into(),
             asleep("nap", at(80), true),
-            signal.into(),
-            got.into(),
+            whole_wait("s").into(),
+            whole_receipt("s", blob()).into(),
             waiting("s#2", Some(at(70)), true),
+            SignalWaiting { deadline: None, ..whole_wait("s#3") }.into(),
+            SignalWaiting::into(wait_at("s#4")),
+            timed_out("s#4", Some(fault("nobody came"))),
+            SignalWaiting::into(wait_at("s#5")),
+            timed_out("s#5", None),
+            SignalWaiting::into(wait_at("s#6")),
+            closed("s#6", Closing::Lost),
+            late("go").into(),
+            late("never-waited-for").into(),
             claimed("w2", at(60)),
         ],
     )
@@ -308,11 +337,30 @@ fn control_objects_of_each_kind_are_kept() {
         ("control-restart.json", Order::Restart { from: None, expected_seq: 7 }),
         ("control-restart-from.json", Order::Restart { from: Some(path("a/b#2")), expected_seq: 7 }),
         ("control-migrate.json", Order::Migrate { definition_hash: "sha256:new".into(), mapping, expected_seq: 7 }),
+        ("control-late.json", Order::Late { name: go(), signal: suffix(at(5), "0a1b") }),
     ];
     for (file, order) in rows {
         let sample = Control { id: "c1".into(), created_at: at(7), order };
         keeps(file, &sample, Control::to_json, |bytes| Control::read(bytes).unwrap());
     }
+}
+
+#[test]
+fn signals_are_kept() {
+    let (point, only) = (Some(path("approve#2")), Some(Bound { point: path("approve#2"), seq: 7 }));
+    let source = Source::new(Some("ann@example.org".into()), "http");
+    let payload = Payload::parse(r#"{"yes": true,  "grams": 100.0}"#).unwrap();
+    let (id, created_at) = ("0a1b".to_owned(), at(5));
+    let whole = Signal { id: id.clone(), name: go(), payload, created_at, source, only, point };
+    let (payload, source, only, point) = (Payload::null(), Source::default(), None, None);
+    let plain = Signal { id, name: go(), payload, created_at, source, only, point };
+    for (file, sample) in [("signal.json", &whole), ("signal-plain.json", &plain)] {
+        keeps(file, sample, Signal::to_json, |bytes| Signal::read(bytes).unwrap());
+    }
+    let bare = br#"{"id":"0a1b","name":"go","payload":null,"created_at":"2026-01-28T12:00:05.000000Z"}"#;
+    assert_eq!(Signal::read(bare), Ok(plain), "who sent it may be unsaid");
+    let refusal = Signal::read(br#"{"id":"0a1b"}"#).unwrap_err().to_string();
+    assert!(refusal.contains("not a signal: missing field `name`"), "{refusal}");
 }
 
 #[test]
@@ -324,6 +372,10 @@ fn definitions_are_kept() {
     steps[2].queue = Some(name("mail"));
     steps[2].on_failure = OnFailure::Continue;
     steps[0].on_failure = OnFailure::Pause;
+    let mut votes = SignalSpec::new(name("votes"));
+    (votes.mode, votes.quorum, votes.timeout) = (Mode::Latest, 3, Some(Duration::from_secs(86_400)));
+    votes.schema = Some(serde_json::json!({"type": "object", "required": ["yes"]}));
+    steps.push(Node::signal(path("vote"), votes));
     let of: TypeName = "order".parse().unwrap();
     let rows = [
         ("definition-graph.json", Definition::graph(of.clone(), steps).unwrap()),

@@ -4,6 +4,7 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::*;
@@ -49,6 +50,10 @@ fn holds(run: &Run) {
         );
     }
     run.points.values().for_each(|point| holds_of_point(run, point));
+    for inbox in run.signals.values() {
+        assert!(inbox.taken.iter().all(|signal| *signal > inbox.floor), "what the floor has passed is forgotten");
+        assert!(inbox.taken.is_disjoint(&inbox.late), "what was taken is not offered");
+    }
 }
 
 fn holds_of_point(run: &Run, point: &Point) {
@@ -61,6 +66,13 @@ fn holds_of_point(run: &Run, point: &Point) {
     }
     if point.status.is_settled() {
         assert!(point.until.is_none() && !point.relative && point.interrupted == 0);
+    }
+    assert_eq!(point.wait.is_some(), point.kind == PointKind::Wait);
+    if let Some(wait) = &point.wait {
+        assert!(wait.seq <= point.seq, "a wait is opened before it is over");
+        assert_eq!(!wait.received.is_empty(), point.result.is_some(), "what was taken is the result");
+        assert!(wait.received.is_empty() || point.status == PointStatus::Completed);
+        assert_eq!(point.is_timed_out(), point.status == PointStatus::Completed && wait.received.is_empty());
     }
 }
 
@@ -75,6 +87,7 @@ enum What {
     Restart,
     RestartFrom,
     Migrate,
+    Late,
     Begin,
     Done,
     Fail,
@@ -83,13 +96,14 @@ enum What {
     Wait,
     Child,
     Settle,
+    Close,
     Undo,
     Undone,
     End,
     Roll,
 }
 
-const WHATS: [What; 20] = [
+const WHATS: [What; 22] = [
     What::Claim,
     What::Park,
     What::Pause,
@@ -98,6 +112,7 @@ const WHATS: [What; 20] = [
     What::Restart,
     What::RestartFrom,
     What::Migrate,
+    What::Late,
     What::Begin,
     What::Done,
     What::Fail,
@@ -106,6 +121,7 @@ const WHATS: [What; 20] = [
     What::Wait,
     What::Child,
     What::Settle,
+    What::Close,
     What::Undo,
     What::Undone,
     What::End,
@@ -133,7 +149,7 @@ fn events_of(op: Op, run: &Run, definition: &Definition) -> Vec<Event> {
     let point = &paths(POINTS)[op.point];
     let now = at(run.seq + 1);
     match op.what {
-        What::Pause | What::Resume | What::Cancel | What::Restart | What::RestartFrom | What::Migrate => {
+        What::Pause | What::Resume | What::Cancel | What::Restart | What::RestartFrom | What::Migrate | What::Late => {
             ordered(op, run, definition, point)
         }
         What::Claim if !run.status.is_final() => vec![claimed(if op.flag { "w1" } else { "w2" }, now)],
@@ -166,6 +182,7 @@ fn ordered(op: Op, run: &Run, definition: &Definition, point: &Path) -> Vec<Even
         What::Cancel => Order::Cancel { reason },
         What::Restart => Order::Restart { from: None, expected_seq },
         What::RestartFrom => Order::Restart { from: Some(point.clone()), expected_seq },
+        What::Late => Order::Late { name: go(), signal: sent_before(run, op.point as u64) },
         _ => Order::Migrate { definition_hash: definition.hash.clone(), mapping, expected_seq },
     };
     let control = Control { id: "c".into(), created_at: at(0), order };
@@ -178,6 +195,34 @@ fn ordered(op: Op, run: &Run, definition: &Definition, point: &Path) -> Vec<Even
         false => events.insert(0, claim),
     }
     events
+}
+
+/// The signal that came that many entries ago: one comes with each.
+fn sent_before(run: &Run, entries: u64) -> String {
+    suffix(at(run.seq.saturating_sub(entries)), "0")
+}
+
+/// What the wait at that point comes to by a look into the inbox now.
+fn looked(run: &Run, point: &Path) -> Option<Event> {
+    let signal = |name| {
+        let (id, payload, created_at, source) = ("0".into(), Payload::null(), at(0), Source::default());
+        Signal { id, name, payload, created_at, source, only: None, point: None }
+    };
+    let read = (0..=run.seq).map(|entries| (sent_before(run, entries), Arc::new(signal(go())))).collect();
+    let mut seen = Seen { signals: read, ..Seen::default() };
+    seen.suffixes = seen.signals.keys().cloned().collect();
+    let found = Inboxes { since: at(run.seq), names: BTreeMap::from([(go(), seen)]) };
+    let now = at(run.seq + 1);
+    match run.decide(&found, |asked| asked == point, |_, _, _| true)? {
+        Decision::TimeOut { point } => Some(SignalTimeout { point, at: now, error: None, patch: None }.into()),
+        Decision::Receive { point, signals } => {
+            let wait = run.points[&point].wait.as_ref().unwrap();
+            let (cursor, floor) = run.read_up_to(wait, &signals, &found);
+            let signals = signals.into_iter().map(|signal| Taken { signal, by: None }).collect();
+            let (payload, patch) = (data("null"), None);
+            Some(SignalReceived { point, name: go(), signals, at: now, payload, patch, cursor, floor }.into())
+        }
+    }
 }
 
 fn ended(op: Op, run: &Run) -> Vec<Event> {
@@ -209,7 +254,12 @@ fn stepped(op: Op, run: &Run, point: &Path) -> Vec<Event> {
         What::Fail if is_open(PointKind::Step) => vec![broken(text, op.flag.then_some(now))],
         What::Skip if found.is_none() => vec![skipped(text)],
         What::Sleep if found.is_none() => vec![asleep(text, now, op.flag)],
-        What::Wait if found.is_none() => vec![waiting(text, op.flag.then_some(now), op.flag)],
+        What::Wait if found.is_none() => {
+            let mode = if run.seq.is_multiple_of(2) { Mode::Latest } else { Mode::Queue };
+            let deadline = op.flag.then_some(now);
+            vec![SignalWaiting { mode, deadline, relative: op.flag, ..wait_at(text) }.into()]
+        }
+        What::Close if is_open(PointKind::Wait) => vec![closed(text, Closing::Lost)],
         What::Child if found.is_none() => {
             vec![ChildStarted { point: point.clone(), children: Children::Numbered(2), deadline: None }.into()]
         }
@@ -217,8 +267,8 @@ fn stepped(op: Op, run: &Run, point: &Path) -> Vec<Event> {
             let point = point.clone();
             match found.map(|point| point.kind).filter(|kind| is_open(*kind)) {
                 Some(PointKind::Sleep) => vec![SleepFired { point, at: now }.into()],
-                Some(PointKind::Wait) if op.flag => vec![received(point.as_str())],
-                Some(PointKind::Wait) => vec![SignalTimeout { point, at: now }.into()],
+                Some(PointKind::Wait) if op.flag => looked(run, &point).into_iter().collect(),
+                Some(PointKind::Wait) => vec![timed_out(text, run.seq.is_multiple_of(2).then(|| fault("late")))],
                 Some(PointKind::Child) if op.flag => vec![ChildFailed { point, at: now, error: fault("no") }.into()],
                 Some(PointKind::Child) => vec![ChildCompleted { point, at: now, result: data("null") }.into()],
                 _ => Vec::new(),

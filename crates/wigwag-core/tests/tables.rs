@@ -175,9 +175,11 @@ fn what_cannot_follow_is_refused_by_name() {
         ("a=running", skipped("a"), "`a` is there already"),
         ("", done("a"), "no point `a`"),
         ("a=running", received("a"), "`a` is no open wait"),
+        ("", received("s"), "no point `s`"),
+        ("s=received", closed("s", Closing::Finished), "`s` is no open wait"),
         ("a=running", SleepFired { point: path("a"), at: at(3) }.into(), "`a` is no open sleep"),
         ("s=waiting", done("s"), "`s` is no open step"),
-        ("s=received", SignalTimeout { point: path("s"), at: at(3) }.into(), "`s` is no open wait"),
+        ("s=received", timed_out("s", None), "`s` is no open wait"),
         ("a=done", undone("a"), "`a` is not being undone"),
         ("a=done", not_undone("a", Some(at(3))), "`a` is not being undone"),
     ];
@@ -485,6 +487,18 @@ fn a_definition_that_cannot_be_followed_is_refused_with_its_steps() {
         let refusal = Definition::graph("order".parse().unwrap(), nodes(steps)).unwrap_err().to_string();
         assert!(refusal.contains(words), "{steps}: {refusal}");
     }
+    let latest = |node: &mut Node| node.signal.iter_mut().for_each(|signal| signal.mode = Mode::Latest);
+    let typed = |node: &mut Node| node.signal.iter_mut().for_each(|signal| signal.schema = Some(true.into()));
+    let change: [&dyn Fn(&mut Node); 2] = [&latest, &typed];
+    for change in change {
+        let mut steps = nodes("a, ?s, ?t<a");
+        change(&mut steps[2]);
+        let refusal = Definition::graph("order".parse().unwrap(), steps.clone()).unwrap_err().to_string();
+        let words = "`s` and `t` of workflow `order` wait for signal `go` with different modes or schemas";
+        assert!(refusal.contains(words), "{refusal}");
+        change(&mut steps[1]);
+        assert!(Definition::graph("order".parse().unwrap(), steps).is_ok(), "what they say is the same");
+    }
     let empty = Definition::graph("order".parse().unwrap(), vec![]).unwrap_err().to_string();
     assert!(empty.contains("has no steps"), "{empty}");
 }
@@ -517,6 +531,25 @@ fn a_hash_follows_names_kinds_and_dependencies_alone() {
     }
     // A hash that changes by itself would pause every run there is.
     assert_eq!(graph(base).hash, "sha256:adda463efe6eef867c31ae9bbc6fca15c5ce6262851bd308b26ee8f4f368616d");
+}
+
+#[test]
+fn a_hash_follows_what_senders_must_know_of_a_signal() {
+    let changed = |change: fn(&mut SignalSpec)| {
+        let mut steps = nodes("a, ?s<a");
+        steps[1].signal.iter_mut().for_each(change);
+        Definition::graph("order".parse().unwrap(), steps).unwrap().hash
+    };
+    let rows = [
+        ("its name", changed(|signal| signal.name = name("other")), false),
+        ("its mode", changed(|signal| signal.mode = Mode::Latest), false),
+        ("its schema", changed(|signal| signal.schema = Some(true.into())), false),
+        ("how many are wanted", changed(|signal| signal.quorum = 2), true),
+        ("how long it is waited for", changed(|signal| signal.timeout = Some(secs(1.0))), true),
+    ];
+    for (what, hash, same) in rows {
+        assert_eq!(hash == graph("a, ?s<a").hash, same, "{what}");
+    }
 }
 
 #[test]

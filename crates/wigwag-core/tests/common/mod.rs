@@ -39,10 +39,10 @@ pub(crate) fn nodes(text: &str) -> Vec<Node> {
     text.split(", ")
         .map(|step| {
             let (name, after) = step.split_once('<').unwrap_or((step, ""));
-            let mut node = Node::step(path(name.trim_start_matches('?')));
-            if name.starts_with('?') {
-                node.kind = NodeKind::Signal;
-            }
+            let mut node = match name.strip_prefix('?') {
+                Some(signal) => Node::signal(path(signal), SignalSpec::new(go())),
+                None => Node::step(path(name)),
+            };
             node.after = after.split('+').filter(|name| !name.is_empty()).map(path).collect();
             node
         })
@@ -118,13 +118,48 @@ pub(crate) fn asleep(point: &str, until: Time, relative: bool) -> Event {
     SleepStarted { point: path(point), until, relative }.into()
 }
 
-pub(crate) fn waiting(point: &str, deadline: Option<Time>, relative: bool) -> Event {
-    SignalWaiting { point: path(point), name: name("go"), deadline, relative }.into()
+/// The signal that waits are for unless they say otherwise.
+pub(crate) fn go() -> Name {
+    name("go")
 }
 
+/// A wait for ever, in a queue, for one.
+pub(crate) fn wait_at(point: &str) -> SignalWaiting {
+    let (deadline, relative, mode, quorum, race, schema) = (None, false, Mode::Queue, 1, None, None);
+    SignalWaiting { point: path(point), name: go(), deadline, relative, mode, quorum, race, schema }
+}
+
+pub(crate) fn waiting(point: &str, deadline: Option<Time>, relative: bool) -> Event {
+    SignalWaiting { deadline, relative, ..wait_at(point) }.into()
+}
+
+/// The wait at that point took a signal that no other takes.
 pub(crate) fn received(point: &str) -> Event {
-    let signal = format!("{}_0", at(0));
-    SignalReceived { point: path(point), name: name("go"), signal, at: at(0), payload: data("{}"), patch: None }.into()
+    received_one(point, &suffix(at(0), point))
+}
+
+pub(crate) fn received_one(point: &str, signal: &str) -> Event {
+    let signals = vec![Taken { signal: signal.into(), by: None }];
+    let (cursor, floor) = (signal.into(), String::new());
+    SignalReceived {
+        point: path(point),
+        name: go(),
+        signals,
+        at: at(0),
+        payload: data("{}"),
+        patch: None,
+        cursor,
+        floor,
+    }
+    .into()
+}
+
+pub(crate) fn timed_out(point: &str, error: Option<Fault>) -> Event {
+    SignalTimeout { point: path(point), at: at(0), error, patch: None }.into()
+}
+
+pub(crate) fn closed(point: &str, why: Closing) -> Event {
+    SignalClosed { point: path(point), why, at: at(0) }.into()
 }
 
 /// The beginning of undoing `point`, because the run fails.

@@ -1,0 +1,445 @@
+//! Signals: what an inbox holds, which wait takes which of them, and how far an inbox was read.
+//!
+//! Holds: a signal that was acknowledged is offered until a wait has taken it, however late its object appeared; one
+//! that was taken is never offered again. A reader that listed at some moment saw everything stamped [`LOOK_BACK`]
+//! before it, because whoever took longer says so by a late note.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::limits::LOOK_BACK;
+use crate::{Name, Path, Payload, Point, PointStatus, Refusal, Run, Time};
+
+/// A message to a run, as it lies in the inbox. Never changed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Signal {
+    /// Unique to this one.
+    pub id: String,
+    /// Its name.
+    pub name: Name,
+    /// What it carries.
+    pub payload: Payload,
+    /// When it was sent.
+    pub created_at: Time,
+    /// Who sent it.
+    #[serde(default)]
+    pub source: Source,
+    /// Meant for this wait alone: no later one takes it if that one ends first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<Bound>,
+    /// Meant for the wait at this point.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<Path>,
+}
+
+/// Who sent a signal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Source {
+    /// A person or system; what a quorum counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// The way it came: `http`, `cli`, `hub`, `client`, `link`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<String>,
+}
+
+impl Source {
+    /// Somebody, by some way.
+    #[must_use]
+    pub fn new(by: Option<String>, via: impl Into<String>) -> Self {
+        Self { by, via: Some(via.into()) }
+    }
+}
+
+/// One wait of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bound {
+    /// Where.
+    pub point: Path,
+    /// The entry that opened it.
+    pub seq: u64,
+}
+
+impl Signal {
+    /// Its bytes.
+    #[must_use]
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut bytes = serde_json::to_vec(self).expect("a signal has text keys and no failing parts");
+        bytes.push(b'\n');
+        bytes
+    }
+
+    /// Reads one.
+    pub fn read(body: &[u8]) -> Result<Self, Refusal> {
+        serde_json::from_slice(body).map_err(|error| Refusal::new(format!("not a signal: {error}")))
+    }
+}
+
+/// The last part of a signal's key: its stamp and its id, so that text order is the order of the inbox.
+#[must_use]
+pub fn suffix(stamp: Time, id: &str) -> String {
+    format!("{stamp}_{id}")
+}
+
+/// The stamp in the last part of a signal's key.
+#[must_use]
+pub fn stamp_of(suffix: &str) -> Option<Time> {
+    suffix.split_once('_').and_then(|(stamp, _)| stamp.parse().ok())
+}
+
+/// Which signals of a name a wait takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// The oldest; the rest stays for the next wait.
+    #[default]
+    Queue,
+    /// The newest; older ones are superseded.
+    Latest,
+}
+
+impl Mode {
+    /// Whether it is the one that need not be said.
+    #[must_use]
+    pub fn is_queue(&self) -> bool {
+        *self == Self::Queue
+    }
+}
+
+/// What a point that waits for a signal has beyond other points.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Wait {
+    /// Of which name.
+    pub name: Name,
+    /// The entry that opened it.
+    pub seq: u64,
+    /// Which event of that entry.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub place: u32,
+    /// Which signals it takes.
+    #[serde(default, skip_serializing_if = "Mode::is_queue")]
+    pub mode: Mode,
+    /// From how many senders it wants one each.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub quorum: u32,
+    /// The first point of those it races with: when one has its signal the others are closed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub race: Option<Path>,
+    /// What payloads must look like.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Value>,
+    /// Users' code failed on its signal, and is asked again then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub again: Option<Time>,
+    /// What it took.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub received: Vec<Taken>,
+}
+
+/// A signal that a wait took.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    /// Which: the last part of its key.
+    pub signal: String,
+    /// Who sent it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+fn one() -> u32 {
+    1
+}
+fn is_one(number: &u32) -> bool {
+    *number == 1
+}
+
+/// How far the inbox of one name was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Inbox {
+    /// No signal up to here that was seen is waiting to be taken.
+    pub cursor: String,
+    /// Nothing up to here is looked at any more, unless a late note names it. Never goes back.
+    #[serde(default)]
+    pub floor: String,
+    /// Signals above the floor that were taken.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub taken: BTreeSet<String>,
+    /// Signals that slow senders named: offered wherever they lie.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub late: BTreeSet<String>,
+}
+
+impl Inbox {
+    /// Whether a signal there may still be taken by a wait of that mode.
+    #[must_use]
+    pub fn offers(&self, signal: &str, mode: Mode) -> bool {
+        let above = match mode {
+            Mode::Queue => signal > self.floor.as_str() || self.late.contains(signal),
+            Mode::Latest => signal > self.cursor.as_str() && signal > self.floor.as_str(),
+        };
+        above && !self.taken.contains(signal)
+    }
+
+    /// Takes note of what a wait took.
+    pub(crate) fn take(&mut self, took: &[Taken], cursor: &str, floor: &str) {
+        for taken in took {
+            self.late.remove(&taken.signal);
+            self.taken.insert(taken.signal.clone());
+        }
+        if *cursor > *self.cursor {
+            self.cursor = cursor.into();
+        }
+        if *floor > *self.floor {
+            self.floor = floor.into();
+        }
+        let floor = &self.floor;
+        self.taken.retain(|signal| signal > floor);
+    }
+}
+
+/// What was found in a run's inboxes by one look.
+#[derive(Clone, Debug, Default)]
+pub struct Inboxes {
+    /// The look began at this moment or later, by the store's clock.
+    pub since: Time,
+    /// What lies in those that were looked into.
+    pub names: BTreeMap<Name, Seen>,
+}
+
+/// What was found in one inbox.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// All that is there above the floor, and what late notes named.
+    pub suffixes: BTreeSet<String>,
+    /// Those that were read: of a queue the first ones, else the last.
+    pub signals: BTreeMap<String, Arc<Signal>>,
+}
+
+/// What a look at the inboxes leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// A wait takes these.
+    Receive {
+        /// Which wait.
+        point: Path,
+        /// Which signals, in order: one, or as many as the quorum.
+        signals: Vec<String>,
+    },
+    /// Nothing came in time.
+    TimeOut {
+        /// Which wait.
+        point: Path,
+    },
+}
+
+/// A wait and what it can take.
+type Offer<'a> = (&'a Path, &'a Wait, Vec<String>);
+
+/// Which of these waits, in the order they were opened, takes what it can: the first, or of those it races with the
+/// one with the oldest signal. What one outside the race that was opened before that one can take is not the race's.
+fn served_first<'a, 'b>(offers: &'b [Offer<'a>]) -> Option<&'b Offer<'a>> {
+    let race = |one: &Wait, other: &Wait| one.race.is_some() && one.race == other.race;
+    let first = offers.first()?;
+    let rivals = offers.iter().filter(|(_, wait, _)| race(first.1, wait));
+    let winner = rivals.min_by(|one, other| one.2[0].cmp(&other.2[0])).unwrap_or(first);
+    let earlier = offers.iter().take_while(|(path, ..)| *path != winner.0);
+    let mut outside = earlier.filter(|(_, wait, _)| wait.name == winner.1.name && !race(winner.1, wait));
+    outside.find(|(_, _, signals)| signals.iter().any(|signal| winner.2.contains(signal))).or(Some(winner))
+}
+
+impl Decision {
+    /// Which wait.
+    #[must_use]
+    pub fn point(&self) -> &Path {
+        match self {
+            Self::Receive { point, .. } | Self::TimeOut { point } => point,
+        }
+    }
+}
+
+impl Run {
+    /// The waits that are open, in the order they were opened.
+    #[must_use]
+    pub fn waits_in_order(&self) -> Vec<(&Path, &Point, &Wait)> {
+        let open = self.waits().filter_map(|(path, point)| Some((path, point, point.wait.as_deref()?)));
+        let mut waits: Vec<_> = open.collect();
+        waits.sort_by_key(|(_, _, wait)| (wait.seq, wait.place));
+        waits
+    }
+
+    /// The next thing that follows from what was found: the earliest opened wait that can take something takes it. Of
+    /// waits that race, the one with the oldest signal does. A wait whose time was over when the look began is timed
+    /// out if nothing stamped in time is there.
+    ///
+    /// `asked` says which waits somebody still waits at; `fits` whether a payload looks as that wait wants it.
+    pub fn decide(
+        &self,
+        found: &Inboxes,
+        asked: impl Fn(&Path) -> bool,
+        fits: impl Fn(&Path, &Wait, &Signal) -> bool,
+    ) -> Option<Decision> {
+        // One on whose signal users' code failed waits until the code is asked again.
+        let ripe = |wait: &Wait| wait.again.is_none_or(|again| again <= found.since);
+        let waits = self.waits_in_order().into_iter().filter(|(path, _, wait)| asked(path) && ripe(wait));
+        let waits: Vec<_> = waits.collect();
+        let took = waits.iter().filter_map(|&(path, point, wait)| {
+            let seen = found.names.get(&wait.name)?;
+            Some((path, wait, self.takes(path, point, wait, seen, &fits)?))
+        });
+        let offers: Vec<Offer<'_>> = took.collect();
+        if let Some((point, _, signals)) = served_first(&offers) {
+            return Some(Decision::Receive { point: (*point).clone(), signals: signals.clone() });
+        }
+        let over = |point: &Point| point.until.is_some_and(|until| until <= found.since);
+        let late = waits.iter().find(|(_, point, wait)| over(point) && found.names.contains_key(&wait.name));
+        late.map(|(path, ..)| Decision::TimeOut { point: (*path).clone() })
+    }
+
+    /// What a wait takes of what is there.
+    fn takes(
+        &self,
+        path: &Path,
+        point: &Point,
+        wait: &Wait,
+        seen: &Seen,
+        fits: &impl Fn(&Path, &Wait, &Signal) -> bool,
+    ) -> Option<Vec<String>> {
+        let empty = Inbox::default();
+        let inbox = self.signals.get(&wait.name).unwrap_or(&empty);
+        let meant = |signal: &Signal| {
+            let only = signal.only.as_ref().is_none_or(|only| only.point == *path && only.seq == wait.seq);
+            only && signal.point.as_ref().is_none_or(|point| point == path)
+        };
+        let in_time = |suffix: &str| match (point.until, stamp_of(suffix)) {
+            (Some(until), Some(stamp)) => stamp <= until,
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        let offered = |(suffix, signal): &(&String, &Arc<Signal>)| {
+            inbox.offers(suffix, wait.mode) && in_time(suffix) && meant(signal) && fits(path, wait, signal)
+        };
+        let offered = seen.signals.iter().filter(offered);
+        let offered: Box<dyn Iterator<Item = _>> = match wait.mode {
+            Mode::Queue => Box::new(offered),
+            Mode::Latest => Box::new(offered.rev()),
+        };
+        let mut senders = BTreeSet::new();
+        let counted = offered.filter(|(_, signal)| senders.insert(signal.source.by.clone()));
+        let wanted = wait.quorum.max(1) as usize;
+        let mut signals: Vec<String> = counted.take(wanted).map(|(suffix, _)| suffix.clone()).collect();
+        signals.sort();
+        (signals.len() == wanted).then_some(signals)
+    }
+
+    /// How far an inbox is read once a wait took these: the new cursor and the new floor.
+    #[must_use]
+    pub fn read_up_to(&self, wait: &Wait, took: &[String], found: &Inboxes) -> (String, String) {
+        let inbox = self.signals.get(&wait.name).cloned().unwrap_or_default();
+        let last = took.iter().max().cloned().unwrap_or_default();
+        if wait.mode == Mode::Latest {
+            let cursor = last.max(inbox.cursor);
+            return (cursor.clone(), cursor.max(inbox.floor));
+        }
+        // Nobody knows what else is there.
+        let Some(seen) = found.names.get(&wait.name) else { return (inbox.cursor, inbox.floor) };
+        let is_left = |suffix: &&String| {
+            let void = seen.signals.get(*suffix).is_some_and(|signal| self.is_void(signal));
+            suffix.as_str() > inbox.floor.as_str() && !inbox.taken.contains(*suffix) && !took.contains(suffix) && !void
+        };
+        let first_left = seen.suffixes.iter().find(is_left);
+        let behind = seen.suffixes.iter().chain(&inbox.taken).chain(took).chain([&inbox.cursor]);
+        let cursor = behind.filter(|suffix| first_left.is_none_or(|left| *suffix < left)).max();
+        let cursor = cursor.cloned().unwrap_or_default();
+        let reached = stamp_of(&cursor).unwrap_or_default().min(found.since).before(LOOK_BACK);
+        (cursor, reached.to_string().max(inbox.floor))
+    }
+
+    /// Whether a signal is bound to a wait that is over: no other takes it.
+    #[must_use]
+    pub fn is_void(&self, signal: &Signal) -> bool {
+        let over = |point: &Path| self.points.get(point).is_some_and(|point| point.status.is_settled());
+        let only = signal.only.as_ref().is_some_and(|only| {
+            let open = self.points.get(&only.point).filter(|point| !point.status.is_settled());
+            open.and_then(|point| point.wait.as_ref()).is_none_or(|wait| wait.seq != only.seq)
+        });
+        only || signal.point.as_ref().is_some_and(over)
+    }
+
+    /// The point that took a signal, as far as points are at hand, and when.
+    #[must_use]
+    pub fn taker_of(&self, suffix: &str) -> Option<(&Path, Time)> {
+        let took = |point: &Point| {
+            point.wait.as_ref().is_some_and(|wait| wait.received.iter().any(|taken| taken.signal == suffix))
+        };
+        let (path, point) = self.points.iter().find(|(_, point)| took(point))?;
+        Some((path, point.ended_at.unwrap_or(self.updated_at)))
+    }
+
+    /// The waits that end with this one because it has its signal.
+    #[must_use]
+    pub fn losers_to(&self, winner: &Path) -> Vec<Path> {
+        let race = self.points.get(winner).and_then(|point| point.wait.as_ref()?.race.clone());
+        let Some(race) = race else { return Vec::new() };
+        let same = |point: &Point| point.wait.as_ref().is_some_and(|wait| wait.race.as_ref() == Some(&race));
+        self.waits().filter(|(path, point)| *path != winner && same(point)).map(|(path, _)| path.clone()).collect()
+    }
+}
+
+impl Point {
+    /// Whether it is a wait for which nothing came in time, and the run went on.
+    #[must_use]
+    pub fn is_timed_out(&self) -> bool {
+        self.status == PointStatus::Completed && self.wait.as_ref().is_some_and(|wait| wait.received.is_empty())
+    }
+}
+
+/// What became of a signal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "fate", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Fate {
+    /// No wait has taken it yet.
+    Unconsumed,
+    /// A wait took it.
+    Consumed {
+        /// Which.
+        point: Path,
+        /// When.
+        at: Time,
+    },
+    /// A newer one was taken in its place.
+    Superseded,
+    /// It was meant for one wait alone, which ended first.
+    Void,
+    /// The run ended without it.
+    NeverConsumed,
+    /// Its sender gave up before it was told that it had arrived, and it came too late to be seen.
+    Unacknowledged,
+}
+
+impl Run {
+    /// What became of a signal in this run. All points must be at hand.
+    #[must_use]
+    pub fn fate_of(&self, suffix: &str, signal: &Signal, mode: Mode) -> Fate {
+        if let Some((point, at)) = self.taker_of(suffix) {
+            return Fate::Consumed { point: point.clone(), at };
+        }
+        let inbox = self.signals.get(&signal.name).cloned().unwrap_or_default();
+        match mode {
+            _ if self.is_void(signal) => Fate::Void,
+            Mode::Latest if suffix <= inbox.cursor.as_str() => Fate::Superseded,
+            _ if self.status.is_final() => Fate::NeverConsumed,
+            mode if inbox.offers(suffix, mode) => Fate::Unconsumed,
+            _ => Fate::Unacknowledged,
+        }
+    }
+}
