@@ -1,7 +1,9 @@
 //! What is asked of runs from outside: start, look, wait, cancel, pause, resume, restart, migrate.
 
 mod control;
+pub(crate) mod inbox;
 mod list;
+mod signal;
 mod start;
 mod wait;
 
@@ -14,7 +16,10 @@ use wigwag_core::{Definition, Entry, Path, Payload, Point, Run, RunId, RunRef, S
 
 pub(crate) use control::cancel_child;
 pub use control::{Asked, Cancel, Migrate, Restart, Resume};
+pub use inbox::{OpenWait, SignalView, WaitingRun, WaitingRuns};
 pub use list::{Filter, Listing, Summary};
+pub(crate) use signal::signal_name;
+pub use signal::{Consumed, Receipt, SignalAndWait, SignalCall, SignalState};
 pub use start::{StartCall, SubmitCall, TaskOptions};
 pub(crate) use start::{start_child, submit_child};
 

@@ -256,14 +256,14 @@ impl Ctx {
                     self.scope.advance(at);
                     return Err(failure);
                 }
-                Reply::Run { .. } | Reply::Stop => {}
+                Reply::Run { .. } | Reply::Stop | Reply::Heard { .. } => {}
             }
         }
     }
 }
 
 /// A point that is recorded as something else: the turn sees it and pauses the run.
-async fn pending_for_ever<T>() -> T {
+pub(crate) async fn pending_for_ever<T>() -> T {
     std::future::pending().await
 }
 
@@ -398,7 +398,7 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> Step<'a, T> {
                     scope.advance(at);
                     return Err(failure);
                 }
-                Reply::Stop | Reply::Closed { .. } => {}
+                Reply::Stop | Reply::Closed { .. } | Reply::Heard { .. } => {}
             }
         }
     }

@@ -34,6 +34,14 @@ pub enum ErrorKind {
     NotRunning,
     /// The call cannot succeed as written. Change the call.
     Invalid,
+    /// That is no name for a signal. Change it.
+    InvalidName,
+    /// The payload is too large, or does not look as its receiver wants it. Change it.
+    InvalidPayload,
+    /// The run does not wait for that signal now, and it was to be sent only if it does.
+    NotWaiting,
+    /// The run does not wait at that point.
+    UnknownPoint,
     /// The run ended, but not well; [`Error::fault`] says why.
     RunFailed,
     /// The run was cancelled.

@@ -8,11 +8,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use wigwag_core::{Definition, Name, Node, OnFailure, Path, Payload, Refusal, Retry, TypeName, limits};
+use serde_json::{Map, Value};
+use wigwag_core::{
+    Definition, Mode, Name, Node, OnFailure, Path, Payload, Refusal, Retry, SignalSpec, TypeName, limits,
+};
 
 use crate::context::StepCtx;
 use crate::error::Result;
-use crate::failure::Failure;
+use crate::failure::{Failure, permanent};
 use crate::workflow::{Code, NodeCode, StepHandler, UndoHandler, Workflow, step_handler, undo_handler};
 
 /// A workflow as steps with dependencies. Steps that can run in parallel do.
@@ -151,6 +154,125 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
         self
     }
 
+    /// Adds a wait for a signal, as a step of its own whose result is the signal's payload.
+    ///
+    /// The run parks until the signal comes; one that was sent before is taken at once. What comes with it goes into the
+    /// run's data by [`Graph::on_receive`]; for how long it waits says [`Graph::timeout`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use serde::{Deserialize, Serialize};
+    /// use wigwag::{Failure, Graph, StepCtx};
+    ///
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Order { item: String, #[serde(default)] approved_by: Option<String> }
+    /// #[derive(Deserialize)]
+    /// struct Approval { by: String }
+    ///
+    /// async fn ship(ctx: StepCtx<Order>) -> Result<String, Failure> {
+    ///     Ok(format!("{:?} said yes", ctx.data()?.approved_by))
+    /// }
+    ///
+    /// let order = Graph::<Order>::new("order")
+    ///     .signal("approval")
+    ///     .timeout(Duration::from_secs(2 * 24 * 3_600))
+    ///     .on_receive(|order, approval: Approval| { order.approved_by = Some(approval.by); Ok::<_, Failure>(()) })
+    ///     .on_timeout(|order| { order.approved_by = Some("nobody".into()); Ok::<_, Failure>(()) })
+    ///     .step("ship", ship).after("approval");
+    /// # let _ = order;
+    /// ```
+    pub fn signal(self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        self.signal_at(name.clone(), name)
+    }
+
+    /// The same where the step is called otherwise than its signal, because several wait for the same.
+    pub fn signal_at(mut self, step: impl Into<String>, signal: impl AsRef<str>) -> Self {
+        self = self.step_dyn(step, None);
+        match Name::new(signal) {
+            Ok(signal) => {
+                if let Some(draft) = self.nodes.last_mut() {
+                    draft.node = Node::signal(draft.node.name.clone(), SignalSpec::new(signal));
+                }
+            }
+            Err(refusal) => _ = self.mistake.get_or_insert(refusal),
+        }
+        self
+    }
+
+    /// What a signal makes of the run's data. Called once: run again, the record answers.
+    ///
+    /// If it fails the signal stays in the inbox: it is tried again as often as [`Graph::retry`] says, then the run
+    /// fails.
+    pub fn on_receive<T, E>(self, code: impl Fn(&mut S, T) -> Result<(), E> + Send + Sync + 'static) -> Self
+    where
+        T: DeserializeOwned,
+        E: Into<Failure>,
+    {
+        self.on_receive_dyn(move |data, signal| {
+            let payload: T = signal.read().map_err(permanent)?;
+            changed(data, |data| code(data, payload).map_err(Into::into))
+        })
+    }
+
+    /// The same on JSON: for other languages. It gives all of the run's data, if that changed.
+    pub fn on_receive_dyn(
+        self,
+        code: impl Fn(&Payload, &Payload) -> Result<Option<Map<String, Value>>, Failure> + Send + Sync + 'static,
+    ) -> Self {
+        self.with_last_signal("on_receive", |_, draft| draft.code.on_receive = Some(Arc::new(code)))
+    }
+
+    /// What it makes of the run's data that no signal came in time; then the run goes on.
+    ///
+    /// Without it, the step fails with `SignalTimeout`.
+    pub fn on_timeout<E>(self, code: impl Fn(&mut S) -> Result<(), E> + Send + Sync + 'static) -> Self
+    where
+        E: Into<Failure>,
+    {
+        self.on_timeout_dyn(move |data| changed(data, |data| code(data).map_err(Into::into)))
+    }
+
+    /// The same on JSON: for other languages.
+    pub fn on_timeout_dyn(
+        self,
+        code: impl Fn(&Payload) -> Result<Option<Map<String, Value>>, Failure> + Send + Sync + 'static,
+    ) -> Self {
+        self.with_last_signal("on_timeout", |_, draft| draft.code.on_timeout = Some(Arc::new(code)))
+    }
+
+    /// Takes the newest of what was sent instead of the oldest; older ones are superseded.
+    pub fn latest(self) -> Self {
+        self.with_last_signal("latest", |signal, _| signal.mode = Mode::Latest)
+    }
+
+    /// Waits until so many different senders have sent one each; the payload is then an array.
+    pub fn quorum(mut self, senders: u32) -> Self {
+        match crate::waiting::check_quorum(senders) {
+            Ok(()) => self.with_last_signal("quorum", |signal, _| signal.quorum = senders),
+            Err(refusal) => {
+                self.mistake.get_or_insert(refusal);
+                self
+            }
+        }
+    }
+
+    /// What payloads must look like (JSON Schema). Others are refused to their sender.
+    pub fn schema(mut self, schema: Value) -> Self {
+        match crate::schema::checked(schema) {
+            Ok(schema) => self.with_last_signal("schema", |signal, _| signal.schema = Some(schema)),
+            Err(refusal) => {
+                self.mistake.get_or_insert(refusal);
+                self
+            }
+        }
+    }
+
+    /// The same, derived from a type.
+    pub fn schema_of<T: schemars::JsonSchema>(self) -> Self {
+        self.schema(crate::schema::of_type::<T>())
+    }
+
     /// Adds a named sequence: each step in it comes after the one before, and is recorded as `group/step`.
     pub fn group(mut self, name: impl Into<String>, steps: impl FnOnce(Self) -> Self) -> Self {
         let name = name.into();
@@ -224,9 +346,15 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
         self.with_last("retry", |draft| draft.node.retry = retry)
     }
 
-    /// How long one try may take; 10 minutes unless said otherwise. Then it is stopped, and tried again.
+    /// How long one try of a step may take; 10 minutes unless said otherwise. Then it is stopped, and tried again.
+    ///
+    /// Of a signal: how long it is waited for; for ever unless said otherwise.
     pub fn timeout(self, timeout: Duration) -> Self {
-        self.with_last("timeout", |draft| draft.node.timeout = timeout.min(limits::SPAN_MAX))
+        let timeout = timeout.min(limits::SPAN_MAX);
+        self.with_last("timeout", |draft| match &mut draft.node.signal {
+            Some(signal) => signal.timeout = Some(timeout),
+            None => draft.node.timeout = timeout,
+        })
     }
 
     /// How it is undone if the run fails or is cancelled later.
@@ -266,6 +394,23 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
         self.with_last("on_failure", |draft| draft.node.on_failure = then)
     }
 
+    fn with_last_signal(mut self, what: &str, change: impl FnOnce(&mut SignalSpec, &mut Draft)) -> Self {
+        match (&self.last, self.nodes.last_mut()) {
+            (Last::Step, Some(draft)) if draft.node.signal.is_some() => {
+                let mut signal = draft.node.signal.take().expect("it was just seen");
+                change(&mut signal, draft);
+                draft.node.signal = Some(signal);
+                self
+            }
+            _ => {
+                let message =
+                    format!("`{what}` of workflow `{}` stands where no signal was written before it", self.name);
+                self.mistake.get_or_insert(Refusal::new(message));
+                self
+            }
+        }
+    }
+
     fn with_last(mut self, what: &str, change: impl FnOnce(&mut Draft)) -> Self {
         match (&self.last, self.nodes.last_mut()) {
             (Last::Step, Some(draft)) => {
@@ -298,11 +443,29 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
                     None => after.push(Path::new(&wanted)?),
                 }
             }
+            let is_signal = draft.node.signal.is_some();
+            if is_signal && (draft.node.compensate || draft.node.queue.is_some()) {
+                let message = format!("`{name}` of workflow `{of}` is a signal: it has no queue, and is not undone");
+                return Err(Refusal::new(message).into());
+            }
             codes.insert(name.clone(), draft.code);
             let mut node = draft.node;
             (node.name, node.after) = (name, after);
             nodes.push(node);
         }
         Ok(Workflow { definition: Definition::graph(of, nodes)?, code: Code::Steps(codes) })
+    }
+}
+
+/// Lets typed code change a run's data.
+fn changed<S: Serialize + DeserializeOwned>(
+    data: &Payload,
+    change: impl FnOnce(&mut S) -> Result<(), Failure>,
+) -> Result<Option<Map<String, Value>>, Failure> {
+    let mut typed: S = data.read().map_err(permanent)?;
+    change(&mut typed)?;
+    match serde_json::to_value(&typed)? {
+        Value::Object(map) => Ok(Some(map)),
+        _ => Ok(None),
     }
 }

@@ -48,6 +48,11 @@ pub(crate) struct Inner {
     #[cfg(feature = "testing")]
     pub(crate) failures: Mutex<HashMap<String, std::collections::VecDeque<crate::Failure>>>,
     /// Wake-ups that children of this process put for their parents: when they are due.
+    /// The stamp that this process gave a signal last.
+    pub(crate) last_sent: Mutex<Time>,
+    /// Definitions that were read, by their hash.
+    pub(crate) definitions: Mutex<HashMap<String, Arc<wigwag_core::Definition>>>,
+    pub(crate) schemas: crate::schema::Schemas,
     pub(crate) wakes: Mutex<HashMap<RunRef, Time>>,
 }
 
@@ -162,6 +167,9 @@ impl Inner {
             works: AtomicBool::new(false),
             #[cfg(feature = "testing")]
             failures: Mutex::default(),
+            last_sent: Mutex::default(),
+            definitions: Mutex::default(),
+            schemas: crate::schema::Schemas::default(),
             wakes: Mutex::default(),
         }
     }

@@ -32,6 +32,7 @@ mod engine;
 mod error;
 mod failure;
 mod graph;
+mod link;
 mod settings;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -43,27 +44,33 @@ mod mailbox;
 mod pages;
 mod panics;
 mod remote;
+mod schema;
 mod scope;
 mod service;
 mod turn;
+mod waiting;
 mod worker;
 
 pub use client::{
-    Asked, Cancel, Client, Filter, Listing, Migrate, Restart, Resume, RunHandle, RunView, StartCall, SubmitCall,
-    Summary, TaskOptions,
+    Asked, Cancel, Client, Consumed, Filter, Listing, Migrate, OpenWait, Receipt, Restart, Resume, RunHandle, RunView,
+    SignalAndWait, SignalCall, SignalState, SignalView, StartCall, SubmitCall, Summary, TaskOptions, WaitingRun,
+    WaitingRuns,
 };
 pub use context::{Ctx, FanOut, Joined, Map, Point, Step, StepCtx, StepInfo, TaskEnd};
 pub use engine::{Builder, Engine};
 pub use error::{Error, ErrorKind, Result};
 pub use failure::{Failure, permanent, retryable};
 pub use graph::{Graph, Names};
+pub use link::{Link, LinkSecret, NewLink};
 pub use service::retention::{PruneOptions, Pruned};
 pub use service::sweeper::Swept;
 pub use settings::Settings;
+pub use waiting::{Received, TimedWait, TimedWaitAny, Wait, WaitAll, WaitAny};
 pub use workflow::{FunctionHandler, StepHandler, UndoHandler};
 
+pub use schemars;
 /// What a run is made of: statuses, points, events, times.
 pub use wigwag_core as core;
-pub use wigwag_core::{OnFailure, Payload, Retry, RunId, Status, Time};
+pub use wigwag_core::{Fate, Mode, OnFailure, Payload, Retry, RunId, Status, Time};
 /// Stores.
 pub use wigwag_store as store;

@@ -50,7 +50,11 @@ pub(crate) async fn catch_up(store: &dyn Store, run: &RunRef, folded: &mut Optio
         let found = entries.len();
         for entry in entries {
             // These change points that may have left the snapshot.
-            let reaches_back = |event: &Event| matches!(event, Event::RunRestarted(_) | Event::RunMigrated(_));
+            let reaches_back = |event: &Event| match event {
+                Event::RunRestarted(_) | Event::RunMigrated(_) => true,
+                Event::StepStarted(started) => started.attempt > 1,
+                _ => false,
+            };
             if let Some(folded) = folded.as_mut().filter(|_| entry.events.iter().any(reaches_back)) {
                 make_whole(store, folded).await?;
             }
@@ -61,6 +65,17 @@ pub(crate) async fn catch_up(store: &dyn Store, run: &RunRef, folded: &mut Optio
         }
         width = (width * 2).min(8);
     }
+}
+
+/// The same for a run that is there.
+pub(crate) async fn catch_up_run(store: &dyn Store, run: &mut Run) -> Result<()> {
+    let of = run.run.clone();
+    let mut folded = Some(run.take());
+    let outcome = catch_up(store, &of, &mut folded).await;
+    if let Some(folded) = folded {
+        *run = folded;
+    }
+    outcome
 }
 
 /// Entries from `from` up to but without `to`, as far as there are any.
@@ -79,6 +94,26 @@ pub(crate) async fn read_entries(store: &dyn Store, run: &RunRef, from: u64, to:
         }
     }
     Ok(entries)
+}
+
+/// The point that took a signal, by the log itself, and when: for runs whose points were dropped by a restart.
+pub(crate) async fn taker_in_log(store: &dyn Store, run: &RunRef, signal: &str) -> Result<Option<(Path, Time)>> {
+    let mut next = 1;
+    loop {
+        let entries = read_entries(store, run, next, next + 16).await?;
+        next += entries.len() as u64;
+        let last = entries.len() < 16;
+        for event in entries.into_iter().flat_map(|entry| entry.events) {
+            if let Event::SignalReceived(received) = event
+                && received.signals.iter().any(|taken| taken.signal == signal)
+            {
+                return Ok(Some((received.point, received.at)));
+            }
+        }
+        if last {
+            return Ok(None);
+        }
+    }
 }
 
 fn fold(run: &RunRef, folded: &mut Option<Run>, entry: &Entry) -> Result<()> {
@@ -409,10 +444,15 @@ impl Log {
 /// What an event adds to its entry beside payloads, which are counted where they are made.
 fn beside_payloads(event: &Event) -> usize {
     let fault = |fault: &wigwag_core::Fault| fault.message.len() + fault.detail.as_ref().map_or(0, String::len);
+    let patch = |patch: &Option<serde_json::Map<String, serde_json::Value>>| {
+        patch.as_ref().map_or(0, |patch| serde_json::to_string(patch).map_or(0, |text| text.len()))
+    };
     match event {
-        Event::StepCompleted(event) => {
-            event.patch.as_ref().map_or(0, |patch| serde_json::to_string(patch).map_or(0, |text| text.len()))
-        }
+        Event::StepCompleted(event) => patch(&event.patch),
+        Event::SignalWaiting(event) => event.schema.as_ref().map_or(0, |schema| schema.to_string().len()),
+        Event::SignalReceived(event) => patch(&event.patch) + event.signals.len() * 100,
+        Event::SignalRefused(event) => fault(&event.error),
+        Event::SignalTimeout(event) => patch(&event.patch) + event.error.as_ref().map_or(0, fault),
         Event::StepFailed(event) => fault(&event.error),
         Event::ChildFailed(event) => fault(&event.error),
         Event::CompensationFailed(event) => fault(&event.error),
@@ -422,7 +462,11 @@ fn beside_payloads(event: &Event) -> usize {
 
 /// About what a point takes in a snapshot.
 fn size(point: &wigwag_core::Point) -> usize {
-    180 + point.result.as_ref().and_then(Data::inline).map_or(0, |payload| payload.text().len())
+    let wait = point.wait.as_deref().map_or(0, |wait| {
+        100 + wait.received.len() * 100 + wait.schema.as_ref().map_or(0, |schema| schema.to_string().len())
+    });
+    180 + wait
+        + point.result.as_ref().and_then(Data::inline).map_or(0, |payload| payload.text().len())
         + point.error.as_ref().map_or(0, |error| error.message.len() + error.detail.as_ref().map_or(0, String::len))
 }
 

@@ -7,16 +7,17 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 use tokio::sync::Notify;
-use wigwag_core::{Path, Payload, Retry, RunId, Time, TypeName};
+use wigwag_core::{Name, Path, Payload, Retry, RunId, Taken, Time, TypeName};
 
 use crate::failure::Failure;
 use crate::inner::lock;
+use crate::waiting::WaitSpec;
 
 /// Which of users' code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +39,10 @@ pub(crate) enum Request {
     Outcome { path: Path, attempt: u32, outcome: Result<Payload, Failure>, at: Time },
     /// A point is no longer waited for.
     Dropped { path: Path, slot: Arc<Slot> },
+    /// A wait has heard what it was told.
+    Heard { path: Path, slot: Arc<Slot> },
+    /// A wait that is recorded as open was dropped before the code came to wait for it: it lost a race.
+    Abandoned { body: BodyId, path: Path },
     /// What was recorded could not be read: trouble of the turn, not of the code.
     Trouble(crate::Error),
     /// The code returned.
@@ -60,7 +65,19 @@ pub(crate) enum Spec {
     Child { of: TypeName, input: Payload },
     Tasks { ids: Vec<RunId>, timeout: Option<Duration> },
     FanOut { of: TypeName, inputs: Vec<Payload>, options: crate::client::TaskOptions, timeout: Option<Duration> },
+    Wait { name: Name, wait: WaitSpec },
     Mark,
+}
+
+/// What came of a wait.
+#[derive(Clone, Debug)]
+pub(crate) enum Heard {
+    /// Its signal, or as many as it wanted: then the payload is an array.
+    Signals { taken: Vec<Taken>, payload: Payload },
+    /// Nothing came in time.
+    TimedOut,
+    /// Another won the race.
+    Lost,
 }
 
 /// What the turn answers.
@@ -72,6 +89,8 @@ pub(crate) enum Reply {
     Stop,
     /// The point has this result.
     Closed { result: Payload, at: Time },
+    /// The wait is over.
+    Heard { heard: Heard, at: Time },
     /// The point failed for good.
     Failed { failure: Failure, at: Time },
 }
@@ -80,7 +99,8 @@ pub(crate) enum Reply {
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     state: Mutex<SlotState>,
-    owed: Arc<AtomicUsize>,
+    /// How many replies the code of this slot was ever given.
+    told: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -94,8 +114,8 @@ struct SlotState {
 }
 
 impl Slot {
-    pub(crate) fn new(owed: &Arc<AtomicUsize>) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), owed: Arc::clone(owed) })
+    pub(crate) fn new(told: &Arc<AtomicU64>) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), told: Arc::clone(told) })
     }
 
     pub(crate) fn reply(&self, reply: Reply) {
@@ -107,7 +127,7 @@ impl Slot {
             state.decided = false;
         }
         state.replies.push_back(reply);
-        self.owed.fetch_add(1, Ordering::AcqRel);
+        self.told.fetch_add(1, Ordering::AcqRel);
         if let Some(waker) = state.waker.take() {
             drop(state);
             waker.wake();
@@ -118,10 +138,7 @@ impl Slot {
         std::future::poll_fn(|context| {
             let mut state = lock(&self.state);
             match state.replies.pop_front() {
-                Some(reply) => {
-                    self.owed.fetch_sub(1, Ordering::AcqRel);
-                    Poll::Ready(reply)
-                }
+                Some(reply) => Poll::Ready(reply),
                 None => {
                     state.waker = Some(context.waker().clone());
                     Poll::Pending
@@ -140,8 +157,20 @@ impl Slot {
     pub(crate) fn close(&self) {
         let mut state = lock(&self.state);
         state.closed = true;
-        let left = std::mem::take(&mut state.replies).len();
-        self.owed.fetch_sub(left, Ordering::AcqRel);
+        state.replies.clear();
+    }
+
+    /// Whether the code looked at it since it was last told something: only then telling it again wakes the code.
+    pub(crate) fn is_awaited(&self) -> bool {
+        lock(&self.state).waker.is_some()
+    }
+
+    /// Takes back what a wait was told and has not heard; `false` if it has.
+    pub(crate) fn retract(&self) -> bool {
+        let mut state = lock(&self.state);
+        let before = state.replies.len();
+        state.replies.retain(|reply| !matches!(reply, Reply::Heard { .. }));
+        state.replies.len() < before
     }
 }
 

@@ -17,6 +17,11 @@ impl<'a> Pages<'a> {
         Self { store, prefix, after: Some(String::new()) }
     }
 
+    /// Only what sorts after this key.
+    pub(crate) fn after(store: &'a dyn Store, prefix: &'a str, after: &str) -> Self {
+        Self { store, prefix, after: Some(after.to_owned()) }
+    }
+
     /// The next page; `None` after the last.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<Listed>>> {
         let Some(after) = self.after.take() else { return Ok(None) };

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
@@ -40,12 +40,19 @@ pub(crate) struct Scope {
     pub(crate) outputs: Outputs,
     mailbox: Arc<Mailbox>,
     outbox: Mutex<Vec<Request>>,
-    owed: Arc<AtomicUsize>,
+    /// How often the code waits for the store.
+    busy: Arc<AtomicUsize>,
+    /// How many replies it was ever given, and how many of them were there when it was last polled.
+    told: Arc<AtomicU64>,
+    heard: AtomicU64,
     polling: AtomicBool,
     polled: AtomicBool,
+    polls: AtomicU64,
     replay: Mutex<Replay>,
     undo: Mutex<BTreeMap<Path, Undo>>,
     pub(crate) cancelled: watch::Receiver<bool>,
+    /// The code is that of another run's step.
+    stands_in: bool,
 }
 
 /// The results of a run's points, shared by all code that runs for it.
@@ -139,12 +146,16 @@ impl Scope {
             outputs: made.outputs,
             mailbox: made.mailbox,
             outbox: Mutex::default(),
-            owed: Arc::default(),
+            busy: Arc::default(),
+            told: Arc::default(),
+            heard: AtomicU64::new(0),
             polling: AtomicBool::new(false),
             polled: AtomicBool::new(false),
+            polls: AtomicU64::new(0),
             replay: Mutex::new(replay),
             undo: Mutex::default(),
             cancelled: made.cancelled,
+            stands_in: false,
         })
     }
 
@@ -164,13 +175,22 @@ impl Scope {
             outputs: Arc::new(Mutex::new(outputs.collect())),
             mailbox: Arc::clone(&self.mailbox),
             outbox: Mutex::default(),
-            owed: Arc::clone(&self.owed),
+            busy: Arc::clone(&self.busy),
+            told: Arc::clone(&self.told),
+            heard: AtomicU64::new(0),
             polling: AtomicBool::new(false),
             polled: AtomicBool::new(true),
+            polls: AtomicU64::new(0),
             replay: Mutex::new(replay),
             undo: Mutex::default(),
             cancelled: self.cancelled.clone(),
+            stands_in: true,
         })
+    }
+
+    /// Whether the code is that of another run's step, whose points are recorded here.
+    pub(crate) fn stands_in(&self) -> bool {
+        self.stands_in
     }
 
     /// The point this code belongs to; none for a function.
@@ -237,6 +257,18 @@ impl Scope {
         Visit::Settled(Box::new(point))
     }
 
+    /// A wait was dropped before the code came to wait for it. If it is recorded as open, the turn closes it.
+    pub(crate) fn abandon(&self, path: &Path) {
+        let mut replay = lock(&self.replay);
+        let open =
+            replay.points.get(path).is_some_and(|point| point.kind == PointKind::Wait && !point.status.is_settled());
+        if open {
+            replay.points.remove(path);
+            drop(replay);
+            self.send(Request::Abandoned { body: self.body.clone(), path: path.clone() });
+        }
+    }
+
     /// Whether code before this place was recorded that has not been reached yet: the run has been here before.
     pub(crate) fn is_behind(&self) -> bool {
         lock(&self.replay).missing().next().is_some()
@@ -276,7 +308,7 @@ impl Scope {
 
     /// Asks the turn for a point.
     pub(crate) fn open(self: &Arc<Self>, path: &Path, spec: Spec) -> OpenPoint {
-        let slot = Slot::new(&self.owed);
+        let slot = Slot::new(&self.told);
         self.send(Request::Open { body: self.body.clone(), path: path.clone(), spec, slot: Arc::clone(&slot) });
         OpenPoint { scope: Arc::clone(self), path: path.clone(), slot, done: false }
     }
@@ -289,9 +321,15 @@ impl Scope {
         }
     }
 
+    /// How often it was polled.
+    pub(crate) fn polls(&self) -> u64 {
+        self.polls.load(Ordering::Acquire)
+    }
+
     /// Whether it waits for replies of the turn, and none is on its way.
     pub(crate) fn is_idle(&self) -> bool {
-        self.owed.load(Ordering::Acquire) == 0
+        self.busy.load(Ordering::Acquire) == 0
+            && self.told.load(Ordering::Acquire) == self.heard.load(Ordering::Acquire)
             && self.polled.load(Ordering::Acquire)
             && !self.polling.load(Ordering::Acquire)
     }
@@ -310,19 +348,23 @@ impl Scope {
 
     /// While this lives, the code waits for the store, not for a point.
     pub(crate) fn busy(&self) -> Busy {
-        self.owed.fetch_add(1, Ordering::AcqRel);
-        Busy(Arc::clone(&self.owed))
+        self.busy.fetch_add(1, Ordering::AcqRel);
+        Busy(Arc::clone(&self.busy))
     }
 
     /// How the run's data was changed by this code: the top-level fields that differ, `null` for those it removed.
     pub(crate) fn patch(&self, before: &Map<String, Value>) -> Option<Map<String, Value>> {
-        let data = lock(&self.data);
-        let mut patch: Map<String, Value> =
-            data.iter().filter(|(name, value)| before.get(*name) != Some(value)).map(clone_pair).collect();
-        let removed = before.keys().filter(|name| !data.contains_key(*name));
-        patch.extend(removed.map(|name| (name.clone(), Value::Null)));
-        (!patch.is_empty()).then_some(patch)
+        patch_of(before, &lock(&self.data))
     }
+}
+
+/// The top-level fields that differ, `null` for those that are gone; `None` if none does.
+pub(crate) fn patch_of(before: &Map<String, Value>, after: &Map<String, Value>) -> Option<Map<String, Value>> {
+    let mut patch: Map<String, Value> =
+        after.iter().filter(|(name, value)| before.get(*name) != Some(value)).map(clone_pair).collect();
+    let removed = before.keys().filter(|name| !after.contains_key(*name));
+    patch.extend(removed.map(|name| (name.clone(), Value::Null)));
+    (!patch.is_empty()).then_some(patch)
 }
 
 /// Code that waits for the store is not idle.
@@ -375,6 +417,7 @@ impl Future for Watched {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         self.scope.polling.store(true, Ordering::Release);
+        let told = self.scope.told.load(Ordering::Acquire);
         let polled = panics::catch(|| self.code.as_mut().poll(context));
         let outcome = match polled {
             Ok(Poll::Pending) => None,
@@ -391,7 +434,9 @@ impl Future for Watched {
         // Whoever sees that the code waits sees what it asked for.
         self.scope.mailbox.put(&mut requests);
         self.scope.polled.store(true, Ordering::Release);
+        self.scope.heard.store(told, Ordering::Release);
         self.scope.polling.store(false, Ordering::Release);
+        self.scope.polls.fetch_add(1, Ordering::AcqRel);
         self.scope.mailbox.wake();
         if ready { Poll::Ready(()) } else { Poll::Pending }
     }

@@ -24,6 +24,8 @@ pub struct Settings {
     pub sweep_every: Option<Duration>,
     /// How long finished runs are kept; for ever if `None`.
     pub keep: Option<Duration>,
+    /// What signs resume links; none can be made or used without it.
+    pub link_secret: Option<crate::LinkSecret>,
 }
 
 impl Default for Settings {
@@ -37,6 +39,7 @@ impl Default for Settings {
             look_max: Duration::from_secs(10),
             sweep_every: Some(Duration::from_secs(300)),
             keep: None,
+            link_secret: None,
         }
     }
 }

@@ -10,6 +10,7 @@
 
 mod advance;
 mod ends;
+mod inbox;
 mod mail;
 mod park;
 mod sources;
@@ -24,8 +25,8 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 use wigwag_core::{
-    Data, Ending, Frontier, Hint, Key, Path, Payload, PointKind, PointStatus, Retry, RunClaimed, RunRef, Status, Style,
-    Time,
+    Data, Ending, Frontier, Hint, Inboxes, Key, Path, Payload, PointKind, PointStatus, Retry, RunClaimed, RunRef,
+    Status, Style, Time,
 };
 
 use crate::context::Ctx;
@@ -37,7 +38,8 @@ use crate::scope::{self, Made, Outputs, Scope};
 use crate::workflow::{Code, Workflow, in_scope};
 
 pub(crate) use ends::complete_end;
-pub(crate) use sources::look_at_sources;
+pub(crate) use inbox::{decide, waiting_facts, waiting_key};
+pub(crate) use sources::{index_of_closed, look_at_sources};
 
 /// A turn.
 #[derive(Debug)]
@@ -56,6 +58,20 @@ pub(crate) struct Turn {
     timers: BTreeSet<(Time, Path)>,
     /// Points whose children did not all end in time.
     overdue: Vec<(Path, wigwag_core::Point)>,
+    /// What the last look into the inboxes found.
+    inboxes: Inboxes,
+    /// Waits that were opened since.
+    unseen: BTreeSet<Path>,
+    /// Waits were recorded, and the inboxes not looked into after that.
+    unlooked: bool,
+    /// When a wait may be said to be over.
+    look_at: Option<Time>,
+    /// What waits of code were told and have not heard yet.
+    offers: BTreeMap<Path, inbox::Offer>,
+    /// The run is not there before this turn's first entry is.
+    is_new: bool,
+    /// The claim's own entry parked the run.
+    parked: Option<park::Parked>,
     outputs: Outputs,
     input: Payload,
     /// The function's own scope: it keeps how steps are undone after the function returned.
@@ -128,6 +144,7 @@ impl Turn {
     ) -> Result<Self, Lost> {
         let boot = inner.clock.boot();
         let now = inner.now().await?;
+        let is_new = log.is_staged() && log.run.seq == 1;
         let lease = inner.settings.lease;
         let until = now.at.after(lease);
         let (hint, body) = inner.lease_hint(&log.run.index_type(), &log.run.run, until);
@@ -163,6 +180,13 @@ impl Turn {
             frontier,
             timers: BTreeSet::new(),
             overdue: Vec::new(),
+            inboxes: Inboxes::default(),
+            unseen: BTreeSet::new(),
+            unlooked: false,
+            look_at: None,
+            offers: BTreeMap::new(),
+            is_new,
+            parked: None,
             input,
             root: None,
             releases: Vec::new(),
@@ -203,10 +227,12 @@ impl Turn {
         }
         self.begin_function().await;
         self.gather().await?;
+        // Whoever waits for the end is told of it by this turn.
+        self.inner.about_to_activate(&self.log.run.run, &self.handle);
         if self.log.run.status.is_final() {
             return Ok(());
         }
-        self.inner.about_to_activate(&self.log.run.run, &self.handle);
+        self.park_with_claim()?;
         self.commit().await?;
         self.inner.activate(&self.log.run.run, &self.handle);
         Ok(())
@@ -240,6 +266,11 @@ impl Turn {
     }
 
     async fn run(&mut self) -> Result<(), Lost> {
+        if let Some(parked) = self.parked.take()
+            && self.finish_parked(parked).await?
+        {
+            return Ok(());
+        }
         loop {
             if self.inner.stop() == Stop::Dead {
                 return Err(Lost::Lease);
@@ -263,7 +294,8 @@ impl Turn {
             if self.log.run.status.is_final() {
                 continue;
             }
-            if self.log.is_staged() {
+            // What is recorded while nothing can go on shares the entry that parks the run.
+            if self.log.is_staged() && (self.lets_go_on() || !self.may_park()) {
                 self.commit().await?;
                 continue;
             }
@@ -273,6 +305,10 @@ impl Turn {
                 }
                 continue;
             }
+            if self.unlooked {
+                self.look_outside().await?;
+                continue;
+            }
             self.wait().await?;
         }
     }
@@ -280,12 +316,18 @@ impl Turn {
     /// Stages all that is ready: requests of users' code, times that came, steps that may begin, the end.
     async fn gather(&mut self) -> Result<(), Lost> {
         self.now = self.inner.recent_now().await?;
-        self.take_mail().await?;
-        self.fire_timers()?;
-        self.close_all_overdue().await?;
-        self.stop_the_late()?;
-        self.follow_cancel();
-        self.advance().await?;
+        loop {
+            self.take_mail().await?;
+            self.fire_timers()?;
+            self.close_all_overdue().await?;
+            self.stop_the_late()?;
+            self.follow_cancel();
+            self.advance().await?;
+            let settled = self.receive().await?;
+            if !settled && !self.hear_out().await || self.log.is_full() {
+                break;
+            }
+        }
         self.follow_end().await
     }
 
@@ -293,6 +335,7 @@ impl Turn {
         if !self.log.is_staged() {
             return Ok(());
         }
+        self.enter_index();
         let around = std::mem::take(&mut self.around);
         let deleted: Vec<String> = around.before.iter().map(|(key, _)| key.clone()).collect();
         if let Err(lost) = self.log.commit(around).await {
@@ -304,33 +347,36 @@ impl Turn {
             }
             return Err(lost);
         }
+        self.is_new = false;
         self.release().await
     }
 
     /// The entry is durable: code that waited for it goes on.
     async fn release(&mut self) -> Result<(), Lost> {
-        let mut controls = wigwag_store::Batch::new();
+        // One may have been seen again before it was gone.
+        let mut controls = BTreeSet::new();
         for release in std::mem::take(&mut self.releases) {
             match release {
                 Release::Reply(slot, reply) => slot.reply(reply),
                 Release::Output(path, data) => _ = lock(&self.outputs).insert(path, data),
                 Release::Step(path, attempt) => self.spawn_step(&path, attempt),
                 Release::Undo(path, attempt) => self.spawn_undo(&path, attempt).await?,
-                Release::DeleteControl(key) => controls = controls.delete(key),
+                Release::DeleteControl(key) => _ = controls.insert(key),
             }
         }
         if std::mem::take(&mut self.begin_again) && self.root.is_none() && self.frontier.is_none() {
             self.spawn_root();
         }
-        if !controls.operations().is_empty() && self.log.holds_lease() {
-            self.inner.store.write(controls).await?;
+        if !controls.is_empty() && self.log.holds_lease() {
+            let batch = controls.into_iter().fold(wigwag_store::Batch::new(), wigwag_store::Batch::delete);
+            self.inner.store.write(batch).await?;
         }
         Ok(())
     }
 
     /// Waits until something happens.
     async fn wait(&mut self) -> Result<(), Lost> {
-        if self.handle.is_poked() {
+        if self.handle.is_poked() || !self.mail.is_empty() {
             return Ok(());
         }
         let boot = self.inner.clock.boot();
@@ -339,7 +385,9 @@ impl Turn {
         let deadlines = self.bodies.values().filter_map(|body| body.deadline);
         let running = self.slots.values().filter_map(|slot| slot.running.map(|(_, deadline)| deadline));
         let undo_at = self.log.run.chain.as_ref().and_then(|chain| chain.current.as_ref()?.retry_at);
-        if let Some(at) = next.into_iter().chain(deadlines).chain(running).chain(undo_at).min() {
+        let waits = self.look_at.or_else(|| self.next_deadline()).filter(|_| !self.is_held_up());
+        let all = next.into_iter().chain(deadlines).chain(running).chain(undo_at).chain(waits);
+        if let Some(at) = all.min() {
             span = span.min(at.since(self.now) + Duration::from_micros(1));
         }
         if let Some(ends) = self.grace_ends {
@@ -386,6 +434,12 @@ impl Turn {
         Ok(())
     }
 
+    /// Whether code goes on once the entry that is being made is durable.
+    fn lets_go_on(&self) -> bool {
+        let goes_on = |release: &Release| matches!(release, Release::Reply(..) | Release::Step(..) | Release::Undo(..));
+        self.begin_again || self.releases.iter().any(goes_on)
+    }
+
     /// Whether no further step may begin.
     fn is_held_up(&self) -> bool {
         self.log.run.status == Status::Paused
@@ -397,8 +451,9 @@ impl Turn {
 
     fn rebuild_timers(&mut self) {
         let run = &self.log.run;
-        let open = run.open.iter().filter_map(|path| Some((run.points.get(path)?.until?, path.clone())));
-        self.timers = open.collect();
+        // The deadlines of waits are asked of the waits.
+        let timed = |path: &Path| run.points.get(path).filter(|point| point.kind != PointKind::Wait)?.until;
+        self.timers = run.open.iter().filter_map(|path| Some((timed(path)?, path.clone()))).collect();
     }
 
     /// Starts the function, if this is one, and lets it come to its first points.
@@ -415,9 +470,14 @@ impl Turn {
     }
 
     async fn first_poll(&mut self) {
-        while self.root.as_ref().is_some_and(|root| !root.is_idle()) && self.mail.is_empty() {
-            self.mailbox.changed().await;
-            self.mail.extend(self.mailbox.take());
+        let clock = Arc::clone(&self.inner.clock);
+        while self.root.as_ref().is_some_and(|root| !root.is_idle()) {
+            let mailbox = Arc::clone(&self.mailbox);
+            tokio::select! {
+                biased;
+                () = mailbox.changed() => self.mail.extend(mailbox.take()),
+                () = clock.sleep(inbox::HEAR_OUT), if !self.mail.is_empty() => return,
+            }
         }
     }
 
@@ -490,6 +550,7 @@ impl Turn {
             body.task.abort();
         }
         self.slots.clear();
+        self.offers.clear();
     }
 
     /// A recorded payload, also one that is about to be written with the entry that is being made.

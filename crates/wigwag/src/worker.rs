@@ -20,7 +20,7 @@ use wigwag_store::{Batch, Change, Changes, limits::LIST_PAGE};
 use crate::error::{ErrorKind, Result};
 use crate::inner::{Inner, Stop};
 use crate::log::{self, Loaded, Log, Lost};
-use crate::turn::{Turn, complete_end, look_at_sources, patrol_after};
+use crate::turn::{Turn, complete_end, decide, index_of_closed, look_at_sources, patrol_after};
 use crate::workflow::Workflow;
 
 /// How often the processes of this machine are counted.
@@ -602,9 +602,11 @@ async fn free(
     };
     let mut found = look_at_sources(inner, &loaded.run).await?;
     let run = &loaded.run;
+    let heeds = run.pause.is_none() && run.chain.is_none();
+    let signalled = heeds && decide(inner, run, &workflow, &mut found.inboxes, |_| true).await?.is_some();
     let timer = run.next_at.is_some_and(|at| at <= now);
     let waits = run.parked || run.not_before.is_some_and(|at| at > now) && run.lease.is_none();
-    if waits && !timer && found.is_empty() {
+    if waits && !timer && !signalled && found.is_empty() {
         return put_off(inner, &loaded, key, hint, now).await;
     }
     log::make_whole(&*inner.store, &mut loaded.run).await?;
@@ -624,8 +626,11 @@ async fn free(
             .into_iter()
             .partition(|(_, control)| matches!(control.order, Order::Restart { .. } | Order::Migrate { .. }));
         found.controls = rest;
+        let mut closed = Vec::new();
         for (suffix, control) in &early {
-            for event in log.run.fold_control(suffix, control, &workflow.definition, now) {
+            let events = log.run.fold_control(suffix, control, &workflow.definition, now);
+            closed.extend(index_of_closed(&log.run, &events));
+            for event in events {
                 log.stage(event, now)?;
             }
         }
@@ -651,6 +656,7 @@ async fn free(
         for (suffix, _) in early {
             turn.delete_after(Key::Control { run: run.clone(), suffix }.to_string());
         }
+        closed.into_iter().for_each(|key| turn.delete_after(key));
         turn.take_found(found).await?;
         turn.launch().await
     };

@@ -69,7 +69,16 @@ pub(crate) struct NodeCode {
     pub(crate) run: Option<Arc<dyn StepHandler>>,
     pub(crate) undo: Option<Arc<dyn UndoHandler>>,
     pub(crate) when: Option<When>,
+    pub(crate) on_receive: Option<OnReceive>,
+    pub(crate) on_timeout: Option<OnTimeout>,
 }
+
+/// What a signal makes of the run's data: all of it, if it changed.
+pub(crate) type OnReceive =
+    Arc<dyn Fn(&Payload, &Payload) -> Result<Option<Map<String, Value>>, Failure> + Send + Sync>;
+
+/// What it makes of the run's data that no signal came in time.
+pub(crate) type OnTimeout = Arc<dyn Fn(&Payload) -> Result<Option<Map<String, Value>>, Failure> + Send + Sync>;
 
 /// The code of a type.
 pub(crate) enum Code {
@@ -119,7 +128,7 @@ impl Workflow {
     /// Whether a step is run as a task: it names a queue, or its code is not here.
     pub(crate) fn is_dispatched(&self, node: &Node) -> bool {
         let here = self.node_code(&node.name).is_some_and(|code| code.run.is_some());
-        node.queue.is_some() || !here
+        node.kind == wigwag_core::NodeKind::Step && (node.queue.is_some() || !here)
     }
 }
 

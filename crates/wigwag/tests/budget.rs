@@ -25,6 +25,13 @@ impl Metered {
         Self { kit, meter }
     }
 
+    /// Lets all tasks run as far as they come without the clock.
+    async fn quiet(&self) {
+        for _ in 0..300 {
+            tokio::task::yield_now().await;
+        }
+    }
+
     async fn client(&self) -> Client {
         let clock = Arc::new(self.kit.clock().clone());
         Engine::builder(Arc::new(self.meter.clone())).clock(clock).client().await.unwrap()
@@ -113,8 +120,8 @@ async fn budget_a_durable_sleep_costs_a_park_and_a_claim() {
         tokio::task::yield_now().await;
     }
     let parked = metered.meter.usage().since(&before);
-    // Lease hint, `live/`, entry 1; the timer's hint, the park, the snapshot; one look at what came from outside.
-    assert_eq!(requests(&parked), (6, 0, 1), "{parked:?}");
+    // `live/`, the timer's hint, entry 1 that also parks the run, the snapshot.
+    assert_eq!(requests(&parked), (4, 0, 0), "{parked:?}");
     let before = metered.meter.usage();
     metered.kit.clock().advance(Duration::from_secs(3_601));
     ended(&run).await;
@@ -239,4 +246,27 @@ async fn linear_taking_up_a_long_run_again_costs_as_much_as_it_is_long() {
             "graph: {graph}, {short:?} for {small}, {long:?} for {large}"
         );
     }
+}
+
+#[tokio::test]
+async fn budget_one_wait_with_a_deadline_signal_included_costs_at_most_8_puts_4_lists_6_gets() {
+    let code = |ctx: Ctx, (): ()| async move {
+        ctx.step("before", || async { Ok::<_, Failure>(()) }).await?;
+        let heard = ctx.wait::<u32>("go").timeout(Duration::from_secs(3_600)).await?;
+        ctx.step("after", || async { Ok::<_, Failure>(()) }).await?;
+        Ok::<_, Failure>(heard)
+    };
+    let metered = Metered::start(bucket, 1, |engine| engine.function("waits", 1, code)).await;
+    let client = metered.client().await;
+    let before = metered.meter.usage();
+    let run = metered.kit.client().start("waits", &()).id("r").await.unwrap();
+    metered.quiet().await;
+    client.signal("r", "go", &7).await.unwrap();
+    metered.kit.clock().advance(Duration::from_secs(11));
+    metered.quiet().await;
+    let used = metered.meter.usage().since(&before);
+    assert_eq!(run.result::<Option<u32>>().await.unwrap(), Some(7));
+    // Beside what two steps cost without the wait between them.
+    let (puts, gets, lists) = requests(&used);
+    assert!(puts - 7 <= 8 && gets <= 6 && lists <= 4, "{used:?}");
 }

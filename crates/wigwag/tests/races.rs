@@ -288,3 +288,66 @@ async fn what_a_step_submits_is_the_same_when_it_is_tried_again_and_of_no_other_
     kit.run_until_idle().await.unwrap();
     assert_eq!(run.result::<Vec<String>>().await.unwrap(), ["a", "b"]);
 }
+
+#[tokio::test]
+async fn a_wait_that_is_held_and_not_looked_at_takes_its_signal_when_it_is() {
+    let code = |ctx: Ctx, (): ()| async move {
+        let mut stop = std::pin::pin!(ctx.wait::<u32>("stop").into_future());
+        for rounds in 0..10 {
+            tokio::select! {
+                biased;
+                stopped = &mut stop => return Ok((rounds, stopped?)),
+                worked = ctx.step("work", || async { Ok::<_, Failure>(()) }).into_future() => worked?,
+            }
+            // The wait is alive, and nobody looks at it here.
+            ctx.step("save", || async { Ok::<_, Failure>(()) }).await?;
+            ctx.sleep("pause", Duration::from_secs(60)).await?;
+        }
+        Err(permanent("nobody stopped it"))
+    };
+    let kit = Kit::start(|engine| engine.function("held", 1, code)).await.unwrap();
+    let run = kit.client().start("held", &()).await.unwrap();
+    kit.advance(Duration::from_secs(90)).await.unwrap();
+    run.signal("stop", &7).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(10), kit.run_until_idle()).await.expect("it hangs").unwrap();
+    assert_eq!(run.result::<(u32, u32)>().await.unwrap(), (2, 7));
+}
+
+#[tokio::test]
+async fn waits_that_lost_a_race_together_lose_it_again_when_the_function_is_run_again() {
+    let code = |ctx: Ctx, (): ()| async move {
+        let first = tokio::select! {
+            biased;
+            heard = ctx.wait_any::<u32, _>(["a", "b"]).into_future() => Some(heard?),
+            napped = ctx.sleep("nap", Duration::from_secs(60)) => {
+                napped?;
+                None
+            }
+        };
+        ctx.sleep("more", Duration::from_secs(60)).await?;
+        Ok::<_, Failure>((first, ctx.wait::<u32>("a").await?))
+    };
+    let kit = Kit::start(|engine| engine.function("lost", 1, code)).await.unwrap();
+    let run = kit.client().start("lost", &()).await.unwrap();
+    kit.run_until_idle().await.unwrap();
+    run.signal("a", &7).await.unwrap();
+    kit.run_until_idle().await.unwrap();
+    assert_eq!(run.result::<(Option<(String, u32)>, u32)>().await.unwrap(), (None, 7));
+}
+
+#[tokio::test]
+async fn tasks_that_ended_before_their_run_was_there_are_heard() {
+    let code = |ctx: Ctx, (): ()| async move {
+        let id = ctx.submit("quick", &()).await?;
+        // The run is there only after this; the task is long over by then.
+        for _ in 0..200 {
+            tokio::task::yield_now().await;
+        }
+        ctx.wait_for_tasks(vec![id], None).await.map(|joined| joined.completed())
+    };
+    let task = |_: StepCtx<()>| async { Ok::<_, Failure>(()) };
+    let kit = Kit::start(|engine| engine.function("joins", 1, code).task("quick", task)).await.unwrap();
+    let run = kit.client().start("joins", &()).await.unwrap();
+    kit.settle().await.unwrap();
+    assert_eq!(run.status().await.unwrap(), Status::Completed);
+}

@@ -296,6 +296,13 @@ pub(super) async fn definitions(inner: &Inner, of: &TypeName) -> Result<Vec<Defi
     Ok(definitions)
 }
 
+/// The stored definition of that hash, if any worker stored it.
+pub(super) async fn definition_by_hash(inner: &Inner, of: &TypeName, hash: &str) -> Result<Option<Definition>> {
+    let key = Key::Definition { of: of.clone(), hash: hash.into() }.to_string();
+    let object = inner.store.get(&key).await?;
+    Ok(object.and_then(|object| serde_json::from_slice(&object.body).ok()))
+}
+
 /// The definition that a run follows.
 async fn definition_of(inner: &Inner, run: &Run) -> Result<Definition> {
     if let Some(workflow) = inner.registry.workflow(&run.of) {
@@ -312,7 +319,7 @@ async fn definition_of(inner: &Inner, run: &Run) -> Result<Definition> {
 /// Puts the control object, then a hint due now; then it is acknowledged.
 ///
 /// What if we die here? Without the hint the object is found when the run is looked at next; nobody was told yes.
-async fn send(inner: &Arc<Inner>, run: &Run, order: Order) -> Result<()> {
+pub(super) async fn send(inner: &Arc<Inner>, run: &Run, order: Order) -> Result<()> {
     let now = inner.now().await?;
     let id = format!("{:016x}", fastrand::u64(..));
     let control = Control { id: id.clone(), created_at: now.at, order };

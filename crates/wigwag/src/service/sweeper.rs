@@ -1,4 +1,5 @@
-//! The sweeper: hints without a run, and unfinished runs without a hint. In normal operation it finds nothing.
+//! The sweeper: hints without a run, unfinished runs without a hint, an index of waits that is not true. In normal
+//! operation it finds nothing.
 //!
 //! What if we die here? Each repair is one write, and finding it again next time does no harm.
 
@@ -9,15 +10,17 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tracing::{info, warn};
-use wigwag_core::{Family, Key, RunRef, Time, limits::ORPHAN_AGE, prefix};
+use wigwag_core::{Family, Key, Run, RunRef, Time, limits::ORPHAN_AGE, prefix};
 use wigwag_store::Batch;
 
 use super::tick;
 use crate::client::Client;
+use crate::client::inbox::run_of_index;
 use crate::error::{ErrorKind, Result};
 use crate::inner::{Inner, lock};
 use crate::log;
 use crate::pages::Pages;
+use crate::turn::{waiting_facts, waiting_key};
 
 /// The walk over all unfinished runs is slow on purpose: one listing a second.
 const WALK_PAUSE: Duration = Duration::from_secs(1);
@@ -39,13 +42,17 @@ pub struct Swept {
     pub runs: usize,
     /// Unfinished runs that had no usable hint, and got one.
     pub lost_runs: usize,
+    /// Waits in the index that are over, removed.
+    pub stale_waits: usize,
+    /// Open waits that were not in the index, put there.
+    pub lost_waits: usize,
 }
 
 impl Swept {
     /// How much was repaired.
     #[must_use]
     pub fn repaired(&self) -> usize {
-        self.orphan_hints + self.stale_live + self.lost_runs
+        self.orphan_hints + self.stale_live + self.lost_runs + self.stale_waits + self.lost_waits
     }
 }
 
@@ -54,8 +61,14 @@ pub(crate) async fn run(inner: Arc<Inner>, every: Duration) {
     while tick(&inner, every).await {
         let mut swept = Swept::default();
         let mut outcome = sweep_hints(&inner, false, &mut swept).await;
+        if outcome.is_ok() {
+            outcome = sweep_waits(&inner, false, ORPHAN_AGE + every * 2, &mut swept).await;
+        }
         if outcome.is_ok() && inner.clock.boot() >= walk_at {
-            outcome = sweep_live(&inner, false, WALK_PAUSE, &mut swept).await;
+            outcome = sweep_waits(&inner, false, Duration::MAX, &mut swept).await;
+            if outcome.is_ok() {
+                outcome = sweep_live(&inner, false, WALK_PAUSE, &mut swept).await;
+            }
             walk_at = inner.clock.boot() + WALK_EVERY;
         }
         if let Err(error) = outcome {
@@ -72,6 +85,7 @@ impl Client {
     pub async fn sweep(&self, dry_run: bool) -> Result<Swept> {
         let mut swept = Swept::default();
         sweep_hints(&self.inner, dry_run, &mut swept).await?;
+        sweep_waits(&self.inner, dry_run, Duration::MAX, &mut swept).await?;
         sweep_live(&self.inner, dry_run, Duration::ZERO, &mut swept).await?;
         Ok(swept)
     }
@@ -95,6 +109,47 @@ async fn sweep_hints(inner: &Arc<Inner>, dry_run: bool, swept: &mut Swept) -> Re
                     repair(inner, dry_run, "orphan_hint", Batch::new().delete(&listed.key)).await?;
                 }
             }
+        }
+    }
+    Ok(())
+}
+
+/// Waits that are in the index for more than an hour and are over. Younger ones may be about to be recorded.
+///
+/// Those older than `up_to` were looked at before.
+async fn sweep_waits(inner: &Arc<Inner>, dry_run: bool, up_to: Duration, swept: &mut Swept) -> Result<()> {
+    let now = inner.now().await?.at;
+    let mut pages = Pages::new(&*inner.store, "waiting/");
+    let in_question = ORPHAN_AGE..up_to;
+    while let Some(entries) = pages.next().await? {
+        for listed in entries.iter().filter(|listed| in_question.contains(&now.since(listed_at(listed)))) {
+            let Ok(Key::Waiting { name, run, seq }) = listed.key.parse::<Key>() else { continue };
+            let Some(run) = run_of_index(inner, &listed.key, run).await? else { continue };
+            let loaded = match log::read(&*inner.store, &run).await {
+                Ok(loaded) => loaded,
+                Err(error) if error.kind() == ErrorKind::Gone => None,
+                Err(error) if error.kind() == ErrorKind::Damaged => continue,
+                Err(error) => return Err(error),
+            };
+            let open = loaded.is_some_and(|loaded| {
+                loaded.run.waits_in_order().iter().any(|(_, _, wait)| wait.name == name && wait.seq == seq)
+            });
+            if !open {
+                swept.stale_waits += 1;
+                repair(inner, dry_run, "stale_wait", Batch::new().delete(&listed.key)).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Open waits of a run that are not in the index.
+async fn sweep_waits_of(inner: &Inner, dry_run: bool, run: &Run, swept: &mut Swept) -> Result<()> {
+    for (path, point, wait) in run.waits_in_order() {
+        let key = waiting_key(run, wait);
+        if inner.store.get(&key).await?.is_none() {
+            swept.lost_waits += 1;
+            repair(inner, dry_run, "lost_wait", Batch::new().put(key, waiting_facts(run, path, point))).await?;
         }
     }
     Ok(())
@@ -179,6 +234,9 @@ async fn sweep_run(
         }
         return Ok(());
     };
+    if now.since(loaded.run.updated_at) > ORPHAN_AGE {
+        sweep_waits_of(inner, dry_run, &loaded.run, swept).await?;
+    }
     let mut usable = false;
     for hint in &loaded.run.hints {
         usable |= inner.store.get(hint).await?.is_some();

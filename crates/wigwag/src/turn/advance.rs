@@ -2,8 +2,8 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use wigwag_core::{
-    Node, OnFailure, Parent, Path, PauseCause, Payload, PointStatus, RunId, RunPaused, RunRef, StepFailed, StepSkipped,
-    StepStarted, Time, TypeName, limits,
+    Node, NodeKind, OnFailure, Parent, Path, PauseCause, Payload, PointKind, PointStatus, RunId, RunPaused, RunRef,
+    StepFailed, StepSkipped, StepStarted, Time, TypeName, limits,
 };
 
 use super::{Release, Turn, is_retrying};
@@ -60,7 +60,12 @@ impl Turn {
                 }
                 Ok(false)
             }
-            Some(point) if point.status == PointStatus::Running && point.children.is_none() && !self.runs(path) => {
+            Some(point)
+                if point.kind == PointKind::Step
+                    && point.status == PointStatus::Running
+                    && point.children.is_none()
+                    && !self.runs(path) =>
+            {
                 // Begun by a worker that has its code, and taken over by one that has not: tried again, it is dispatched.
                 if point.interrupted > limits::INTERRUPTIONS_MAX || self.workflow.is_dispatched(&node) {
                     self.fail_node(path, point.attempt, &Failure::lost(point.interrupted.max(1)), self.now)?;
@@ -98,6 +103,7 @@ impl Turn {
             return Ok(false);
         }
         match self.condition(node) {
+            Ok(true) if node.kind == NodeKind::Signal => self.enter_signal(node).map(|()| false),
             Ok(true) => self.start_node(node, 1).await.map(|()| false),
             Ok(false) => {
                 self.log.stage(StepSkipped { point: node.name.clone() }, self.now)?;

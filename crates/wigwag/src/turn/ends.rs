@@ -3,6 +3,7 @@
 //! What if we die here? The final entry decides. Whoever finds the hint of a run that ended completes its end: the
 //! report to the parent, the snapshot, the indexes. Each of these may be done twice. The hint goes last.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,11 +12,13 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tracing::debug;
 use wigwag_core::{
-    CompensationCompleted, CompensationFailed, CompensationStarted, Ending, Fault, Key, OnFailure, Path, PauseCause,
-    Payload, PointStatus, Run, RunCancelled, RunCompleted, RunFailed, RunPaused, RunRef, Status, Style, Time, kind_of,
+    Closing, CompensationCompleted, CompensationFailed, CompensationStarted, Ending, Fault, Key, OnFailure, Path,
+    PauseCause, Payload, PointStatus, Run, RunCancelled, RunCompleted, RunFailed, RunPaused, RunRef, Status, Style,
+    Time, kind_of,
 };
 use wigwag_store::Batch;
 
+use super::inbox::waiting_key;
 use super::{Body, Release, Turn};
 use crate::error::Result;
 use crate::failure::Failure;
@@ -75,6 +78,7 @@ impl Turn {
             body.task.abort();
         }
         self.slots.retain(|_, open| open.body != *id);
+        self.forget_offers();
         self.held.retain(|request| !matches!(request, Request::Open { body, .. } if body == id));
     }
 
@@ -94,11 +98,13 @@ impl Turn {
             return self.follow_undo().await;
         }
         if let Some(result) = self.returned.take() {
+            self.close_waits(Closing::Finished)?;
             let result = self.log.data(None, &result);
             return self.log.stage(RunCompleted { result }, self.now);
         }
         let done = self.frontier.as_ref().is_some_and(wigwag_core::Frontier::is_done);
         if done && self.bodies.is_empty() {
+            self.close_waits(Closing::Finished)?;
             let result = self.graph_result().await?;
             let result = self.log.data(None, &result);
             return self.log.stage(RunCompleted { result }, self.now);
@@ -145,6 +151,7 @@ impl Turn {
         if running {
             return Ok(());
         }
+        self.close_waits(if cancelling { Closing::Cancelled } else { Closing::Finished })?;
         if self.undo.is_none() {
             self.undo = Some(self.log.run.undo_order());
         }
@@ -385,6 +392,10 @@ async fn finish_index(inner: &Inner, run: &Run) -> Result<()> {
         batch = batch.put(key, body);
     }
     batch = batch.put(index.done.0, index.done.1).delete(index.live);
+    // Waits that ended with the run leave their index; so do those whose worker died before it could.
+    let last = run.points.values().filter(|point| point.seq == run.seq).filter_map(|point| point.wait.as_deref());
+    let waits: BTreeSet<String> = last.map(|wait| waiting_key(run, wait)).collect();
+    batch = waits.into_iter().fold(batch, |batch, key| batch.delete(key));
     inner.store.write(batch).await?;
     Ok(())
 }

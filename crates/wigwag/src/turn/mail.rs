@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wigwag_core::{
-    ChildStarted, Children, Data, Outcome, Parent, Path, Payload, PointDropped, PointKind, PointStatus, RunRef,
-    SleepFired, SleepStarted, StepCompleted, StepFailed, StepStarted, Then, Time, after_failure, limits,
+    ChildStarted, Children, Closing, Data, Outcome, Parent, Path, Payload, PointDropped, PointKind, PointStatus,
+    RunRef, SleepFired, SleepStarted, StepCompleted, StepFailed, StepStarted, Then, Time, after_failure, limits,
 };
 
+use super::inbox::is_open_wait;
 use super::{OpenSlot, Release, Turn, is_retrying, step_policy};
 use crate::error::Error;
 use crate::failure::{Failure, permanent};
@@ -27,6 +28,12 @@ impl Turn {
                 Request::Open { body, path, spec, slot } => self.take_open(body, path, spec, slot).await?,
                 Request::Outcome { path, attempt, outcome, at } => self.take_outcome(&path, attempt, outcome, at)?,
                 Request::Dropped { path, slot } => self.take_dropped(&path, &slot)?,
+                Request::Heard { path, slot } => self.take_heard(&path, &slot)?,
+                Request::Abandoned { body, path } => {
+                    if self.bodies.contains_key(&body) && self.ending.is_none() {
+                        self.close_wait(&path, Closing::Lost)?;
+                    }
+                }
                 Request::Trouble(error) => return Err(Lost::Store(error)),
                 Request::Returned { body, outcome, at } => self.take_returned(&body, outcome, at)?,
             }
@@ -40,8 +47,12 @@ impl Turn {
             return Ok(());
         }
         self.slots.remove(path);
+        self.offers.remove(path);
         self.held.retain(|request| !matches!(request, Request::Open { slot: held, .. } if Arc::ptr_eq(held, slot)));
         let open = self.log.run.points.get(path).is_some_and(|point| !point.status.is_settled());
+        if is_open_wait(&self.log.run, path) && self.ending.is_none() {
+            return self.close_wait(path, Closing::Lost);
+        }
         match open && self.ending.is_none() {
             true => self.log.stage(PointDropped { point: path.clone(), at: self.now }, self.now),
             false => Ok(()),
@@ -105,6 +116,7 @@ impl Turn {
     async fn open_new(&mut self, path: &Path, open: &mut OpenSlot) -> Result<(), Lost> {
         match open.spec.clone() {
             Spec::Step { .. } => self.start_attempt(path, 1, open),
+            Spec::Wait { .. } => self.start_wait(path, &open.spec),
             Spec::SleepFor(span) => self.start_sleep(path, self.now.after(span.min(limits::SPAN_MAX)), true),
             Spec::SleepUntil(moment) => self.start_sleep(path, moment, false),
             Spec::Mark => {
@@ -243,6 +255,11 @@ impl Turn {
         let (retry, ..) = step_policy(&open.spec);
         let slot = Arc::clone(&open.slot);
         let retry_at = self.retry_at(failure, attempt, &retry, at);
+        let is_drop = |request: &Request| matches!(request, Request::Dropped { slot: dropped, .. } if Arc::ptr_eq(dropped, &slot));
+        if retry_at.is_none() && self.mail.iter().any(is_drop) {
+            // In the same breath the code turned to something else: how it came out was not heard.
+            return self.take_dropped(path, &slot);
+        }
         let error = failure.clone().at(path).fault().clone();
         let failed = StepFailed { point: path.clone(), attempt, at, error: error.clone(), retry_at, held: false };
         self.log.stage(failed, self.now)?;
@@ -275,6 +292,7 @@ impl Turn {
     fn take_returned(&mut self, body: &BodyId, outcome: Result<Returned, Failure>, at: Time) -> Result<(), Lost> {
         let Some(finished) = self.bodies.remove(body) else { return Ok(()) };
         self.slots.retain(|_, open| open.body != *body);
+        self.forget_offers();
         self.held.retain(|request| !matches!(request, Request::Open { body: of, .. } if of == body));
         match body {
             BodyId::Root => self.take_root(outcome, &finished.scope)?,
@@ -309,7 +327,9 @@ impl Turn {
         if self.is_held_up() {
             return Ok(());
         }
+        // What a wait was told is heard first, so that nothing else that its code waits for is settled meanwhile.
         while !self.log.is_full()
+            && self.offers.is_empty()
             && let Some((at, path)) = self.timers.first().cloned()
             && at <= self.now
         {
@@ -357,6 +377,7 @@ impl Turn {
             let Some(body) = self.bodies.remove(&id) else { continue };
             body.task.abort();
             self.slots.retain(|_, open| open.body != id);
+            self.forget_offers();
             let failure = Failure::timeout(body.timeout);
             match &id {
                 BodyId::Step(path, _) => self.fail_node(path, body.attempt, &failure, now)?,

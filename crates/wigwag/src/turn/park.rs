@@ -1,28 +1,48 @@
 //! Giving up the turn because nothing can proceed before a time or a signal.
 //!
-//! The order, which was model-checked: the hint for the next moment is put, then the entry `run.parked`, then all
+//! The order, which was model-checked: the hint for the next moment and the places of open waits in the index are put,
+//! then the entry `run.parked`, then all
 //! sources are looked at **again**, then the snapshot is written, and the lease's hint goes last. Whoever sends
 //! something puts its object, then reads the run, then puts a hint if the run is parked. One of the two sees the other,
 //! and until then the lease's hint is the safety net.
+//!
+//! A run whose first entry parks it needs no second look: nothing can have been sent to it before it was there.
 
 use std::collections::BTreeSet;
 
-use wigwag_core::{Key, RunParked, Status, Time};
+use wigwag_core::{Key, Path, RunParked, Status, Time};
 use wigwag_store::Batch;
 
 use super::{Turn, patrol_after};
 use crate::inner::Stop;
 use crate::log::Lost;
 use crate::mailbox::BodyId;
-use crate::turn::look_at_sources;
+use crate::turn::{decide, look_at_sources};
+
+/// A run that was parked by the entry that claimed it.
+#[derive(Debug)]
+pub(super) struct Parked {
+    hint: String,
+    /// By its first entry.
+    begins: bool,
+}
 
 impl Turn {
+    /// Goes on after such an entry; says whether the turn is over.
+    pub(super) async fn finish_parked(&mut self, parked: Parked) -> Result<bool, Lost> {
+        if parked.begins {
+            self.log.write_snapshot().await?;
+            return Ok(true);
+        }
+        self.finish_park(parked.hint, true).await
+    }
+
     /// Whether nothing can proceed now, or soon.
     pub(super) fn may_park(&self) -> bool {
         if self.inner.stop() >= Stop::Now {
             return true;
         }
-        if !self.mail.is_empty() || self.returned.is_some() {
+        if !self.mail.is_empty() || self.returned.is_some() || !self.offers.is_empty() {
             return false;
         }
         let stopping = self.inner.stop() == Stop::Drain;
@@ -63,28 +83,59 @@ impl Turn {
         if self.log.run.status == Status::Paused {
             return None;
         }
-        self.timers
+        let timer = self
+            .timers
             .iter()
             .find(|(at, path)| self.log.run.points.get(path).is_some_and(|point| point.until == Some(*at)))
-            .map(|(at, _)| *at)
+            .map(|(at, _)| *at);
+        timer.into_iter().chain(self.next_deadline()).min()
     }
 
     /// Parks; says whether it came to that, or something arrived meanwhile.
     pub(super) async fn park(&mut self) -> Result<bool, Lost> {
-        if let Some(root) =
-            self.root.clone().filter(|_| self.bodies.contains_key(&BodyId::Root) && self.ending.is_none())
-        {
-            let misfits = root.mismatches();
-            if !misfits.is_empty()
-                && self.inner.stop() == Stop::No
-                && !self.give_back
-                && self.log.run.status != Status::Paused
-            {
-                self.pause_for_version(misfits)?;
-                return Ok(false);
-            }
+        let misfits = self.misfits();
+        if !misfits.is_empty() {
+            self.pause_for_version(misfits)?;
+            return Ok(false);
         }
         let released = self.inner.stop() != Stop::No || self.give_back;
+        let parked = self.stage_parked(released)?;
+        self.commit().await?;
+        self.finish_park(parked, !released).await
+    }
+
+    /// Adds to the claim that the run is parked, if nothing can proceed; the rest is done by [`Turn::finish_park`].
+    pub(super) fn park_with_claim(&mut self) -> Result<(), Lost> {
+        let may = !self.lets_go_on() && self.inner.stop() == Stop::No && !self.give_back;
+        if !may || !self.may_park() || !self.misfits().is_empty() {
+            return Ok(());
+        }
+        let lease_hint = self.lease_hint.clone();
+        // Tasks may have been there before the run, and ended.
+        let has_children = self.log.run.open.iter().filter_map(|path| self.log.run.points.get(path));
+        let begins = self.is_new && !has_children.into_iter().any(|point| point.children.is_some());
+        let parked = self.stage_parked(false)?;
+        if begins {
+            // Nobody looks at a run that is not there: it stands on the parked hint alone from its first entry on.
+            self.around.before.retain(|(key, _)| *key != lease_hint);
+        }
+        self.parked = Some(Parked { hint: parked, begins });
+        Ok(())
+    }
+
+    /// What the code does not come to that the code which recorded this run did.
+    fn misfits(&self) -> Vec<String> {
+        let settled = self.ending.is_some()
+            || self.inner.stop() != Stop::No
+            || self.give_back
+            || self.log.run.status == Status::Paused;
+        match self.root.as_ref().filter(|_| self.bodies.contains_key(&BodyId::Root) && !settled) {
+            Some(root) => root.mismatches(),
+            None => Vec::new(),
+        }
+    }
+
+    fn stage_parked(&mut self, released: bool) -> Result<String, Lost> {
         let next_at = if released { Some(self.now) } else { self.next_at() };
         let due = next_at.unwrap_or_else(|| self.now.after(patrol_after(None)));
         let (hint, body) = self.inner.hint(&self.log.run.index_type(), &self.log.run.run, due);
@@ -92,12 +143,16 @@ impl Turn {
         self.log.stage(RunParked { next_at, hints: vec![key.clone()] }, self.now)?;
         self.around.before.push((key.clone(), body));
         self.around.snapshot |= self.inner.store.traits().atomic;
-        self.commit().await?;
+        Ok(key)
+    }
+
+    /// The entry that parks the run is there: all sources are looked at again, and then the turn is given up.
+    pub(super) async fn finish_park(&mut self, parked_hint: String, look: bool) -> Result<bool, Lost> {
         // Only hints that were here before the look may go after it.
         let mut left: BTreeSet<String> = self.handle.take_hints().into_iter().collect();
         // The one the run stands on now may have come due already, and led here.
-        let due_already = left.remove(&key);
-        if !released && self.came_back(key.clone()).await? {
+        let due_already = left.remove(&parked_hint);
+        if look && self.came_back(parked_hint.clone()).await? {
             self.around.delete.extend(left);
             return Ok(false);
         }
@@ -109,15 +164,22 @@ impl Turn {
         }
         if due_already {
             // It goes back to the dispatcher with the end of this turn.
-            _ = self.handle.poke(Some(&key));
+            _ = self.handle.poke(Some(&parked_hint));
         }
         Ok(true)
     }
 
     /// Looks again at every source; if something is there, claims the run again and goes on.
     async fn came_back(&mut self, parked_hint: String) -> Result<bool, Lost> {
-        let found = look_at_sources(&self.inner, &self.log.run).await?;
-        if found.is_empty() {
+        let mut found = look_at_sources(&self.inner, &self.log.run).await?;
+        self.unlooked = false;
+        // Also while the engine stops: what is found then is left to whoever comes next, with a hint due now.
+        let heeds = self.log.run.status != Status::Paused && self.ending.is_none() && self.log.run.cancel.is_none();
+        let taken = heeds && {
+            let asked = |path: &Path| self.is_asked(path);
+            decide(&self.inner, &self.log.run, &self.workflow, &mut found.inboxes, asked).await?.is_some()
+        };
+        if found.is_empty() && !taken {
             return Ok(false);
         }
         self.now = self.inner.now().await?.at;
@@ -125,8 +187,8 @@ impl Turn {
         self.stage_renewal().await?;
         self.around.delete.push(parked_hint);
         debug_assert!(self.around.delete.contains(&old_lease), "the hint of the old lease goes with the new claim");
+        // What follows is gathered and shares the entry of the claim.
         self.fold(found).await?;
-        self.commit().await?;
         Ok(true)
     }
 }

@@ -7,13 +7,14 @@ use futures_util::future::BoxFuture;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tracing::warn;
 use wigwag_core::{
-    ChildCompleted, ChildFailed, Children, Control, Data, Event, Key, Order, Path, Payload, Point, PointKind, Run,
-    RunId, RunRef, Status, Time, prefix,
+    ChildCompleted, ChildFailed, Children, Control, Data, Event, Inboxes, Key, Order, Path, Payload, Point, PointKind,
+    Run, RunId, RunRef, Status, Time, prefix,
 };
-use wigwag_store::{Store, limits::LIST_PAGE};
+use wigwag_store::{Listed, Store, limits::LIST_PAGE};
 
 use super::advance::numbered_child;
 use super::ends::ChildEnd;
+use super::inbox::{list_inboxes, names_waited_for, sort_inboxes, waiting_key};
 use super::{Release, Turn};
 use crate::context::{Joined, TaskEnd};
 use crate::error::Result;
@@ -33,6 +34,8 @@ pub(crate) struct Found {
     pub(crate) controls: Vec<(String, Control)>,
     /// Control objects that were folded, and not deleted.
     pub(crate) folded: Vec<String>,
+    /// What lies in the inboxes of open waits.
+    pub(crate) inboxes: Inboxes,
     /// Children that have ended: the points they belong to have all they wait for.
     pub(crate) children: Vec<(Path, BTreeMap<RunId, ChildEnd>)>,
 }
@@ -46,7 +49,7 @@ impl Found {
 /// Looks at everything that may have come from outside.
 pub(crate) async fn look_at_sources(inner: &Arc<Inner>, run: &Run) -> Result<Found> {
     let mut found = Found::default();
-    look_at_controls(inner, run, &mut found).await?;
+    look_at_signals(inner, run, &mut found).await?;
     let waiting: Vec<(&Path, &Point)> = run
         .open
         .iter()
@@ -66,9 +69,24 @@ pub(crate) async fn look_at_sources(inner: &Arc<Inner>, run: &Run) -> Result<Fou
     Ok(found)
 }
 
-async fn look_at_controls(inner: &Arc<Inner>, run: &Run, found: &mut Found) -> Result<()> {
+/// One listing serves control objects and all inboxes while it fits a page; else each gets its own.
+pub(super) async fn look_at_signals(inner: &Arc<Inner>, run: &Run, found: &mut Found) -> Result<()> {
+    let now = inner.now().await?;
+    let since = now.at.before(now.uncertainty);
+    let names = if run.status.is_final() { Default::default() } else { names_waited_for(run) };
     let page = inner.store.list(&prefix::signals(&run.run), "", LIST_PAGE).await?;
-    for listed in page.entries {
+    if !page.more {
+        found.inboxes = sort_inboxes(run, &names, since, &page.entries);
+        return look_at_controls(inner, run, page.entries, found).await;
+    }
+    found.inboxes = list_inboxes(inner, run, &names, since).await?;
+    // More than a page of control objects are found by and by.
+    let controls = inner.store.list(&prefix::controls(&run.run), "", LIST_PAGE).await?;
+    look_at_controls(inner, run, controls.entries, found).await
+}
+
+async fn look_at_controls(inner: &Arc<Inner>, run: &Run, listed: Vec<Listed>, found: &mut Found) -> Result<()> {
+    for listed in listed {
         let Ok(Key::Control { suffix, .. }) = listed.key.parse::<Key>() else { continue };
         if run.controls.contains_key(&suffix) {
             found.folded.push(listed.key);
@@ -132,6 +150,7 @@ impl Turn {
         // Hints that come after this are for the next look.
         let hints = self.handle.take_hints();
         let found = look_at_sources(&self.inner, &self.log.run).await?;
+        self.unlooked = false;
         self.now = self.inner.now().await?.at;
         self.fold(found).await?;
         if self.log.is_staged() {
@@ -152,8 +171,12 @@ impl Turn {
     }
 
     pub(super) async fn fold(&mut self, found: Found) -> Result<(), Lost> {
+        // Waits take what is there when their code has been heard.
+        self.inboxes = found.inboxes;
+        self.unseen.clear();
+        self.look_at = None;
         for (path, ends) in found.children {
-            if self.log.is_full() {
+            if self.log.is_full() || !self.offers.is_empty() {
                 // The rest is found again.
                 _ = self.handle.poke(None);
                 break;
@@ -163,8 +186,14 @@ impl Turn {
         self.releases.extend(found.folded.into_iter().map(Release::DeleteControl));
         for (suffix, control) in found.controls {
             // Each is folded on what the one before made of the run.
-            let events = self.log.run.fold_control(&suffix, &control, &self.workflow.definition, self.now);
+            let mut events = self.log.run.fold_control(&suffix, &control, &self.workflow.definition, self.now);
+            if let Order::Late { name, signal } = &control.order {
+                refuse_if_received(&self.inner, &self.log.run, signal, &mut events).await?;
+                // It is looked for by its name, wherever it lies.
+                self.inboxes.names.remove(name);
+            }
             let key = Key::Control { run: self.run_ref().clone(), suffix }.to_string();
+            self.around.delete.extend(index_of_closed(&self.log.run, &events));
             let mut resumed = false;
             for event in events {
                 self.give_back |= match &event {
@@ -309,6 +338,28 @@ impl Turn {
         }
         Ok(())
     }
+}
+
+/// The places in the index of waits that these events close.
+pub(crate) fn index_of_closed(run: &Run, events: &[Event]) -> Vec<String> {
+    let closed = events.iter().filter_map(|event| match event {
+        Event::SignalClosed(closed) => run.points.get(&closed.point)?.wait.as_deref(),
+        _ => None,
+    });
+    closed.map(|wait| waiting_key(run, wait)).collect()
+}
+
+/// Of a run that went back, points that took signals are gone; the log still has them.
+async fn refuse_if_received(inner: &Arc<Inner>, run: &Run, signal: &str, events: &mut [Event]) -> Result<()> {
+    for event in events {
+        if let Event::SignalLate(late) = event
+            && late.refused.is_none()
+            && crate::log::taker_in_log(&*inner.store, &run.run, signal).await?.is_some()
+        {
+            late.refused = Some("it was received by a point that is gone".into());
+        }
+    }
+    Ok(())
 }
 
 fn join(run: &Run, path: &Path, point: &Point, ends: &mut BTreeMap<RunId, ChildEnd>) -> Joined {

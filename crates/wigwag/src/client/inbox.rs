@@ -1,0 +1,282 @@
+//! Seeing what waits: the open waits of a run, the runs that wait for a signal, and what became of each signal.
+
+use std::sync::Arc;
+
+use futures_util::future::try_join_all;
+use serde::Serialize;
+use serde_json::Value;
+use wigwag_core::{
+    Definition, Fate, Key, Mode, Name, Path, Payload, Run, RunId, RunRef, Signal, Source, Status, Time, prefix,
+};
+use wigwag_store::limits::LIST_PAGE;
+
+use super::signal::signal_name;
+use super::{Client, RunHandle, control};
+use crate::error::{Error, ErrorKind, Result};
+use crate::inner::{Inner, lock};
+use crate::log;
+use crate::pages::Pages;
+
+/// A wait of a run that is open.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct OpenWait {
+    /// The signal's name.
+    pub name: Name,
+    /// Where the run waits.
+    pub point: Path,
+    /// Since when.
+    pub since: Option<Time>,
+    /// Until when; for ever if absent.
+    pub deadline: Option<Time>,
+    /// Which signals it takes.
+    pub mode: Mode,
+    /// From how many senders it wants one each.
+    pub quorum: u32,
+    /// What payloads must look like.
+    pub schema: Option<Value>,
+}
+
+/// A run that waits for a signal.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct WaitingRun {
+    /// The run's id.
+    pub id: RunId,
+    /// Whether it is a workflow or a task, with its id.
+    pub run: RunRef,
+    /// What it is a run of.
+    #[serde(rename = "type")]
+    pub of: String,
+    /// How far it is.
+    pub status: Status,
+    /// What it waits for.
+    #[serde(flatten)]
+    pub wait: OpenWait,
+}
+
+/// Some of the runs that wait.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct WaitingRuns {
+    /// The runs, in the order of their names and ids.
+    pub runs: Vec<WaitingRun>,
+    /// Where to go on; absent after the last.
+    pub next: Option<String>,
+}
+
+/// A signal in a run's inbox, and what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct SignalView {
+    /// Its id.
+    pub id: String,
+    /// The last part of its key: its place in the inbox.
+    pub suffix: String,
+    /// Its name.
+    pub name: Name,
+    /// What it carries.
+    pub payload: Payload,
+    /// When it was sent.
+    pub created_at: Time,
+    /// Who sent it.
+    pub source: Source,
+    /// What became of it.
+    #[serde(flatten)]
+    pub fate: Fate,
+    /// Why the wait that is open does not take it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub misfit: Option<String>,
+}
+
+impl Client {
+    /// The runs that wait for a signal of that name: what is pending, for how long, until when.
+    ///
+    /// `after` is what the page before gave as `next`. Waits that a run opened together share a place in the index, so a
+    /// page may hold a few more than asked.
+    pub async fn runs_waiting_for(&self, name: &str, limit: usize, after: Option<&str>) -> Result<WaitingRuns> {
+        list_waiting(&self.inner, &prefix::waiting(&signal_name(name)?), limit, after).await
+    }
+
+    /// All runs that wait for any signal.
+    pub async fn waiting_runs(&self, limit: usize, after: Option<&str>) -> Result<WaitingRuns> {
+        list_waiting(&self.inner, "waiting/", limit, after).await
+    }
+}
+
+impl RunHandle {
+    /// The waits of this run that are open, the earliest opened first.
+    pub async fn waiting(&self) -> Result<Vec<OpenWait>> {
+        let run = self.read().await?.run;
+        open_waits(&self.inner, &run).await
+    }
+
+    /// The signals that were sent to this run, of one name or of all, and what became of each.
+    pub async fn signals(&self, name: Option<&str>) -> Result<Vec<SignalView>> {
+        let name = name.map(signal_name).transpose()?;
+        let loaded = log::read_whole(&*self.inner.store, &self.run).await?.ok_or_else(|| self.not_found())?;
+        let run = loaded.run;
+        let definition = definition_at_hand(&self.inner, &run).await?;
+        let below = match &name {
+            Some(name) => prefix::inbox(&self.run, name),
+            None => prefix::signals(&self.run),
+        };
+        let mut views = Vec::new();
+        let mut pages = Pages::new(&*self.inner.store, &below);
+        while let Some(entries) = pages.next().await? {
+            for some in entries.chunks(16) {
+                let read = some.iter().map(|listed| self.view(&run, definition.as_deref(), &listed.key));
+                views.extend(try_join_all(read).await?.into_iter().flatten());
+            }
+        }
+        Ok(views)
+    }
+
+    async fn view(&self, run: &Run, definition: Option<&Definition>, key: &str) -> Result<Option<SignalView>> {
+        let Ok(Key::Signal { suffix, name, .. }) = key.parse::<Key>() else { return Ok(None) };
+        let Some(object) = self.inner.store.get(key).await? else { return Ok(None) };
+        let Ok(signal) = Signal::read(&object.body) else { return Ok(None) };
+        let mode = run.mode_of(&name, definition);
+        let mut fate = run.fate_of(&suffix, &signal, mode);
+        let taken = run.signals.get(&name).is_some_and(|inbox| suffix <= inbox.cursor || inbox.taken.contains(&suffix));
+        // A restart drops what its points took; the log still says it.
+        if !matches!(fate, Fate::Consumed { .. })
+            && taken
+            && run.restarts > 0
+            && let Some((point, at)) = log::taker_in_log(&*self.inner.store, &self.run, &suffix).await?
+        {
+            fate = Fate::Consumed { point, at };
+        }
+        let misfit = if fate == Fate::Unconsumed { misfit(&self.inner, run, definition, &signal) } else { None };
+        let Signal { id, payload, created_at, source, .. } = signal;
+        Ok(Some(SignalView { id, suffix, name, payload, created_at, source, fate, misfit }))
+    }
+}
+
+/// Why no open wait for its name takes a signal.
+fn misfit(inner: &Inner, run: &Run, definition: Option<&Definition>, signal: &Signal) -> Option<String> {
+    let waits = run.waits_in_order().into_iter().filter(|(_, _, wait)| wait.name == signal.name);
+    let mut why = None;
+    for (path, _, wait) in waits {
+        let schema = schema_of(definition, path, wait);
+        match schema.map(|schema| inner.schemas.check(schema, &signal.payload)) {
+            Some(Err(misfit)) => _ = why.get_or_insert_with(|| format!("`{path}` does not take it {misfit}")),
+            _ => return None,
+        }
+    }
+    why
+}
+
+fn schema_of<'a>(definition: Option<&'a Definition>, path: &Path, wait: &'a wigwag_core::Wait) -> Option<&'a Value> {
+    let declared = definition.and_then(|definition| definition.step(path)?.signal.as_ref()?.schema.as_ref());
+    declared.or(wait.schema.as_ref())
+}
+
+/// The waits of a run that are open, the earliest opened first.
+pub(super) async fn open_waits(inner: &Inner, run: &Run) -> Result<Vec<OpenWait>> {
+    let definition = definition_at_hand(inner, run).await?;
+    let view = |(path, point, wait): (&Path, &wigwag_core::Point, &wigwag_core::Wait)| OpenWait {
+        name: wait.name.clone(),
+        point: path.clone(),
+        since: point.started_at,
+        deadline: point.until,
+        mode: wait.mode,
+        quorum: wait.quorum,
+        schema: schema_of(definition.as_deref(), path, wait).cloned(),
+    };
+    Ok(run.waits_in_order().into_iter().map(view).collect())
+}
+
+/// What a run's definition says, if it was stored. Definitions are never changed, and so are remembered.
+pub(super) async fn definition_at_hand(inner: &Inner, run: &Run) -> Result<Option<Arc<Definition>>> {
+    // Of a function's signals its definition says nothing: its waits do.
+    if run.task.is_some() || run.version.is_some() {
+        return Ok(None);
+    }
+    if run.definition_hash.is_empty() {
+        // Nobody who has the code has seen it yet.
+        return newest_definition(inner, &run.of).await;
+    }
+    let known = lock(&inner.definitions).get(&run.definition_hash).cloned();
+    if known.is_some() {
+        return Ok(known);
+    }
+    let own = inner.registry.workflow(&run.of).map(|workflow| workflow.definition.clone());
+    let found = match own.filter(|own| own.hash == run.definition_hash) {
+        Some(own) => Some(own),
+        None => control::definition_by_hash(inner, &run.of, &run.definition_hash).await?,
+    };
+    let found = found.map(Arc::new);
+    if let Some(found) = &found {
+        lock(&inner.definitions).insert(run.definition_hash.clone(), Arc::clone(found));
+    }
+    Ok(found)
+}
+
+/// What this engine, or else the last worker that stored it, knows of a type.
+pub(super) async fn newest_definition(inner: &Inner, of: &wigwag_core::TypeName) -> Result<Option<Arc<Definition>>> {
+    if let Some(own) = inner.registry.workflow(of) {
+        return Ok(Some(Arc::new(own.definition.clone())));
+    }
+    Ok(control::definitions(inner, of).await?.pop().map(Arc::new))
+}
+
+/// The index says who may wait; the run says who does.
+async fn list_waiting(inner: &Inner, below: &str, limit: usize, after: Option<&str>) -> Result<WaitingRuns> {
+    let limit = limit.clamp(1, LIST_PAGE);
+    if let Some(after) = after.filter(|after| !after.starts_with(below)) {
+        let what =
+            format!("not a place in the index of waits (want what a page gave as `next`): `{}`", after.escape_debug());
+        return Err(Error::invalid(what));
+    }
+    let mut answer = WaitingRuns::default();
+    let mut place = after.unwrap_or_default().to_owned();
+    while answer.runs.len() < limit {
+        let page = inner.store.list(below, &place, limit - answer.runs.len()).await?;
+        let checks = page.entries.iter().map(|listed| check_waiting(inner, &listed.key));
+        for checks in try_join_all(checks).await? {
+            answer.runs.extend(checks);
+        }
+        match page.entries.last() {
+            Some(last) if page.more => place.clone_from(&last.key),
+            _ => return Ok(answer),
+        }
+    }
+    answer.next = Some(place);
+    Ok(answer)
+}
+
+async fn check_waiting(inner: &Inner, key: &str) -> Result<Vec<WaitingRun>> {
+    let Ok(Key::Waiting { name, run, seq }) = key.parse::<Key>() else { return Ok(Vec::new()) };
+    let Some(run) = run_of_index(inner, key, run).await? else { return Ok(Vec::new()) };
+    let loaded = match log::read(&*inner.store, &run).await {
+        Err(error) if matches!(error.kind(), ErrorKind::Gone | ErrorKind::Damaged) => None,
+        read => read?,
+    };
+    let Some(loaded) = loaded.filter(|loaded| !loaded.run.status.is_final()) else { return Ok(Vec::new()) };
+    let run = loaded.run;
+    let points: Vec<Path> = run
+        .waits_in_order()
+        .into_iter()
+        .filter(|(_, _, wait)| wait.name == name && wait.seq == seq)
+        .map(|(path, ..)| path.clone())
+        .collect();
+    let open = open_waits(inner, &run).await?;
+    let mine = open.into_iter().filter(|wait| points.contains(&wait.point));
+    let view = |wait| WaitingRun {
+        id: run.run.id.clone(),
+        run: run.run.clone(),
+        of: run.of.to_string(),
+        status: run.status,
+        wait,
+    };
+    Ok(mine.map(view).collect())
+}
+
+/// The run that an index entry is of; its body says of which family.
+pub(crate) async fn run_of_index(inner: &Inner, key: &str, id: RunId) -> Result<Option<RunRef>> {
+    let Some(object) = inner.store.get(key).await? else { return Ok(None) };
+    let facts: Value = serde_json::from_slice(&object.body).unwrap_or_default();
+    let run = facts["run"].as_str().and_then(|run| run.parse::<RunRef>().ok()).filter(|run| run.id == id);
+    Ok(Some(run.unwrap_or_else(|| RunRef::workflow(id))))
+}

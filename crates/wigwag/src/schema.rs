@@ -1,0 +1,88 @@
+//! What payloads must look like: JSON Schema, compiled once.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use jsonschema::Validator;
+use serde_json::Value;
+use wigwag_core::{Payload, Refusal, limits};
+
+use crate::inner::lock;
+
+/// So many compiled schemas are kept; a process that has more compiles some again.
+const KEPT_MAX: usize = 256;
+
+/// Compiled schemas, by their text.
+#[derive(Default)]
+pub(crate) struct Schemas(Mutex<HashMap<String, Arc<Validator>>>);
+
+impl fmt::Debug for Schemas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Schemas").field(&lock(&self.0).len()).finish()
+    }
+}
+
+/// How a payload does not fit: where in it, and what is wrong there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Misfit {
+    /// A JSON pointer; empty for the payload itself.
+    pub(crate) path: String,
+    pub(crate) what: String,
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = if self.path.is_empty() { "the payload" } else { &self.path };
+        write!(f, "at {path}: {}", self.what)
+    }
+}
+
+impl Schemas {
+    /// Checks a payload.
+    pub(crate) fn check(&self, schema: &Value, payload: &Payload) -> Result<(), Misfit> {
+        let validator = match self.validator(schema) {
+            Ok(validator) => validator,
+            Err(refusal) => return Err(Misfit { path: String::new(), what: refusal.to_string() }),
+        };
+        let value = payload.value();
+        validator.validate(&value).map_err(|error| {
+            let what: String = error.to_string().chars().take(500).collect();
+            Misfit { path: error.instance_path().to_string(), what }
+        })
+    }
+
+    fn validator(&self, schema: &Value) -> Result<Arc<Validator>, Refusal> {
+        let text = schema.to_string();
+        if let Some(known) = lock(&self.0).get(&text) {
+            return Ok(Arc::clone(known));
+        }
+        let validator = Arc::new(compile(schema)?);
+        let mut known = lock(&self.0);
+        if known.len() >= KEPT_MAX {
+            known.clear();
+        }
+        known.insert(text, Arc::clone(&validator));
+        Ok(validator)
+    }
+}
+
+fn compile(schema: &Value) -> Result<Validator, Refusal> {
+    jsonschema::validator_for(schema).map_err(|error| Refusal::new(format!("not a JSON Schema: {error}")))
+}
+
+/// Refuses what is no schema, or is too large to stand in a log.
+pub(crate) fn checked(schema: Value) -> Result<Value, Refusal> {
+    let bytes = schema.to_string().len();
+    if bytes > limits::SCHEMA_BYTES_MAX {
+        let max = limits::SCHEMA_BYTES_MAX;
+        return Err(Refusal::new(format!("the schema of a signal has at most {max} bytes, got: {bytes}")));
+    }
+    compile(&schema)?;
+    Ok(schema)
+}
+
+/// The schema of a type.
+pub(crate) fn of_type<T: schemars::JsonSchema>() -> Value {
+    schemars::schema_for!(T).to_value()
+}
