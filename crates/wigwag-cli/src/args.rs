@@ -20,7 +20,8 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong call, 3 not found, 4 conflict or not running.
+const EXIT_CODES: &str =
+    "Exit codes: 0 done, 1 failed, 2 wrong call, 3 not found, 4 conflict, not running or not waiting.
 Data goes to standard output, talk to standard error.";
 
 /// The store of commands that name none.
@@ -45,6 +46,12 @@ pub(crate) struct StoreArgs {
     #[arg(long, global = true, help_heading = "Buckets")]
     pub(crate) virtual_hosted: bool,
 }
+
+/// What stands where depends on a flag, which a derived usage cannot say.
+pub(crate) const SIGNAL_USAGE: &str =
+    "wigwag signal [OPTIONS] RUN NAME [PAYLOAD]\n       wigwag signal [OPTIONS] --all-waiting NAME [PAYLOAD]";
+const LINK_USAGE: &str =
+    "wigwag link [OPTIONS] RUN NAME --expires <SPAN>\n       wigwag link [OPTIONS] --verify <TOKEN>";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -113,6 +120,41 @@ pub(crate) enum Command {
     /// One event a line, from the first; with `--json` one entry of the log a line.
     #[command(after_help = "Example:\n  wigwag history order-17 --follow")]
     History(History),
+    /// Send a signal to a run
+    ///
+    /// A signal is a named JSON message that the run waits for, or will. Answers when it is durable, and says whether
+    /// the run was waiting for it or it is kept until the run does. With `--all-waiting` there is no RUN: every run
+    /// that waits for NAME gets it.
+    #[command(
+        override_usage = SIGNAL_USAGE,
+        after_help = "Example:\n  wigwag signal order-17 approval '{\"by\": \"ada\"}' --key click-1 --wait\n  \
+                      wigwag signal --all-waiting approval @yes.json --type order --dry-run"
+    )]
+    Signal(Signal),
+    /// Show what waits for a signal
+    ///
+    /// Each run that waits for NAME, or for any signal: since when, and until when. With `--json` one object a line.
+    #[command(after_help = "Example:\n  wigwag inbox approval --limit 20")]
+    Inbox(Inbox),
+    /// Show the signals that were sent to a run
+    ///
+    /// Each with who sent it, what it carries and what became of it. With `--json` one object a line. Also finds tasks.
+    #[command(after_help = "Example:\n  wigwag signals order-17 approval")]
+    Signals {
+        /// The run's id
+        id: String,
+        /// Only signals of this name
+        name: Option<String>,
+    },
+    /// Make a link that may send one signal to one run
+    ///
+    /// Prints a token, or with `--server` a URL: for an approval by mail. Whoever has it may send that signal until it
+    /// expires. It is signed with the secret in `WIGWAG_LINK_SECRET`, which the server must have too.
+    #[command(
+        override_usage = LINK_USAGE,
+        after_help = "Example:\n  wigwag link order-17 approval --expires 2d --once --server https://wigwag.example.com"
+    )]
+    Link(Link),
     /// End a run
     ///
     /// Running steps are told, and what was done is undone, in reverse order. Also finds tasks.
@@ -248,6 +290,84 @@ pub(crate) struct History {
     /// Go on with what happens, until the run ends
     #[arg(long, short)]
     pub(crate) follow: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Signal {
+    /// The run's id; left out with `--all-waiting`
+    #[arg(value_name = "RUN")]
+    pub(crate) first: Option<String>,
+    /// The signal's name
+    #[arg(value_name = "NAME", allow_negative_numbers = true)]
+    pub(crate) second: Option<String>,
+    /// What it carries: JSON text, `@file`, or `-` for standard input; else `null`
+    #[arg(value_name = "PAYLOAD", allow_negative_numbers = true)]
+    pub(crate) third: Option<String>,
+    /// However often it is repeated with the same key, one signal arrives
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) key: Option<String>,
+    /// Who sends it; it is kept and shown, and is what a quorum counts
+    #[arg(long, value_name = "WHO")]
+    pub(crate) by: Option<String>,
+    /// Send it only if the run waits for it now
+    #[arg(long)]
+    pub(crate) only_if_waiting: bool,
+    /// For the wait at this point, where several wait for the same name
+    #[arg(long, value_name = "POINT")]
+    pub(crate) point: Option<String>,
+    /// Wait until the run has taken it, for `60s` if no span is given, and say what it waits for next
+    #[arg(long, value_name = "SPAN", num_args = 0..=1, default_missing_value = "60s", value_parser = input::wait)]
+    pub(crate) wait: Option<Duration>,
+    /// Start a run of this type first if there is none
+    #[arg(long, value_name = "TYPE", conflicts_with = "only_if_waiting")]
+    pub(crate) start: Option<String>,
+    /// What a run started so works on: JSON text, `@file`, or `-` for standard input
+    #[arg(long, value_name = "INPUT", requires = "start", default_value = "null", allow_negative_numbers = true)]
+    pub(crate) input: String,
+    /// RUN is a task
+    #[arg(long, conflicts_with = "start")]
+    pub(crate) task: bool,
+    /// Send it to every run that waits for it, and to no other
+    #[arg(long, conflicts_with_all = ["point", "wait", "start", "task"], help_heading = "To many")]
+    pub(crate) all_waiting: bool,
+    /// Only to runs of this type
+    #[arg(long = "type", value_name = "TYPE", requires = "all_waiting", help_heading = "To many")]
+    pub(crate) of: Option<String>,
+    /// Only say to whom it would be sent
+    #[arg(long, requires = "all_waiting", help_heading = "To many")]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Inbox {
+    /// Only what waits for this signal
+    pub(crate) name: Option<String>,
+    /// At most this many
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub(crate) limit: u16,
+    /// Go on after this place, which the page before has named
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) after: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Link {
+    /// The run's id
+    pub(crate) run: Option<String>,
+    /// The signal's name
+    pub(crate) name: Option<String>,
+    /// For how long it can be used, such as `2d`
+    #[arg(long, value_name = "SPAN", value_parser = input::lifetime)]
+    pub(crate) expires: Option<Duration>,
+    /// It can be used once
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Where `wigwag serve` is reached, such as `https://wigwag.example.com`: print a URL
+    #[arg(long, value_name = "URL", value_parser = input::server)]
+    pub(crate) server: Option<String>,
+    /// Say what a token or URL may do, if it is a good one; `-` for standard input
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["run", "name", "expires", "once", "server"])]
+    pub(crate) verify: Option<String>,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -4,6 +4,8 @@ mod cancel;
 mod cat;
 mod doctor;
 mod history;
+mod inbox;
+mod link;
 mod list;
 mod ls;
 mod migrate;
@@ -11,11 +13,14 @@ mod pause;
 mod prune;
 mod restart;
 mod resume;
+mod signal;
+mod signals;
 mod start;
 mod status;
 mod steps;
 mod sweep;
 mod task;
+mod waits;
 
 use std::io::Write as _;
 
@@ -26,10 +31,11 @@ use wigwag_store::{EmbeddedSettings, OpenSettings, Opened};
 
 use crate::args::{Args, Command, DEFAULT_STORE, StoreArgs};
 use crate::error::Failed;
+use crate::output::quoted;
 
 pub(crate) async fn run(args: Args) -> Result<(), Failed> {
     let Args { store, json, command } = args;
-    match command {
+    let outcome = match command {
         Command::Doctor => doctor::run(&store, json).await,
         Command::Ls { prefix, after, limit, long } => {
             ls::run(&store, &ls::Wanted { prefix, after, limit, long, json }).await
@@ -40,6 +46,10 @@ pub(crate) async fn run(args: Args) -> Result<(), Failed> {
         Command::List(wanted) => list::run(&store, &wanted, json).await,
         Command::Steps { id } => steps::run(&store, &id, json).await,
         Command::History(wanted) => history::run(&store, &wanted, json).await,
+        Command::Signal(wanted) => signal::run(&store, wanted, json).await,
+        Command::Inbox(wanted) => inbox::run(&store, &wanted, json).await,
+        Command::Signals { id, name } => signals::run(&store, &id, name.as_deref(), json).await,
+        Command::Link(wanted) => link::run(&store, wanted, json).await,
         Command::Cancel { id, reason } => cancel::run(&store, &id, reason, json).await,
         Command::Pause { id } => pause::run(&store, &id, json).await,
         Command::Resume { id, anyway } => resume::run(&store, &id, anyway, json).await,
@@ -48,7 +58,8 @@ pub(crate) async fn run(args: Args) -> Result<(), Failed> {
         Command::Task(wanted) => task::run(&store, wanted, json).await,
         Command::Sweep(wanted) => sweep::run(&store, &wanted, json).await,
         Command::Prune(wanted) => prune::run(&store, &wanted, json).await,
-    }
+    };
+    outcome.map_err(|failed| failed.with_flags(&flags(&store)))
 }
 
 /// Opens a store to look into it: one that does not exist is not made.
@@ -111,15 +122,29 @@ fn not_found(error: wigwag::Error) -> Failed {
 
 /// A command that the user can run next, on the same store.
 fn command(args: &StoreArgs, rest: &str) -> String {
-    let own = |name: &str, value: &str| std::env::var(name).is_ok_and(|set| set == value);
-    let mut text = format!("wigwag {rest}");
-    if args.store != DEFAULT_STORE && !own("WIGWAG_STORE", &args.store) {
-        text += &format!(" --store {}", args.store);
+    format!("wigwag {rest}{}", flags(args))
+}
+
+/// The flags that lead to the same store; what the environment says need not be said again.
+fn flags(args: &StoreArgs) -> String {
+    let unless_set = |flag: &str, variable: &str, value: &str, default: &str| {
+        let known = std::env::var(variable).unwrap_or_else(|_| default.to_owned());
+        if known == value { String::new() } else { format!(" --{flag} {}", quoted(value)) }
+    };
+    let mut flags = unless_set("store", "WIGWAG_STORE", &args.store, DEFAULT_STORE);
+    if let Some(endpoint) = &args.endpoint {
+        flags += &unless_set("endpoint", "WIGWAG_ENDPOINT", endpoint, "");
     }
-    if let Some(endpoint) = args.endpoint.as_ref().filter(|endpoint| !own("WIGWAG_ENDPOINT", endpoint)) {
-        text += &format!(" --endpoint {endpoint}");
+    if let Some(region) = &args.region {
+        flags += &unless_set("region", "WIGWAG_REGION", region, "");
     }
-    text
+    if let Some(profile) = &args.profile {
+        flags += &format!(" --profile {}", quoted(profile));
+    }
+    if args.virtual_hosted {
+        flags += " --virtual-hosted";
+    }
+    flags
 }
 
 /// Says what became of asking something of a run.

@@ -26,6 +26,11 @@ impl Failed {
         Self { code: 2, ..Self::new(what) }
     }
 
+    /// The run is not in a state in which this can be done.
+    pub(crate) fn not_now(what: impl Into<String>) -> Self {
+        Self { code: 4, ..Self::new(what) }
+    }
+
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
@@ -34,6 +39,13 @@ impl Failed {
     /// A hint, unless there is one that knows more.
     pub(crate) fn or_hint(mut self, hint: impl FnOnce() -> String) -> Self {
         self.hint.get_or_insert_with(hint);
+        self
+    }
+
+    /// Commands that the hint names get the flags that lead to the same store: the engine, which wrote some of them,
+    /// does not know these.
+    pub(crate) fn with_flags(mut self, flags: &str) -> Self {
+        self.hint = self.hint.map(|hint| with_flags(&hint, flags));
         self
     }
 
@@ -51,6 +63,17 @@ impl Failed {
     }
 }
 
+fn with_flags(hint: &str, flags: &str) -> String {
+    let is_command = |place: usize, part: &str| {
+        place % 2 == 1 && part.starts_with("wigwag ") && !part.contains(" --store ") && !part.ends_with(flags)
+    };
+    let parts = hint.split('`').enumerate().map(|(place, part)| match is_command(place, part) {
+        true => format!("{part}{flags}"),
+        false => part.to_owned(),
+    });
+    parts.collect::<Vec<_>>().join("`")
+}
+
 impl From<wigwag_store::Error> for Failed {
     fn from(error: wigwag_store::Error) -> Self {
         let code = match error.kind() {
@@ -66,9 +89,9 @@ impl From<wigwag::Error> for Failed {
     fn from(error: wigwag::Error) -> Self {
         use wigwag::ErrorKind as Engine;
         let code = match error.kind() {
-            Engine::Invalid => 2,
+            Engine::Invalid | Engine::InvalidName | Engine::InvalidPayload | Engine::UnknownPoint => 2,
             Engine::NotFound | Engine::Gone => 3,
-            Engine::Conflict | Engine::NotRunning => 4,
+            Engine::Conflict | Engine::NotRunning | Engine::NotWaiting => 4,
             _ => 1,
         };
         Self { what: error.to_string(), hint: error.advice().map(str::to_owned), code }
@@ -81,5 +104,20 @@ impl From<std::io::Error> for Failed {
             std::io::ErrorKind::BrokenPipe => Self::new(""),
             _ => Self::new(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_in_a_hint_lead_to_the_store_that_was_named() {
+        let flags = " --store here";
+        let check = |hint: &str, want: &str| assert_eq!(with_flags(hint, flags), want);
+        check("see `wigwag list` or `wigwag ls a/`", "see `wigwag list --store here` or `wigwag ls a/ --store here`");
+        check("see `wigwag list --store here`", "see `wigwag list --store here`");
+        check("name it with `--store`; wigwag list", "name it with `--store`; wigwag list");
+        assert_eq!(with_flags("see `wigwag list`", ""), "see `wigwag list`");
     }
 }

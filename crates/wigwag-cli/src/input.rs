@@ -28,6 +28,29 @@ pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// How long to wait for a signal to be taken. What follows `--wait` may have been meant as something else.
+pub(crate) fn wait(text: &str) -> Result<Duration, String> {
+    span(text).map_err(|wrong| format!("{wrong}; or put `--wait` at the end"))
+}
+
+/// For how long a link can be used.
+pub(crate) fn lifetime(text: &str) -> Result<Duration, String> {
+    let span = span(text)?;
+    match span < Duration::from_secs(1) {
+        true => Err("nobody can use a link that fast\nhint: `2d` gives people time to read their mail".into()),
+        false => Ok(span),
+    }
+}
+
+/// The address of a server.
+pub(crate) fn server(text: &str) -> Result<String, String> {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    match host.is_some_and(|host| !host.is_empty() && !text.contains(char::is_whitespace)) {
+        true => Ok(text.to_owned()),
+        false => Err("not the address of a server\nhint: write it like `https://wigwag.example.com`".into()),
+    }
+}
+
 /// A moment as RFC 3339 has it, with an offset.
 pub(crate) fn time(text: &str) -> Result<Time, String> {
     let parsed = text.parse::<Timestamp>().ok();
@@ -60,39 +83,49 @@ pub(crate) fn renamed(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// JSON text, `@file`, or `-` for standard input. The text is passed on as it came.
+/// What a run works on: JSON text, `@file`, or `-` for standard input. The text is passed on as it came.
 pub(crate) fn json(given: &str) -> Result<Payload, Failed> {
+    json_as(given, "INPUT")
+}
+
+/// What a signal carries, given in the same ways.
+pub(crate) fn payload(given: &str) -> Result<Payload, Failed> {
+    json_as(given, "PAYLOAD")
+}
+
+/// The place of the text in the usage is what a refusal calls it.
+fn json_as(given: &str, role: &str) -> Result<Payload, Failed> {
     let (text, place) = match (given, given.strip_prefix('@')) {
-        ("-", _) => (read(std::io::stdin(), "standard input")?, "standard input".to_owned()),
+        ("-", _) => (read(std::io::stdin(), "standard input", role)?, "standard input".to_owned()),
         (_, Some(path)) => {
             let file = std::fs::File::open(path).map_err(|error| {
                 Failed::wrong(format!("`{path}` cannot be read: {error}"))
-                    .hint("INPUT is JSON text, `@file`, or `-` for standard input")
+                    .hint(format!("{role} is JSON text, `@file`, or `-` for standard input"))
             })?;
-            (read(file, path)?, format!("what `{path}` holds"))
+            (read(file, path, role)?, format!("what `{path}` holds"))
         }
         _ => (given.to_owned(), format!("`{}`", crate::output::short(given, 80))),
     };
     Payload::parse(text).map_err(|refusal| {
-        Failed::wrong(format!("{place} cannot be the input: {refusal}"))
-            .hint("INPUT is JSON: a text has quotes, as in `'\"ada\"'`; or it is `@file`, or `-` for standard input")
+        Failed::wrong(format!("{place} cannot be the {}: {refusal}", role.to_lowercase())).hint(format!(
+            "{role} is JSON: a text has quotes, as in `'\"ada\"'`; or it is `@file`, or `-` for standard input"
+        ))
     })
 }
 
 /// Reads no more than can be used.
-fn read(from: impl std::io::Read, name: &str) -> Result<String, Failed> {
+fn read(from: impl std::io::Read, name: &str, role: &str) -> Result<String, Failed> {
     let mut bytes = Vec::new();
     let most = PAYLOAD_BYTES_MAX as u64 + 1;
     from.take(most)
         .read_to_end(&mut bytes)
         .map_err(|error| Failed::wrong(format!("`{name}` cannot be read: {error}")))?;
     if bytes.len() as u64 == most {
-        return Err(Failed::wrong(format!(
-            "`{name}` is too long for an input: it has more than {PAYLOAD_BYTES_MAX} bytes"
-        ))
-        .hint("store it elsewhere and pass where"));
+        let what = format!("`{name}` is too long: the most is {PAYLOAD_BYTES_MAX} bytes");
+        return Err(Failed::wrong(what).hint("store it elsewhere and pass where"));
     }
-    String::from_utf8(bytes).map_err(|_| Failed::wrong(format!("`{name}` is not text in UTF-8")).hint("INPUT is JSON"))
+    let no_text = |_| Failed::wrong(format!("`{name}` is not text in UTF-8")).hint(format!("{role} is JSON"));
+    String::from_utf8(bytes).map_err(no_text)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod commands;
 mod error;
 mod input;
 mod output;
+mod schema;
 
 use std::process::ExitCode;
 

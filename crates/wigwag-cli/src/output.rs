@@ -42,23 +42,29 @@ const CELL_MAX: usize = 60;
 
 /// Rows as columns: with a header and short cells on a terminal, plain elsewhere.
 pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> std::io::Result<()> {
+    table_with(header, rows, CELL_MAX)
+}
+
+/// The same, with cells of so many letters on a terminal.
+pub(crate) fn table_with(header: &[&str], rows: Vec<Vec<String>>, cell_max: usize) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    let on_terminal = stdout.is_terminal();
-    write_table(&mut stdout, header, rows, on_terminal)?;
+    let cut = stdout.is_terminal().then_some(cell_max);
+    write_table(&mut stdout, header, rows, cut)?;
     stdout.flush()
 }
 
+/// On a terminal cells are cut.
 fn write_table(
     to: &mut impl Write,
     header: &[&str],
     mut rows: Vec<Vec<String>>,
-    on_terminal: bool,
+    cut: Option<usize>,
 ) -> std::io::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    if on_terminal {
-        rows.iter_mut().flatten().for_each(|cell| *cell = short(cell, CELL_MAX));
+    if let Some(cell_max) = cut {
+        rows.iter_mut().flatten().for_each(|cell| *cell = short(cell, cell_max));
         rows.insert(0, header.iter().map(|name| (*name).to_owned()).collect());
     }
     let widest = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
@@ -66,7 +72,7 @@ fn write_table(
     for (number, row) in rows.iter().enumerate() {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
         let line = cells.collect::<Vec<_>>().join("  ");
-        match on_terminal && number == 0 {
+        match cut.is_some() && number == 0 {
             true => writeln!(to, "\x1b[1m{}\x1b[0m", line.trim_end())?,
             false => writeln!(to, "{}", line.trim_end())?,
         }
@@ -92,6 +98,15 @@ pub(crate) fn short(text: &str, max: usize) -> String {
     match text.chars().count() > max {
         true => text.chars().take(max - 1).chain(['…']).collect(),
         false => text,
+    }
+}
+
+/// A word as a shell takes it.
+pub(crate) fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._-/:=@%+,".contains(letter);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
     }
 }
 
@@ -216,14 +231,21 @@ mod tests {
     }
 
     #[test]
+    fn a_word_is_quoted_where_a_shell_would_read_it_otherwise() {
+        assert_eq!(quoted("s3://orders/a-b_c.d"), "s3://orders/a-b_c.d");
+        assert_eq!([quoted(""), quoted("my store"), quoted("it's")], ["''", "'my store'", "'it'\\''s'"]);
+        assert_eq!(quoted("{\"by\": \"ada\"}"), "'{\"by\": \"ada\"}'");
+    }
+
+    #[test]
     fn a_table_has_a_header_on_a_terminal_only() {
-        let written = |on_terminal| {
+        let written = |cut| {
             let mut to = Vec::new();
             let rows = vec![vec!["a".to_owned(), "running".into()], vec!["bcd".into(), "ok".into()]];
-            write_table(&mut to, &["ID", "STATUS"], rows, on_terminal).unwrap();
+            write_table(&mut to, &["ID", "STATUS"], rows, cut).unwrap();
             String::from_utf8(to).unwrap()
         };
-        assert_eq!(written(false), "a    running\nbcd  ok\n");
-        assert_eq!(written(true), "\x1b[1mID   STATUS\x1b[0m\na    running\nbcd  ok\n");
+        assert_eq!(written(None), "a    running\nbcd  ok\n");
+        assert_eq!(written(Some(60)), "\x1b[1mID   STATUS\x1b[0m\na    running\nbcd  ok\n");
     }
 }

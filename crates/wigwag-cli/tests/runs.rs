@@ -2,75 +2,21 @@
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod common;
+#[path = "common/place.rs"]
+mod place;
 
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{bad, good, text, wigwag};
+use common::{bad, good, text};
+use place::Place;
 use serde_json::Value;
-use wigwag::{Builder, Ctx, Engine, Failure, Graph, OnFailure, Retry, Settings, StepCtx, permanent, retryable};
+use wigwag::{Ctx, Failure, Graph, OnFailure, Retry, StepCtx, permanent, retryable};
 use wigwag_store::{Clock as _, System};
 
 const HOUR: Duration = Duration::from_secs(3_600);
-
-/// A folder with a store in `.wigwag`, in which commands are run.
-struct Place(tempfile::TempDir);
-
-impl Place {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        wigwag(self.0.path(), args)
-    }
-
-    /// What a command prints that does well and has nothing to say.
-    #[track_caller]
-    fn good(&self, args: &[&str]) -> String {
-        good(&self.run(args))
-    }
-
-    #[track_caller]
-    fn json(&self, args: &[&str]) -> Value {
-        serde_json::from_str(&self.good(&[args, &["--json"]].concat())).unwrap()
-    }
-
-    #[track_caller]
-    fn json_lines(&self, args: &[&str]) -> Vec<Value> {
-        let output = self.run(&[args, &["--json"]].concat());
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-
-    fn builder(&self) -> Builder {
-        let mut settings = Settings::default();
-        settings.lease = Duration::from_secs(3);
-        settings.grace = Duration::from_millis(200);
-        Engine::open(self.0.path().join(".wigwag").to_str().unwrap()).unwrap().settings(settings)
-    }
-
-    /// Waits until a run's status is this, and gives what `status` says of it.
-    #[track_caller]
-    fn until(&self, id: &str, status: &str) -> String {
-        self.until_says(id, &format!("status      {status}\n"))
-    }
-
-    #[track_caller]
-    fn until_says(&self, id: &str, wanted: &str) -> String {
-        let mut said = String::new();
-        for _ in 0..600 {
-            said = self.good(&["status", id]);
-            if said.contains(wanted) {
-                return said;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        panic!("`{wanted}` did not come:\n{said}");
-    }
-}
 
 async fn greet(ctx: Ctx, name: String) -> Result<String, Failure> {
     let greeting = ctx.step("write", || async { Ok::<_, Failure>(format!("hello {name}")) }).await?;

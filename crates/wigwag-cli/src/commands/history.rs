@@ -87,8 +87,8 @@ fn show(to: &mut impl Write, entry: &Entry, json: bool) -> std::io::Result<()> {
 }
 
 /// Fields that only the engine needs.
-const HIDDEN: [&str; 10] =
-    ["type", "point", "at", "hints", "peer", "control", "relative", "compensate", "patch", "parent"];
+const HIDDEN: [&str; 12] =
+    ["type", "point", "at", "hints", "peer", "control", "relative", "compensate", "patch", "parent", "cursor", "floor"];
 
 /// What a value may take of a line.
 const VALUE_MAX: usize = 100;
@@ -103,10 +103,18 @@ fn facts(event: &Event) -> String {
     let known = fields.iter().filter(|(name, value)| !HIDDEN.contains(&name.as_str()) && value.as_str() != Some(""));
     let others = known.map(|(name, value)| match (name.as_str(), value.as_str()) {
         ("definition_hash", Some(hash)) => format!("definition={}", short_hash(hash)),
+        ("signals", None) => format!("by={}", senders(value)),
         ("shift", None) => format!("shift={}", span(Duration::from_micros(value.as_u64().unwrap_or(0)))),
         _ => format!("{name}={}", short(&value_text(value), VALUE_MAX)),
     });
     point.into_iter().chain(others).collect::<Vec<_>>().join("  ")
+}
+
+/// Who sent what a wait took.
+fn senders(signals: &Value) -> String {
+    let by =
+        |signal: &Value| signal.get("by").and_then(Value::as_str).map_or_else(|| "-".into(), |by| short(by, VALUE_MAX));
+    signals.as_array().into_iter().flatten().map(by).collect::<Vec<_>>().join(",")
 }
 
 /// Errors in words, plain text as it is, the rest as JSON.

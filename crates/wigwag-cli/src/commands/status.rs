@@ -3,11 +3,11 @@
 use std::io::Write as _;
 
 use wigwag::core::{Data, Ending, Fault, Path, PauseCause, Point, PointKind, PointStatus, Run, state_to_json};
-use wigwag::{RunHandle, Status, Time};
+use wigwag::{OpenWait, RunHandle, Status, Time};
 
 use super::migrate::short_hash;
 use super::steps::children;
-use super::{client, command, find};
+use super::{client, command, find, waits};
 use crate::args::StoreArgs;
 use crate::error::Failed;
 use crate::output::{line, now, pretty, short, span, when};
@@ -24,16 +24,17 @@ pub(super) async fn show(args: &StoreArgs, handle: &RunHandle, mut run: Run, jso
     if let Some(Data::Blob(_)) = run.result {
         run.result = handle.output_payload().await?.map(Data::Inline);
     }
-    let mut stdout = std::io::stdout().lock();
     if json {
         if let Data::Blob(_) = run.input {
             run.input = Data::Inline(handle.input().await?);
         }
         let state = state_to_json(&run, "wigwag status");
-        writeln!(stdout, "{}", pretty(&String::from_utf8_lossy(&state)))?;
+        writeln!(std::io::stdout().lock(), "{}", pretty(&String::from_utf8_lossy(&state)))?;
         return Ok(());
     }
-    for (name, value) in describe(args, &run, now()) {
+    let open = if run.waits().next().is_some() { handle.waiting().await? } else { Vec::new() };
+    let mut stdout = std::io::stdout().lock();
+    for (name, value) in describe(args, &run, &open, now()) {
         writeln!(stdout, "{name:<10}  {value}")?;
     }
     stdout.flush()?;
@@ -43,7 +44,7 @@ pub(super) async fn show(args: &StoreArgs, handle: &RunHandle, mut run: Run, jso
 type Lines = Vec<(&'static str, String)>;
 
 /// The run line by line: what each line is, and what it says.
-fn describe(args: &StoreArgs, run: &Run, now: Time) -> Lines {
+fn describe(args: &StoreArgs, run: &Run, open: &[OpenWait], now: Time) -> Lines {
     let mut lines: Lines = vec![("id", run.id().to_string()), ("status", run.status.to_string()), ("type", of(run))];
     lines.push(("started", when(run.created_at, now)));
     if run.seq > 1 {
@@ -69,6 +70,10 @@ fn describe(args: &StoreArgs, run: &Run, now: Time) -> Lines {
     for path in run.open.iter().filter(|_| !run.status.is_final()) {
         if let Some(point) = run.points.get(path) {
             lines.push(("now", doing(path, point, now)));
+        }
+        if let Some(wait) = open.iter().find(|wait| wait.point == *path) {
+            lines.push(("takes", waits::takes(wait)));
+            lines.push(("signal", waits::send(args, &run.run, wait, open)));
         }
     }
     if let Some(cancel) = &run.cancel {
@@ -106,7 +111,6 @@ fn of(run: &Run) -> String {
 /// What a point that is not settled does or waits for.
 fn doing(path: &Path, point: &Point, now: Time) -> String {
     let until = point.until.map(|at| format!(" until {}", when(at, now)));
-    let or_none = until.clone().unwrap_or_else(|| ", without a deadline".into());
     let since = point.started_at.map(|at| format!(" since {}", when(at, now))).unwrap_or_default();
     let again = if point.attempt > 1 { format!(", try {}", point.attempt) } else { String::new() };
     match (point.kind, point.status) {
@@ -121,8 +125,8 @@ fn doing(path: &Path, point: &Point, now: Time) -> String {
         }
         (PointKind::Sleep, _) => format!("`{path}` sleeps{}", until.unwrap_or_default()),
         (PointKind::Wait, _) => {
-            let name = point.signal.as_ref().map_or_else(|| path.to_string(), ToString::to_string);
-            format!("`{path}` waits for signal `{name}`{or_none}")
+            let name = point.wait.as_ref().map_or(path.as_str(), |wait| wait.name.as_str());
+            format!("`{path}` waits for signal `{name}`{since}{}", waits::until(point.until, now))
         }
         (PointKind::Child, _) => {
             let runs = point.children.as_ref().map(children).unwrap_or_default();

@@ -3,7 +3,7 @@
 use std::io::{BufWriter, Write as _};
 
 use wigwag::RunHandle;
-use wigwag::core::{Children, Data, Path, Payload, Point, PointKind, PointStatus};
+use wigwag::core::{Children, Data, Path, Payload, Point, PointKind, PointStatus, Wait};
 
 use super::{client, find};
 use crate::args::StoreArgs;
@@ -56,6 +56,9 @@ fn row(path: &Path, point: &Point) -> Vec<String> {
 
 /// What came of it, or what it waits for.
 fn outcome(point: &Point) -> String {
+    if let (PointKind::Wait, Some(wait)) = (point.kind, &point.wait) {
+        return outcome_of_wait(point, wait);
+    }
     let until = point.until.map(|at| format!("until {}", moment(at)));
     match (&point.error, &point.result, point.status) {
         (Some(error), _, PointStatus::Retrying) => {
@@ -67,11 +70,37 @@ fn outcome(point: &Point) -> String {
         (None, Some(Data::Blob(blob)), _) => format!("{} bytes", blob.bytes),
         (None, None, status) if status.is_settled() => "-".into(),
         (None, None, _) => {
-            let signal = point.signal.as_ref().map(|name| format!("for signal `{name}`"));
             let children = point.children.as_ref().map(children);
-            let known: Vec<String> = [signal, children, until].into_iter().flatten().collect();
+            let known: Vec<String> = [children, until].into_iter().flatten().collect();
             if known.is_empty() { "-".into() } else { known.join(" ") }
         }
+    }
+}
+
+/// What a wait waits for, or what came.
+fn outcome_of_wait(point: &Point, wait: &Wait) -> String {
+    let error = point.error.as_ref().map(|error| format!("{}: {}", error.kind, line(&error.message)));
+    let error = error.unwrap_or_default();
+    let is_late = point.error.as_ref().is_some_and(|error| error.kind == "SignalTimeout");
+    match (point.status, &point.result) {
+        (PointStatus::Running, _) => {
+            let until =
+                point.until.map_or_else(|| ", without a deadline".into(), |at| format!(" until {}", moment(at)));
+            format!("waits for signal `{}`{until}", wait.name)
+        }
+        (PointStatus::Completed, Some(Data::Inline(payload))) => {
+            format!("received {}", short(payload.text(), RESULT_MAX))
+        }
+        (PointStatus::Completed, Some(Data::Blob(blob))) => format!("received {} bytes", blob.bytes),
+        (PointStatus::Completed, None) => "timed out".into(),
+        (PointStatus::Failed, _) if is_late => format!("timed out: {error}"),
+        (PointStatus::Skipped, _) if !error.is_empty() => format!("closed: {error}"),
+        (PointStatus::Retrying, _) => {
+            let again = point.until.map(|at| format!("again {}: ", moment(at))).unwrap_or_default();
+            format!("{again}{error}")
+        }
+        _ if error.is_empty() => "-".into(),
+        _ => error,
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 pub(crate) fn wigwag(folder: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wigwag"));
     command.current_dir(folder).args(args).stdin(Stdio::null());
-    for name in ["WIGWAG_STORE", "WIGWAG_ENDPOINT", "WIGWAG_REGION"] {
+    for name in ["WIGWAG_STORE", "WIGWAG_ENDPOINT", "WIGWAG_REGION", "WIGWAG_LINK_SECRET"] {
         command.env_remove(name);
     }
     command.output().unwrap()

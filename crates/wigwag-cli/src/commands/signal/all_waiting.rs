@@ -1,0 +1,278 @@
+//! `wigwag signal --all-waiting`: one signal to every run that waits for it.
+//!
+//! Each is sent for the wait that is open, so that a run which went on meanwhile gets nothing; that is no failure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+
+use serde_json::json;
+use wigwag::core::{Family, Name, RunId, RunRef, TypeName};
+use wigwag::{Client, ErrorKind, Payload, Receipt, WaitingRun};
+
+use super::super::inbox::{HEADER, nothing_waits, row, signal_name};
+use super::super::{client, command};
+use super::{CALLS, call_of, receipt_json};
+use crate::args::{Signal, StoreArgs};
+use crate::error::Failed;
+use crate::input;
+use crate::output::{Progress, count, now, short, table, talk};
+
+/// Runs that are looked for, and sent to, at a time.
+const PAGE: usize = 256;
+
+/// So many of those that refused for one reason are named.
+const NAMED_MAX: usize = 5;
+
+/// What of a payload is said.
+const PAYLOAD_MAX: usize = 60;
+
+pub(super) async fn run(args: &StoreArgs, wanted: &Signal, json: bool) -> Result<(), Failed> {
+    let (name, payload) = read(wanted)?;
+    if let Some(of) = &wanted.of {
+        TypeName::new(of)
+            .map_err(|refusal| Failed::wrong(refusal.to_string()).hint("`--type` is the name of a workflow"))?;
+    }
+    let client = client(args).await?;
+    let mut waiting =
+        Waiting { client: &client, name: &name, of: wanted.of.as_deref(), seen: BTreeSet::new(), place: Place::First };
+    match wanted.dry_run {
+        true => list(args, &mut waiting, &payload, json).await,
+        false => send(args, &mut waiting, wanted, &payload, json).await,
+    }
+}
+
+/// Without a run, what comes first is the name.
+fn read(wanted: &Signal) -> Result<(Name, Payload), Failed> {
+    let wrong = |what: String| Failed::wrong(what).hint(CALLS);
+    let Some(name) = &wanted.first else { return Err(wrong("which signal is sent is not said".into())) };
+    if wanted.third.is_some() {
+        return Err(wrong(format!("`--all-waiting` goes to every run that waits, not to one, got: `{name}`")));
+    }
+    let payload = input::payload(wanted.second.as_deref().unwrap_or("null"))?;
+    Ok((signal_name(name)?, payload))
+}
+
+/// Pages of runs that wait, each run once: one that was sent to may wait again at once.
+struct Waiting<'a> {
+    client: &'a Client,
+    name: &'a Name,
+    of: Option<&'a str>,
+    seen: BTreeSet<RunRef>,
+    place: Place,
+}
+
+enum Place {
+    First,
+    After(String),
+    End,
+}
+
+impl Waiting<'_> {
+    async fn page(&mut self) -> wigwag::Result<Option<Vec<WaitingRun>>> {
+        let after = match &self.place {
+            Place::First => None,
+            Place::After(place) => Some(place.as_str()),
+            Place::End => return Ok(None),
+        };
+        let found = self.client.runs_waiting_for(self.name.as_str(), PAGE, after).await?;
+        self.place = found.next.map_or(Place::End, Place::After);
+        let mut runs = found.runs;
+        runs.retain(|run| self.of.is_none_or(|of| run.of == of) && self.seen.insert(run.run.clone()));
+        Ok(Some(runs))
+    }
+}
+
+/// Says to whom it would be sent.
+async fn list(args: &StoreArgs, waiting: &mut Waiting<'_>, payload: &Payload, json: bool) -> Result<(), Failed> {
+    let mut found = Vec::new();
+    while let Some(runs) = waiting.page().await? {
+        found.extend(runs);
+    }
+    let (name, now) = (waiting.name, now());
+    if json {
+        let mut stdout = std::io::stdout().lock();
+        for run in &found {
+            let (id, point) = (&run.id, &run.wait.point);
+            let shown = json!({
+                "run": id, "type": run.of, "name": name, "point": point, "payload": payload, "dry_run": true,
+            });
+            writeln!(stdout, "{shown}")?;
+        }
+        return Ok(());
+    }
+    table(&HEADER, found.iter().map(|run| row(run, now)).collect())?;
+    let mut stdout = std::io::stdout().lock();
+    let (payload, runs) = (short(payload.text(), PAYLOAD_MAX), count(found.len(), "run"));
+    writeln!(stdout, "would send `{name}` with {payload} to {runs}")?;
+    if found.is_empty() {
+        talk(&nothing_waits(args, Some(name)));
+    }
+    Ok(())
+}
+
+async fn send(
+    args: &StoreArgs,
+    waiting: &mut Waiting<'_>,
+    wanted: &Signal,
+    payload: &Payload,
+    json: bool,
+) -> Result<(), Failed> {
+    let mut tally = Tally::default();
+    let progress = Progress::new();
+    // What was done until the list failed is told all the same.
+    let listed = loop {
+        let runs = match waiting.page().await {
+            Ok(Some(runs)) => runs,
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+        };
+        let calls = runs.iter().map(|run| {
+            let handle = match run.run.family {
+                Family::Workflow => waiting.client.run(&run.id),
+                Family::Task => waiting.client.task(&run.id),
+            };
+            handle.map(|handle| call_of(&handle, wanted, waiting.name.as_str(), payload).only_if_waiting())
+        });
+        let calls = calls.collect::<wigwag::Result<Vec<_>>>()?;
+        let outcomes = waiting.client.signal_many(calls).await;
+        for (run, outcome) in runs.iter().zip(outcomes) {
+            if json {
+                show_json(waiting.name, run, &outcome)?;
+            }
+            tally.add(&run.id, outcome);
+        }
+        if let Place::After(_) = waiting.place {
+            progress.say(&format!("sent to {}", count(tally.sent, "run")));
+        }
+    };
+    drop(progress);
+    tally.show(waiting.name, json)?;
+    if tally.is_empty() && listed.is_ok() && !json {
+        talk(&nothing_waits(args, Some(waiting.name)));
+    }
+    listed?;
+    tally.verdict(args, waiting.name)
+}
+
+fn show_json(name: &Name, run: &WaitingRun, outcome: &wigwag::Result<Receipt>) -> Result<(), Failed> {
+    let mut stdout = std::io::stdout().lock();
+    let shown = match outcome {
+        Ok(receipt) => receipt_json(run.id.as_str(), name.as_str(), receipt),
+        Err(error) => {
+            let (id, state) = (&run.id, if is_over(error) { "not_waiting" } else { "refused" });
+            json!({"run": id, "name": name, "state": state, "error": error.to_string()})
+        }
+    };
+    writeln!(stdout, "{shown}")?;
+    Ok(())
+}
+
+/// The run went on between being listed and being sent to.
+fn is_over(error: &wigwag::Error) -> bool {
+    use ErrorKind::{Gone, NotFound, NotRunning, NotWaiting};
+    matches!(error.kind(), NotWaiting | NotRunning | NotFound | Gone)
+}
+
+/// What became of them.
+#[derive(Default)]
+struct Tally {
+    sent: usize,
+    repeated: usize,
+    over: usize,
+    /// By reason.
+    refused: BTreeMap<String, Vec<String>>,
+    advice: Option<String>,
+}
+
+impl Tally {
+    fn add(&mut self, run: &RunId, outcome: wigwag::Result<Receipt>) {
+        match outcome {
+            Ok(receipt) if receipt.repeated => self.repeated += 1,
+            Ok(_) => self.sent += 1,
+            Err(error) if is_over(&error) => self.over += 1,
+            Err(error) => {
+                let advice = error.advice().map(str::to_owned);
+                self.advice = self.advice.take().or(advice);
+                self.refused.entry(error.to_string()).or_default().push(format!("`{run}`"));
+            }
+        }
+    }
+
+    fn refusals(&self) -> usize {
+        self.refused.values().map(Vec::len).sum()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sent + self.repeated + self.over + self.refusals() == 0
+    }
+
+    /// With JSON each run has had its line, and the sum is talk.
+    fn show(&self, name: &Name, json: bool) -> std::io::Result<()> {
+        match json {
+            true => self.lines(name).iter().for_each(|line| talk(line)),
+            false => writeln!(std::io::stdout().lock(), "{}", self.lines(name).join("\n"))?,
+        }
+        Ok(())
+    }
+
+    fn lines(&self, name: &Name) -> Vec<String> {
+        let mut parts = vec![format!("sent `{name}` to {}", count(self.sent, "run"))];
+        if self.repeated > 0 {
+            parts.push(format!("{} had got it before under this key", count(self.repeated, "run")));
+        }
+        if self.over > 0 {
+            parts.push(format!("{} no longer waiting", count(self.over, "run")));
+        }
+        if self.refusals() > 0 {
+            parts.push(format!("refused for {}", count(self.refusals(), "run")));
+        }
+        let mut lines = vec![parts.join("; ")];
+        lines.extend(self.refused.iter().map(|(reason, runs)| {
+            let named = runs.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
+            let rest = runs.len().saturating_sub(NAMED_MAX);
+            let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+            format!("refused for {named}{rest}: {}", crate::output::line(reason))
+        }));
+        lines
+    }
+
+    fn verdict(self, args: &StoreArgs, name: &Name) -> Result<(), Failed> {
+        match self.refusals() {
+            0 => Ok(()),
+            refusals => {
+                let look = || format!("see what waits with `{}`", command(args, &format!("inbox {name}")));
+                let advice = self.advice.unwrap_or_else(look);
+                Err(Failed::new(format!("{} did not take `{name}`", count(refusals, "run"))).hint(advice))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wigwag::Engine;
+
+    use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_run_that_went_on_is_no_failure_and_those_that_refuse_are_told_by_reason() {
+        let client = Engine::open("memory:").unwrap().client().await.unwrap();
+        client.start("order", &()).id("a").await.unwrap();
+        let not_waiting = || async { client.signal("a", "approval", &()).only_if_waiting().await };
+        let refused = || async { client.signal("a", "no name", &()).await };
+        let mut tally = Tally::default();
+        tally.add(&"a".parse().unwrap(), client.signal("a", "approval", &()).await);
+        for id in ["b", "c"] {
+            tally.add(&id.parse().unwrap(), not_waiting().await);
+        }
+        let name: Name = "approval".parse().unwrap();
+        assert_eq!(tally.lines(&name), ["sent `approval` to 1 run; 2 runs no longer waiting"]);
+        for id in ["d", "e", "f", "g", "h", "i", "j"] {
+            tally.add(&id.parse().unwrap(), refused().await);
+        }
+        let lines = tally.lines(&name);
+        assert_eq!(lines[0], "sent `approval` to 1 run; 2 runs no longer waiting; refused for 7 runs");
+        assert!(lines[1].starts_with("refused for `d`, `e`, `f`, `g`, `h` and 2 more: not a name"), "{}", lines[1]);
+        assert_eq!(lines.len(), 2, "one line for each reason");
+    }
+}
