@@ -2,6 +2,7 @@
 //!
 //! Their steps act on a [`World`] that is only pretended, so that the tests can watch it.
 
+pub mod approval;
 pub mod fan_out;
 pub mod onboarding;
 pub mod order_fulfilment;

@@ -6,8 +6,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use wigwag::testing::Kit;
-use wigwag::{permanent, retryable};
+use wigwag::{Engine, Status, permanent, retryable};
 use wigwag_examples::World;
+use wigwag_examples::approval::{self, Decision, Order};
 use wigwag_examples::onboarding::{Customer, DAY, NAME, onboard};
 
 fn says(program: &str, name: &str, store: Option<&Path>) {
@@ -66,6 +67,74 @@ async fn onboarding_that_fails_takes_back_its_welcome() {
     kit.run_until_idle().await.unwrap();
     let error = run.result::<Vec<String>>().await.unwrap_err();
     assert!(error.to_string().contains("the customer is a machine"), "{error}");
+    let history = run.history(1, 100).await.unwrap();
+    let events = history.iter().flat_map(|entry| &entry.events);
+    assert_eq!(events.filter(|event| event.name() == "compensation.completed").count(), 1);
+}
+
+#[test]
+fn approval_approves_itself_where_nobody_else_can() {
+    says(env!("CARGO_BIN_EXE_approval"), "approval", None);
+}
+
+#[tokio::test]
+async fn approval_waits_for_whoever_sends_it_from_another_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut program = Command::new(env!("CARGO_BIN_EXE_approval"))
+        .arg(folder.path())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let client = Engine::open(folder.path().to_str().unwrap()).unwrap().client().await.unwrap();
+    let run = client.run("order-1").unwrap();
+    while run.status().await.ok() != Some(Status::WaitingSignal) {
+        tokio::task::yield_now().await;
+    }
+    let refused = client.signal("order-1", approval::SIGNAL, "yes").await.unwrap_err();
+    assert!(refused.to_string().contains("is not of type \"object\""), "{refused}");
+    let no = Decision { approved: false, by: "bob".into() };
+    client.signal("order-1", approval::SIGNAL, &no).await.unwrap();
+    let said = std::io::read_to_string(program.stdout.take().unwrap()).unwrap();
+    assert!(said.ends_with("run `order-1` failed: bob said no\n"), "{said}");
+    assert!(program.wait().unwrap().success());
+}
+
+async fn approvals() -> Kit {
+    let code = |ctx, order| approval::approve(World::default(), ctx, order);
+    Kit::start(|engine| engine.function(approval::NAME, 1, code)).await.unwrap()
+}
+
+#[tokio::test]
+async fn an_approval_within_the_first_day_needs_no_reminder() {
+    let kit = approvals().await;
+    let run = kit.client().start(approval::NAME, &Order::expensive()).await.unwrap();
+    kit.advance(DAY / 2).await.unwrap();
+    run.signal(approval::SIGNAL, &Decision { approved: true, by: "ada".into() }).await.unwrap();
+    kit.settle().await.unwrap();
+    assert!(run.result::<String>().await.unwrap().contains("approved by ada"));
+    assert!(!run.steps().await.unwrap().keys().any(|path| path.as_str() == "remind"));
+}
+
+#[tokio::test]
+async fn an_approval_on_the_second_day_comes_after_a_reminder() {
+    let kit = approvals().await;
+    let run = kit.client().start(approval::NAME, &Order::expensive()).await.unwrap();
+    kit.advance(DAY + DAY / 2).await.unwrap();
+    let waiting = run.waiting().await.unwrap();
+    assert_eq!(waiting[0].point.as_str(), "approval#2");
+    run.signal(approval::SIGNAL, &Decision { approved: true, by: "ada".into() }).await.unwrap();
+    kit.settle().await.unwrap();
+    assert!(run.result::<String>().await.unwrap().contains("approved by ada"));
+    assert!(run.steps().await.unwrap().keys().any(|path| path.as_str() == "remind"));
+}
+
+#[tokio::test]
+async fn an_order_that_nobody_approves_fails_after_two_days_and_is_put_back() {
+    let kit = approvals().await;
+    let run = kit.client().start(approval::NAME, &Order::expensive()).await.unwrap();
+    kit.run_until_idle().await.unwrap();
+    assert!(run.result::<String>().await.unwrap_err().to_string().contains("nobody decided within two days"));
+    assert!(kit.elapsed() >= DAY * 2 && kit.elapsed() < DAY * 2 + Duration::from_secs(60), "{:?}", kit.elapsed());
     let history = run.history(1, 100).await.unwrap();
     let events = history.iter().flat_map(|entry| &entry.events);
     assert_eq!(events.filter(|event| event.name() == "compensation.completed").count(), 1);
