@@ -44,7 +44,8 @@ enum What {
     },
     /// The engine on the embedded store, beside the bare store committing the very same batches
     ///
-    /// Runs of three steps, durable sleeps, and parked runs. Two threads for the load, the engine's and the store's.
+    /// Runs of three steps, durable sleeps, signals, and parked runs. Two threads for the load and the engine; the store
+    /// has its own.
     Engine {
         /// Write the figures as JSON to this file too
         #[arg(long, value_name = "FILE")]
@@ -55,7 +56,7 @@ enum What {
         /// Seconds for each measurement; there are three rounds of each
         #[arg(long, value_name = "N", default_value_t = 3)]
         seconds: u64,
-        /// Park a million runs instead of ten thousand: takes minutes, and gigabytes of disk
+        /// Park a million runs too, beside ten thousand: takes minutes, and gigabytes of disk
         #[arg(long)]
         long: bool,
         /// Measure only this

@@ -1,5 +1,6 @@
-//! Runs that sleep for a month: what they take, and how long it takes to wake one of them.
+//! Runs that sleep for a month, or wait for a signal: what they take, and how long it takes to wake one of them.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,12 +11,10 @@ use tokio::task::JoinSet;
 use wigwag::{Client, Ctx, Engine, Failure, RunId, Status};
 use wigwag_store::{Clock as _, System};
 
+use super::signals::{self, GO, with_go};
 use crate::measure::{Span, Spread};
 
 const STARTERS: usize = 256;
-
-/// How many are woken, one after the other.
-const WAKES: u64 = 50;
 
 const FEW: u64 = 10_000;
 
@@ -27,6 +26,32 @@ const DISK_BYTES_PER_RUN: u64 = 4_000;
 /// What an idle process is given to come to rest.
 const REST: Duration = Duration::from_secs(2);
 
+/// What runs are parked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum On {
+    /// A sleep; one is woken by ending it.
+    Sleep,
+    /// A signal; one is woken by sending it.
+    Signal,
+}
+
+impl On {
+    fn workflow(self) -> &'static str {
+        match self {
+            Self::Sleep => MONTH,
+            Self::Signal => GO,
+        }
+    }
+
+    /// How many are woken, one after the other.
+    fn wakes(self) -> u64 {
+        match self {
+            Self::Sleep => 50,
+            Self::Signal => 200,
+        }
+    }
+}
+
 /// So many runs, parked.
 #[derive(Debug, Serialize)]
 pub(crate) struct Parked {
@@ -36,12 +61,14 @@ pub(crate) struct Parked {
     /// From the first start until nothing was driven any more.
     pub(crate) all_parked_s: f64,
     pub(crate) cpu_us_per_run: f64,
-    pub(crate) memory_mb_above_idle: f64,
+    /// Not told if the process did something else before: what that left in the allocator would hide it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) memory_mb_above_idle: Option<f64>,
     pub(crate) disk_mb: f64,
     /// Of those looked at, how many are parked.
     pub(crate) sample: usize,
     pub(crate) sample_parked: usize,
-    /// From the call of cancel to the end of the run.
+    /// From the call that wakes it to the end of the run being known.
     pub(crate) wake: Spread,
 }
 
@@ -53,23 +80,28 @@ pub(crate) struct Crowd {
     pub(crate) sizes: Vec<Parked>,
 }
 
+const MONTH: &str = "month";
+
 async fn month(ctx: Ctx, (): ()) -> Result<(), Failure> {
     ctx.sleep("month", Duration::from_secs(30 * 24 * 3_600)).await
 }
 
-pub(crate) async fn measure(path: &Path, long: bool) -> Result<Crowd, Box<dyn std::error::Error>> {
+/// `fresh`: this process has done nothing else yet, so that its memory tells something.
+pub(crate) async fn measure(path: &Path, on: On, long: bool, fresh: bool) -> Result<Crowd, Box<dyn std::error::Error>> {
     if long {
         check_room(path)?;
     }
-    let engine = Engine::open(&path.to_string_lossy())?.function("month", 1, month).start().await?;
+    let engine = with_go(Engine::open(&path.to_string_lossy())?).function(MONTH, 1, month).start().await?;
     System.sleep(REST).await;
     let idle = anonymous_bytes()?;
-    let few = park(&engine, path, 0, FEW, idle).await?;
-    let mut sizes = vec![few];
+    let above = fresh.then_some(idle);
+    let mut sizes = vec![park(&engine, path, on, 0..FEW, above).await?];
     if long {
-        sizes.push(park(&engine, path, FEW, MANY, idle).await?);
+        sizes.push(park(&engine, path, on, FEW..MANY, above).await?);
     }
     engine.stop().await;
+    // The next crowd needs the room. What cannot be removed because it is just being closed goes with the whole folder.
+    _ = std::fs::remove_dir_all(path);
     Ok(Crowd { idle_mb: mb(idle), sizes })
 }
 
@@ -84,26 +116,26 @@ fn check_room(path: &Path) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Parks as many as are missing, and wakes a few of all.
+/// Parks as many as are missing, and wakes a few of them.
 #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^53")]
 async fn park(
     engine: &Engine,
     path: &Path,
-    there: u64,
-    wanted: u64,
-    idle: u64,
+    on: On,
+    Range { start: there, end: wanted }: Range<u64>,
+    idle: Option<u64>,
 ) -> Result<Parked, Box<dyn std::error::Error>> {
     let client = engine.client();
     let measured = Span::begin();
     let began = Instant::now();
-    let ids = start(&client, wanted - there).await;
+    let ids = start(&client, on, wanted - there).await;
     let started = began.elapsed();
     while engine.active_runs() > 0 {
         System.sleep(Duration::from_millis(5)).await;
     }
     let load = measured.end(Vec::new(), wanted - there);
     System.sleep(REST).await;
-    let memory = anonymous_bytes()?.saturating_sub(idle);
+    let memory = anonymous_bytes()?;
     let disk = disk_bytes(path)?;
     let mut sample_parked = 0;
     for id in &ids {
@@ -116,16 +148,16 @@ async fn park(
         starts_per_s: new / started.as_secs_f64(),
         all_parked_s: load.elapsed.as_secs_f64(),
         cpu_us_per_run: load.cpu.as_secs_f64() * 1e6 / new,
-        memory_mb_above_idle: mb(memory),
+        memory_mb_above_idle: idle.map(|idle| mb(memory.saturating_sub(idle))),
         disk_mb: mb(disk),
         sample: ids.len(),
         sample_parked,
-        wake: wake(&client, &ids).await?,
+        wake: wake(&client, on, &ids).await?,
     })
 }
 
 /// Starts so many and gives the ids of some, evenly spread.
-async fn start(client: &Client, count: u64) -> Vec<RunId> {
+async fn start(client: &Client, on: On, count: u64) -> Vec<RunId> {
     let next = Arc::new(AtomicU64::new(0));
     let mut starters = JoinSet::new();
     for _ in 0..STARTERS {
@@ -137,8 +169,8 @@ async fn start(client: &Client, count: u64) -> Vec<RunId> {
                 if number >= count {
                     return ids;
                 }
-                let run = client.start("month", &()).await.expect("the benchmark's store takes a run");
-                if number % (count / WAKES) == 0 {
+                let run = client.start(on.workflow(), &()).await.expect("the benchmark's store takes a run");
+                if number % (count / on.wakes()) == 0 {
                     ids.push(run.id().clone());
                 }
             }
@@ -147,16 +179,20 @@ async fn start(client: &Client, count: u64) -> Vec<RunId> {
     starters.join_all().await.into_iter().flatten().collect()
 }
 
-/// Ends some of them, one after the other, from outside.
-async fn wake(client: &Client, ids: &[RunId]) -> Result<Spread, wigwag::Error> {
+/// Wakes some of them, one after the other, from outside.
+async fn wake(client: &Client, on: On, ids: &[RunId]) -> Result<Spread, wigwag::Error> {
     let mut spans = Vec::new();
     for id in ids {
         let run = client.run(id)?;
         let began = Instant::now();
-        run.cancel().await?;
-        let view = run.wait().await?;
+        match on {
+            On::Sleep => {
+                run.cancel().await?;
+                assert_eq!(run.wait().await?.status(), Status::Cancelled, "run `{id}`");
+            }
+            On::Signal => signals::signal(client, &run).await?,
+        }
         spans.push(began.elapsed());
-        assert_eq!(view.status(), Status::Cancelled, "run `{id}`");
     }
     Ok(Spread::of(&mut spans))
 }

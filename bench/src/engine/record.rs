@@ -1,5 +1,6 @@
 //! What a run writes, recorded once, so that the bare store can commit the very same batches.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -73,6 +74,14 @@ enum Line {
     Delete { key: Gapped },
 }
 
+impl Line {
+    fn key(&self) -> &Gapped {
+        match self {
+            Self::Put { key, .. } | Self::Delete { key } => key,
+        }
+    }
+}
+
 /// Text cut wherever the id stood.
 #[derive(Debug)]
 struct Gapped(Vec<String>);
@@ -114,15 +123,27 @@ impl Script {
         self.commits.len()
     }
 
-    /// How many puts, how many deletes, and the bytes of keys and bodies.
-    pub(crate) fn size(&self) -> (usize, usize, usize) {
+    /// Of these commits: how many puts, how many deletes, and the bytes of keys and bodies.
+    pub(crate) fn size(&self, places: Range<usize>) -> (usize, usize, usize) {
         let id = new_id();
-        let batches: Vec<Batch> = (0..self.commits()).map(|place| self.batch(place, id.as_str())).collect();
+        let batches: Vec<Batch> = places.map(|place| self.batch(place, id.as_str())).collect();
         let operations = batches.iter().flat_map(Batch::operations);
         let keys: usize = operations.clone().map(|operation| operation.key().len()).sum();
         let puts: usize = batches.iter().map(|batch| batch.puts().count()).sum();
         let bodies: usize = batches.iter().map(Batch::body_bytes).sum();
         (puts, operations.count() - puts, keys + bodies)
+    }
+
+    /// The first commit that names such a key.
+    pub(crate) fn place_of(&self, part: &str) -> Option<usize> {
+        let names = |line: &Line| line.key().0.iter().any(|text| text.contains(part));
+        self.commits.iter().position(|lines| lines.iter().any(names))
+    }
+
+    /// Nothing of a commit but the entry it adds to the log, for a run of this id.
+    pub(crate) fn entry(&self, place: usize, id: &str) -> Batch {
+        let batch = self.batch(place, id);
+        batch.conditional().map_or_else(Batch::new, |put| Batch::new().create(&put.key, put.body.clone()))
     }
 
     /// One commit, for a run of this id.

@@ -1,28 +1,19 @@
 //! W1: three trivial steps, beside the bare store committing the batches of such a run.
 
-use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio::runtime::Runtime;
-use tokio::task::JoinSet;
 use wigwag::{Client, Ctx, Engine, Failure, Graph, StepCtx};
-use wigwag_store::{Embedded, Store as _};
+use wigwag_store::Embedded;
 
+use super::load::{MANY, Pair, ROUNDS, Turns, WARM, bare_load, load};
 use super::record::{Recorder, Script, new_id};
-use crate::measure::{Load, RunFigures, Span};
+use crate::measure::{Load, RunFigures};
 
-const ROUNDS: usize = 3;
-
-/// How many clients at once, where many are wanted.
-const MANY: usize = 64;
-
-/// Before each measurement, so that caches and threads are there.
-const WARM: Duration = Duration::from_millis(300);
-
-/// The engine and the bare store with as many clients, doing the same writes.
+/// A run of three steps, and the bare store with as many clients.
 #[derive(Debug, Serialize)]
 pub(crate) struct Steps {
     pub(crate) commits_per_run: usize,
@@ -35,43 +26,11 @@ pub(crate) struct Steps {
     pub(crate) graph: RunFigures,
 }
 
-#[derive(Debug, Serialize)]
-pub(crate) struct Pair {
-    pub(crate) clients: usize,
-    pub(crate) engine: RunFigures,
-    pub(crate) bare: RunFigures,
-    /// Runs per second of the engine as a share of the bare store's.
-    pub(crate) share: f64,
-    /// CPU per run of the engine as a multiple of the bare store's.
-    pub(crate) cpu: f64,
-    /// p50 of the engine as a multiple of the bare store's.
-    pub(crate) p50: f64,
-    /// The same three of each round by itself: how noisy it was.
-    pub(crate) rounds: Vec<Ratios>,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Ratios {
-    pub(crate) share: f64,
-    pub(crate) cpu: f64,
-    pub(crate) p50: f64,
-}
-
-impl Ratios {
-    fn new(engine: &RunFigures, bare: &RunFigures) -> Self {
-        Self {
-            share: engine.runs_per_s / bare.runs_per_s,
-            cpu: engine.cpu_us_per_run / bare.cpu_us_per_run,
-            p50: engine.p50_ms / bare.p50_ms,
-        }
-    }
-}
-
 pub(crate) fn measure(folder: &Path, span: Duration, runtime: &Runtime) -> Result<Steps, Box<dyn std::error::Error>> {
     let script = Arc::new(runtime.block_on(record(&folder.join("recorded")))?);
     let (one, _) = pair(folder, span, runtime, 1, &script)?;
     let (many, graph) = pair(folder, span, runtime, MANY, &script)?;
-    let (puts_per_run, deletes_per_run, bytes_per_run) = script.size();
+    let (puts_per_run, deletes_per_run, bytes_per_run) = script.size(0..script.commits());
     Ok(Steps { commits_per_run: script.commits(), puts_per_run, deletes_per_run, bytes_per_run, one, many, graph })
 }
 
@@ -88,21 +47,16 @@ fn pair(
     clients: usize,
     script: &Arc<Script>,
 ) -> Result<(Pair, RunFigures), Box<dyn std::error::Error>> {
-    let (mut engine, mut bare, mut graph) = (Load::default(), Load::default(), Load::default());
-    let mut rounds = Vec::new();
+    let (mut turns, mut graph) = (Turns::default(), Load::default());
     for _ in 0..ROUNDS {
-        let mut of_engine = runtime.block_on(engine_load(&folder.join("engine"), "three", clients, span))?;
-        let mut of_bare = runtime.block_on(bare_load(&folder.join("bare"), clients, span, script))?;
-        rounds.push(Ratios::new(&of_engine.runs(), &of_bare.runs()));
-        engine.add(of_engine);
-        bare.add(of_bare);
+        let of_engine = runtime.block_on(engine_load(&folder.join("engine"), "three", clients, span))?;
+        let of_bare = runtime.block_on(bare_load(&folder.join("bare"), clients, span, script))?;
+        turns.add(of_engine, of_bare);
         if clients > 1 {
             graph.add(runtime.block_on(engine_load(&folder.join("graph"), "three-graph", clients, span))?);
         }
     }
-    let (engine, bare) = (engine.runs(), bare.runs());
-    let Ratios { share, cpu, p50 } = Ratios::new(&engine, &bare);
-    Ok((Pair { clients, engine, bare, share, cpu, p50, rounds }, graph.runs()))
+    Ok((turns.pair(clients), graph.runs()))
 }
 
 async fn three(ctx: Ctx, input: u64) -> Result<u64, Failure> {
@@ -151,53 +105,4 @@ async fn engine_load(path: &Path, of: &'static str, clients: usize, span: Durati
     let measured = load(clients, span, once).await;
     engine.stop().await;
     Ok(measured)
-}
-
-async fn bare_load(
-    path: &Path,
-    clients: usize,
-    span: Duration,
-    script: &Arc<Script>,
-) -> Result<Load, wigwag_store::Error> {
-    let (store, script) = (Embedded::open(path)?, Arc::clone(script));
-    let once = move || {
-        let (store, script) = (store.clone(), Arc::clone(&script));
-        async move {
-            let id = new_id();
-            for place in 0..script.commits() {
-                let written = store.write(script.batch(place, id.as_str())).await;
-                drop(written.expect("the benchmark's keys are new and its disk has room"));
-            }
-        }
-    };
-    load(clients, WARM, once.clone()).await;
-    Ok(load(clients, span, once).await)
-}
-
-/// Lets that many clients do something again and again for a while.
-async fn load<F, Fut>(clients: usize, span: Duration, once: F) -> Load
-where
-    F: Fn() -> Fut + Clone + Send + 'static,
-    Fut: Future<Output = ()> + Send + 'static,
-{
-    let measured = Span::begin();
-    let end = Instant::now() + span;
-    let mut tasks = JoinSet::new();
-    for _ in 0..clients {
-        let once = once.clone();
-        tasks.spawn(async move {
-            let mut latencies = Vec::new();
-            while Instant::now() < end {
-                let began = Instant::now();
-                once().await;
-                latencies.push(began.elapsed());
-            }
-            latencies
-        });
-    }
-    let mut latencies = Vec::new();
-    while let Some(done) = tasks.join_next().await {
-        latencies.extend(done.expect("a client does not panic"));
-    }
-    measured.end(latencies, 0)
 }
