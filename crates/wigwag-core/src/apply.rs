@@ -4,6 +4,7 @@
 //! cannot follow what was folded so far is refused, with the entry and the event named.
 
 use crate::event::*;
+use crate::mutation::{Mutation, is_mutated};
 use crate::{
     Chain, Children, CompensationError, Data, Ending, Entry, Event, Family, Lease, Mode, Path, Pause, PauseCause,
     Point, PointKind, PointStatus, Refusal, Run, RunRef, Status, Time, Undoing, Wait, limits,
@@ -477,7 +478,8 @@ impl Run {
         let wait = open.wait.as_deref().filter(|wait| wait.name == *name && !signals.is_empty());
         let mode = wait.ok_or_else(|| Refusal::new(format!("`{point}` does not wait for `{name}`")))?.mode;
         let inbox = self.signals.entry(name.clone()).or_default();
-        if let Some(twice) = signals.iter().find(|taken| inbox.taken.contains(&taken.signal)) {
+        let forgotten = is_mutated(Mutation::DedupForgotten);
+        if let Some(twice) = signals.iter().find(|taken| inbox.taken.contains(&taken.signal)).filter(|_| !forgotten) {
             return Err(Refusal::new(format!("signal `{}` was taken before", twice.signal)));
         }
         inbox.take(signals, cursor, floor);

@@ -23,6 +23,7 @@ mod stored;
 mod apply;
 mod control;
 mod look;
+pub mod mutation;
 pub mod version;
 
 pub use control::{Control, Order};

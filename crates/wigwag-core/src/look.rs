@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::limits::ORPHAN_AGE;
+use crate::mutation::{Mutation, is_mutated};
 use crate::{Hint, Run, Time};
 
 /// What to do about a run that a hint led to.
@@ -40,6 +41,9 @@ pub fn look(
         return Look::Ended;
     }
     let Some(lease) = &run.lease else { return Look::Free };
+    if is_mutated(Mutation::LeaseIgnored) {
+        return Look::Free;
+    }
     // The owner obeys its lease by the cautious side of its clock; we wait for the cautious other side of ours.
     let over = now.before(uncertainty) > lease.until;
     let dead = lease.peer.as_deref().and_then(owner_lives) == Some(false);

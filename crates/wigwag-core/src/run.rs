@@ -453,6 +453,9 @@ impl Run {
         undo.sort_by_key(|(_, point)| {
             (point.status == PointStatus::Completed, std::cmp::Reverse((point.seq, point.place)))
         });
+        if crate::mutation::is_mutated(crate::mutation::Mutation::UndoneInOrder) {
+            undo.reverse();
+        }
         undo.into_iter().map(|(path, _)| path.clone()).collect()
     }
 

@@ -6,11 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::limits::LOOK_BACK;
+use crate::mutation::{Mutation, is_mutated};
 use crate::{Name, Path, Payload, Point, PointStatus, Refusal, Run, Time};
 
 /// A message to a run, as it lies in the inbox. Never changed.
@@ -186,7 +188,7 @@ impl Inbox {
             Mode::Queue => signal > self.floor.as_str() || self.late.contains(signal),
             Mode::Latest => signal > self.cursor.as_str() && signal > self.floor.as_str(),
         };
-        above && !self.taken.contains(signal)
+        above && (!self.taken.contains(signal) || is_mutated(Mutation::DedupForgotten))
     }
 
     /// Takes note of what a wait took.
@@ -198,7 +200,7 @@ impl Inbox {
         if *cursor > *self.cursor {
             self.cursor = cursor.into();
         }
-        if *floor > *self.floor {
+        if *floor > *self.floor || is_mutated(Mutation::FloorGoesBack) {
             self.floor = floor.into();
         }
         let floor = &self.floor;
@@ -291,6 +293,11 @@ impl Run {
         let ripe = |wait: &Wait| wait.again.is_none_or(|again| again <= found.since);
         let waits = self.waits_in_order().into_iter().filter(|(path, _, wait)| asked(path) && ripe(wait));
         let waits: Vec<_> = waits.collect();
+        if is_mutated(Mutation::TimeoutBeforeSignal)
+            && let Some((path, ..)) = waits.iter().find(|(_, point, _)| point.until.is_some_and(|at| at <= found.since))
+        {
+            return Some(Decision::TimeOut { point: (*path).clone() });
+        }
         let took = waits.iter().filter_map(|&(path, point, wait)| {
             let seen = found.names.get(&wait.name)?;
             Some((path, wait, self.takes(path, point, wait, seen, &fits)?))
@@ -300,7 +307,13 @@ impl Run {
             return Some(Decision::Receive { point: (*point).clone(), signals: signals.clone() });
         }
         let over = |point: &Point| point.until.is_some_and(|until| until <= found.since);
-        let late = waits.iter().find(|(_, point, wait)| over(point) && found.names.contains_key(&wait.name));
+        // Waits that race are over together: all their inboxes must have been looked into.
+        let looked = |wait: &Wait| {
+            let rivals = waits.iter().filter(|(_, _, other)| wait.race.is_some() && other.race == wait.race);
+            found.names.contains_key(&wait.name)
+                && rivals.into_iter().all(|(_, _, other)| found.names.contains_key(&other.name))
+        };
+        let late = waits.iter().find(|(_, point, wait)| over(point) && looked(wait));
         late.map(|(path, ..)| Decision::TimeOut { point: (*path).clone() })
     }
 
@@ -355,11 +368,12 @@ impl Run {
             let void = seen.signals.get(*suffix).is_some_and(|signal| self.is_void(signal));
             suffix.as_str() > inbox.floor.as_str() && !inbox.taken.contains(*suffix) && !took.contains(suffix) && !void
         };
-        let first_left = seen.suffixes.iter().find(is_left);
+        let first_left = seen.suffixes.iter().find(is_left).filter(|_| !is_mutated(Mutation::CursorPassesUnconsumed));
         let behind = seen.suffixes.iter().chain(&inbox.taken).chain(took).chain([&inbox.cursor]);
         let cursor = behind.filter(|suffix| first_left.is_none_or(|left| *suffix < left)).max();
         let cursor = cursor.cloned().unwrap_or_default();
-        let reached = stamp_of(&cursor).unwrap_or_default().min(found.since).before(LOOK_BACK);
+        let back = if is_mutated(Mutation::LookBackOff) { Duration::ZERO } else { LOOK_BACK };
+        let reached = stamp_of(&cursor).unwrap_or_default().min(found.since).before(back);
         (cursor, reached.to_string().max(inbox.floor))
     }
 
@@ -427,6 +441,13 @@ pub enum Fate {
 }
 
 impl Run {
+    /// Whether a wait that takes the newest took a newer one; a function may wait for a name in both modes.
+    fn is_superseded(&self, suffix: &str, name: &Name) -> bool {
+        let waits = self.points.values().filter_map(|point| point.wait.as_deref());
+        let mut latest = waits.filter(|wait| wait.name == *name && wait.mode == Mode::Latest);
+        latest.any(|wait| wait.received.iter().any(|taken| taken.signal.as_str() > suffix))
+    }
+
     /// What became of a signal in this run. All points must be at hand.
     #[must_use]
     pub fn fate_of(&self, suffix: &str, signal: &Signal, mode: Mode) -> Fate {
@@ -439,6 +460,7 @@ impl Run {
             Mode::Latest if suffix <= inbox.cursor.as_str() => Fate::Superseded,
             _ if self.status.is_final() => Fate::NeverConsumed,
             mode if inbox.offers(suffix, mode) => Fate::Unconsumed,
+            _ if self.is_superseded(suffix, &signal.name) => Fate::Superseded,
             _ => Fate::Unacknowledged,
         }
     }

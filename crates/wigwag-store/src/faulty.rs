@@ -1,5 +1,6 @@
 //! A layer that makes faults, drawn from a seed: for tests and the simulator.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ pub struct Faulty<S> {
     inner: S,
     faults: Faults,
     chance: Arc<Mutex<fastrand::Rng>>,
+    calm: Arc<AtomicBool>,
     clock: Arc<dyn Clock>,
 }
 
@@ -43,11 +45,19 @@ impl<S: Store + Clone> Faulty<S> {
 
     /// The same by another clock.
     pub fn with_clock(inner: S, faults: Faults, seed: u64, clock: Arc<dyn Clock>) -> Self {
-        Self { inner, faults, chance: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))), clock }
+        let chance = Arc::new(Mutex::new(fastrand::Rng::with_seed(seed)));
+        Self { inner, faults, chance, calm: Arc::default(), clock }
+    }
+
+    /// From here on nothing goes wrong, for this layer and its clones.
+    pub fn calm_down(&self) {
+        self.calm.store(true, Ordering::Relaxed);
     }
 
     fn happens(&self, often: f64) -> bool {
-        often > 0.0 && self.chance.lock().unwrap_or_else(PoisonError::into_inner).f64() < often
+        !self.calm.load(Ordering::Relaxed)
+            && often > 0.0
+            && self.chance.lock().unwrap_or_else(PoisonError::into_inner).f64() < often
     }
 
     async fn before(&self, action: Action, key: &str) -> Result<()> {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use tracing::debug;
+use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
     Blob, Data, Entry, Event, Key, Path, Payload, Run, RunRef, Time, chunk_to_json, limits, read_chunk, read_entry,
     read_state, state_to_json,
@@ -299,7 +300,7 @@ impl Log {
     }
 
     pub(crate) fn holds_lease(&self) -> bool {
-        self.lease_ends.is_none_or(|ends| self.inner.clock.boot() < ends)
+        is_mutated(Mutation::ZombieMayFinish) || self.lease_ends.is_none_or(|ends| self.inner.clock.boot() < ends)
     }
 
     /// Writes the entry that is being made. When it returns, the entry is durable and ours.
@@ -366,6 +367,9 @@ impl Log {
             }
             let Err(error) = self.inner.store.write(batch.clone()).await else { return Ok(()) };
             use wigwag_store::ErrorKind as Store;
+            if is_mutated(Mutation::NoReadBack) && error.kind() == Store::Unknown {
+                return Ok(());
+            }
             match error.kind() {
                 Store::Exists | Store::Unknown => match self.inner.store.get(key).await {
                     Ok(Some(there)) if is_by(&there.body, by) => {

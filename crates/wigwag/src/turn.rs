@@ -24,6 +24,7 @@ use serde_json::{Map, Value};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
+use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
     Data, Ending, Frontier, Hint, Inboxes, Key, Path, Payload, PointKind, PointStatus, Retry, RunClaimed, RunRef,
     Status, Style, Time,
@@ -158,8 +159,8 @@ impl Turn {
         };
         log.stage(claimed, now.at)?;
         log.lease_ends = Some((boot + lease).saturating_sub(now.uncertainty));
-        let around =
-            Around { before: vec![(lease_hint.clone(), body)], delete: old.into_iter().collect(), ..Around::default() };
+        let put = if is_mutated(Mutation::ClaimWithoutHint) { vec![] } else { vec![(lease_hint.clone(), body)] };
+        let around = Around { before: put, delete: old.into_iter().collect(), ..Around::default() };
         let input = log.input().await?;
         let mailbox = Arc::new(Mailbox::default());
         let handle = Arc::new(Handle::new(Arc::clone(&mailbox)));
@@ -224,6 +225,12 @@ impl Turn {
         if self.log.has_blobs() || self.around.before.iter().any(|(key, _)| key.contains("/steps/")) {
             // A function that is run again reads what it recorded: it must be there.
             self.commit().await?;
+        }
+        if is_mutated(Mutation::HintDeletedEarly) {
+            let early = std::mem::take(&mut self.around.delete)
+                .into_iter()
+                .fold(wigwag_store::Batch::new(), wigwag_store::Batch::delete);
+            self.inner.store.write(early).await?;
         }
         self.begin_function().await;
         self.gather().await?;
@@ -353,6 +360,10 @@ impl Turn {
 
     /// The entry is durable: code that waited for it goes on.
     async fn release(&mut self) -> Result<(), Lost> {
+        if !self.log.holds_lease() {
+            // The answer took so long that another may have the run: no code begins that it may have run already.
+            return Err(Lost::Lease);
+        }
         // One may have been seen again before it was gone.
         let mut controls = BTreeSet::new();
         for release in std::mem::take(&mut self.releases) {
@@ -483,7 +494,10 @@ impl Turn {
 
     fn spawn_root(&mut self) {
         let Code::Function(code) = &self.workflow.code else { return };
-        let recorded = self.log.run.points.clone();
+        let mut recorded = self.log.run.points.clone();
+        if is_mutated(Mutation::RecordForgotten) {
+            recorded.retain(|_, point| point.kind != PointKind::Step);
+        }
         let made = self.made(BodyId::Root, 1, recorded);
         let scope = Scope::new(Arc::clone(&self.inner), made);
         let (code, ctx, input) = (Arc::clone(code), Ctx { scope: Arc::clone(&scope) }, self.input.clone());

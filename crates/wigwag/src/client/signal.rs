@@ -14,6 +14,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
+use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
     Bound, Key, Mode, Name, Order, Path, Payload, Point, Refusal, Run, RunId, RunRef, Signal, Source, Time, Wait,
     limits, sha256_hex, stamp_of, suffix,
@@ -421,9 +422,12 @@ async fn put_signal(inner: &Arc<Inner>, message: &Message, run: &mut Run, only: 
         return Err(Error::new(ErrorKind::Unavailable, what).hint("check the clock of this machine, then try again"));
     }
     let put = match &message.key {
-        Some(key) => put_with_key(inner, message, run, only, key, now.at).await?,
-        None => put_without_key(inner, message, run, only, now.at).await?,
+        Some(key) if !is_mutated(Mutation::KeyIgnored) => put_with_key(inner, message, run, only, key, now.at).await?,
+        _ => put_without_key(inner, message, run, only, now.at).await?,
     };
+    if is_mutated(Mutation::SenderReadsOnce) {
+        return Ok(put);
+    }
     let took = inner.clock.boot().saturating_sub(began);
     // Under a key the stamp may be that of an earlier try.
     let took = stamp_of(&put.suffix).map_or(took, |stamp| took.max(now.at.after(now.uncertainty + took).since(stamp)));
@@ -431,7 +435,11 @@ async fn put_signal(inner: &Arc<Inner>, message: &Message, run: &mut Run, only: 
     if put.repeated {
         log::make_whole(&*inner.store, run).await?;
     }
-    if took > limits::PUT_MAX && run.taker_of(&put.suffix).is_none() && !run.status.is_final() {
+    if took > limits::PUT_MAX
+        && !is_mutated(Mutation::NoLateNote)
+        && run.taker_of(&put.suffix).is_none()
+        && !run.status.is_final()
+    {
         // Readers look back only so far: this one may have been passed over.
         let order = Order::Late { name: message.name.clone(), signal: put.suffix.clone() };
         control::send(inner, run, order).await?;
@@ -446,8 +454,8 @@ fn least_stamp(inner: &Inner, message: &Message, run: &Run, now: Time) -> Time {
     let cursor = run.signals.get(&message.name).and_then(|inbox| stamp_of(&inbox.cursor));
     let mut last = lock(&inner.last_sent);
     let mut stamp = now.max(cursor.map_or(now, |cursor| cursor.after(micro)));
-    // One that a cursor far ahead led to is no measure for other runs.
-    if *last <= now.after(Duration::from_secs(1)) {
+    // One that a cursor far ahead led to, further than clocks are apart, is no measure for other runs.
+    if *last <= now.after(Duration::from_secs(60)) {
         stamp = stamp.max(last.after(micro));
     }
     *last = stamp;
@@ -465,7 +473,10 @@ async fn put_without_key(
     let signal = message.to_signal(id.clone(), now, only.clone());
     if !inner.store.traits().atomic {
         let suffix = suffix(least_stamp(inner, message, run, now), &id);
-        inner.store.write(Batch::new().put(message.signal_key(&suffix), signal.to_json())).await?;
+        match inner.store.write(Batch::new().put(message.signal_key(&suffix), signal.to_json())).await {
+            Err(error) if is_mutated(Mutation::AckOnUnknown) && error.kind() == wigwag_store::ErrorKind::Unknown => {}
+            outcome => _ = outcome?,
+        }
         return Ok(Put { suffix, repeated: false, only, hinted: false });
     }
     // The store stamps inside the commit, so that order is the order of acknowledgement.
@@ -475,12 +486,17 @@ async fn put_without_key(
     if let Some(cursor) = cursor {
         batch = batch.stamp_from(wigwag_store::Stamp::from_micros(cursor.micros() + 1));
     }
-    let hinted = !message.waits(run).is_empty();
+    let hinted = !message.waits(run).is_empty() && !is_mutated(Mutation::SignalWithoutHint);
     if hinted {
         let (hint, body) = inner.hint(&run.index_type(), &run.run, now);
         batch = batch.put(Key::Due(hint).to_string(), body);
     }
-    let receipt = inner.store.write(batch).await?;
+    let receipt = match inner.store.write(batch).await {
+        Err(error) if is_mutated(Mutation::AckOnUnknown) && error.kind() == wigwag_store::ErrorKind::Unknown => {
+            wigwag_store::Receipt::default()
+        }
+        written => written?,
+    };
     let stamp = receipt.stamp.map_or(now, time);
     Ok(Put { suffix: suffix(stamp, &id), repeated: false, only, hinted })
 }
@@ -589,7 +605,7 @@ async fn settle(inner: &Arc<Inner>, message: &Message, run: &Run, mode: Mode, pu
     if message.waits(run).is_empty() {
         return Ok(SignalState::Buffered);
     }
-    if !put.hinted {
+    if !put.hinted && !is_mutated(Mutation::SignalWithoutHint) {
         let now = inner.recent_now().await?;
         let (hint, body) = inner.hint(&run.index_type(), &run.run, now);
         inner.store.write(Batch::new().put(Key::Due(hint).to_string(), body)).await?;

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tracing::debug;
+use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
     Closing, CompensationCompleted, CompensationFailed, CompensationStarted, Ending, Fault, Key, OnFailure, Path,
     PauseCause, Payload, PointStatus, Run, RunCancelled, RunCompleted, RunFailed, RunPaused, RunRef, Status, Style,
@@ -147,8 +148,10 @@ impl Turn {
         for id in waiting.iter().filter(|id| **id != BodyId::Root) {
             self.drop_body(id);
         }
+        // Steps that begin with the entry which is being made run too: a wait may time out beside them.
+        let begins = self.releases.iter().any(|release| matches!(release, Release::Step(..)));
         let running = self.bodies.keys().any(|id| !matches!(id, BodyId::Undo(..)));
-        if running {
+        if running || begins {
             return Ok(());
         }
         self.close_waits(if cancelling { Closing::Cancelled } else { Closing::Finished })?;
@@ -299,7 +302,9 @@ impl Turn {
             self.around.after.push(index.done);
             let result = self.final_result().await?;
             self.around.after.extend(report(&self.log.run, result));
-            self.around.delete.push(index.live);
+            if !is_mutated(Mutation::LiveNotLeft) {
+                self.around.delete.push(index.live);
+            }
             // A parked parent must be woken: until that is done the lease's hint stands, and brings whoever does it.
             if self.log.run.parent.is_none() {
                 self.around.delete.append(&mut hints);
@@ -427,6 +432,9 @@ const SHARED_WAKE_FROM: usize = 8;
 /// The report is there before the parent is read; a parent that is not parked looks again after it parks.
 pub(crate) async fn wake_parent(inner: &Arc<Inner>, run: &Run) -> Result<()> {
     let Some(parent) = run.parent.as_ref().map(|parent| &parent.run) else { return Ok(()) };
+    if is_mutated(Mutation::ParentNotWoken) {
+        return Ok(());
+    }
     if let Some(handle) = inner.active(parent) {
         _ = handle.poke(None);
     }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use futures_util::future::try_join_all;
 use serde_json::{Map, Value};
 use tracing::warn;
+use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
     Closing, Decision, Fault, Inbox, Inboxes, Key, Mode, Name, NodeKind, OnFailure, Order, Path, PauseCause, Payload,
     Point, PointKind, Run, RunPaused, Seen, Signal, SignalClosed, SignalReceived, SignalRefused, SignalTimeout,
@@ -335,6 +336,12 @@ impl Turn {
         let offer = Offer { heard: heard.clone(), scope: Arc::clone(&body.scope), polls: body.scope.polls() };
         open.slot.reply(Reply::Heard { heard, at: self.now });
         self.offers.insert(path.clone(), offer);
+        if is_mutated(Mutation::RecordedUnheard)
+            && let Some(open) = self.slots.get(path)
+        {
+            let slot = Arc::clone(&open.slot);
+            let _ = self.take_heard(path, &slot);
+        }
     }
 
     /// Code has heard what it was told: now it is so.
@@ -401,6 +408,9 @@ impl Turn {
             return Ok(true);
         }
         let over: Vec<Time> = asked.iter().filter_map(|(_, _, until)| *until).filter(|at| *at <= self.now).collect();
+        if is_mutated(Mutation::TimeoutWithoutLook) {
+            self.inboxes.since = self.inboxes.since.max(self.now);
+        }
         let Some(last) = over.into_iter().filter(|at| *at > self.inboxes.since).max() else {
             self.look_at = None;
             return Ok(false);
@@ -448,7 +458,7 @@ impl Turn {
         }
         metrics::counter!("wigwag_signals_received_total").increment(1);
         self.leave_index(path, &wait);
-        for loser in losers {
+        for loser in losers.into_iter().filter(|_| !is_mutated(Mutation::LosersStayOpen)) {
             self.close_wait(&loser, Closing::Lost)?;
         }
         self.releases.push(Release::Output(path.clone(), data));
@@ -586,7 +596,8 @@ impl Turn {
         let same = |other: &Wait| other.name == wait.name && other.seq == wait.seq;
         let mut others = self.log.run.waits().filter(|(other, _)| *other != path);
         // One that is over in the entry that opened it never was there.
-        if wait.seq < self.log.run.seq && !others.any(|(_, point)| point.wait.as_deref().is_some_and(same)) {
+        let stays = is_mutated(Mutation::IndexNotLeft);
+        if wait.seq < self.log.run.seq && !stays && !others.any(|(_, point)| point.wait.as_deref().is_some_and(same)) {
             self.around.delete.push(waiting_key(&self.log.run, wait));
         }
     }

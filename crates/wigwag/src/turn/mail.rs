@@ -18,6 +18,12 @@ use crate::mailbox::{BodyId, Reply, Request, Returned, Slot, Spec};
 /// What the ids of tasks that are waited for together may take of an entry.
 const TASK_IDS_BYTES_MAX: usize = 400 * 1024;
 
+/// A deliberate bug.
+fn is_early(at: Time, now: Time) -> bool {
+    use wigwag_core::mutation::{Mutation, is_mutated};
+    is_mutated(Mutation::SleepsEndEarly) && at <= now.after(Duration::from_secs(1))
+}
+
 impl Turn {
     pub(super) async fn take_mail(&mut self) -> Result<(), Lost> {
         self.mail.extend(self.mailbox.take());
@@ -331,7 +337,7 @@ impl Turn {
         while !self.log.is_full()
             && self.offers.is_empty()
             && let Some((at, path)) = self.timers.first().cloned()
-            && at <= self.now
+            && (at <= self.now || is_early(at, self.now))
         {
             self.timers.pop_first();
             let Some(point) = self.log.run.points.get(&path).cloned() else { continue };

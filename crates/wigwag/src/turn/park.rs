@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 
+use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{Key, Path, RunParked, Status, Time};
 use wigwag_store::Batch;
 
@@ -141,7 +142,9 @@ impl Turn {
         let (hint, body) = self.inner.hint(&self.log.run.index_type(), &self.log.run.run, due);
         let key = Key::Due(hint).to_string();
         self.log.stage(RunParked { next_at, hints: vec![key.clone()] }, self.now)?;
-        self.around.before.push((key.clone(), body));
+        if !is_mutated(Mutation::ParkWithoutHint) {
+            self.around.before.push((key.clone(), body));
+        }
         self.around.snapshot |= self.inner.store.traits().atomic;
         Ok(key)
     }
@@ -152,6 +155,7 @@ impl Turn {
         let mut left: BTreeSet<String> = self.handle.take_hints().into_iter().collect();
         // The one the run stands on now may have come due already, and led here.
         let due_already = left.remove(&parked_hint);
+        let look = look && !is_mutated(Mutation::SkipSecondLook);
         if look && self.came_back(parked_hint.clone()).await? {
             self.around.delete.extend(left);
             return Ok(false);

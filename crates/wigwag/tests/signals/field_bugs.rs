@@ -130,14 +130,12 @@ async fn field_bug_a_races_loser_swallows_one_that_comes_with_the_winners() {
 async fn field_bug_a_signal_before_the_wait_is_lost() {
     let nap = |ctx: Ctx, (): ()| async move {
         ctx.sleep("nap", HOUR).await?;
-        ctx.wait::<u32>("number").timeout(MINUTE).await
+        ctx.wait::<u32>("number").await
     };
     for kind in KINDS {
         for crashes in [false, true] {
             let code = |engine: Builder| {
-                engine
-                    .function("f", 1, nap)
-                    .workflow(Graph::<Value>::new("g").signal("number").delay(HOUR).timeout(MINUTE))
+                engine.function("f", 1, nap).workflow(Graph::<Value>::new("g").signal("number").delay(HOUR))
             };
             let world = World::start(kind, code).await;
             for (of, input) in [("f", json!(null)), ("g", json!({}))] {

@@ -198,6 +198,10 @@ async fn a_loser_whose_worker_died_before_its_loss_was_recorded_consumes_nothing
         let world = world.crash(code(&tries)).await;
         let run = world.run("r");
         run.signal("second", &2).await.unwrap();
+        world.settle().await;
+        // The code was run again for it, and dropped the loser without having polled it.
+        assert!(run.waiting().await.unwrap().is_empty(), "{:?}", event_names(&run).await);
+        assert_eq!(fate_of(&run, 2).await, Fate::Unconsumed);
         world.run_until_idle().await;
         assert_eq!(result(&run).await, json!([["first", 1], 2]));
         assert!(took(&fate_of(&run, 2).await, "second#2"));

@@ -1,0 +1,113 @@
+//! Deliberate bugs, for the simulator to find: one at a time, by a switch of the thread. Without the feature `testing`
+//! there are none.
+
+macro_rules! mutations {
+    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
+        /// A deliberate bug.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Mutation {
+            $($(#[doc = $doc])* $name,)*
+        }
+
+        impl Mutation {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// What is wrong with it.
+            #[must_use]
+            pub const fn what(self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!($($doc),*),)*
+                }
+            }
+        }
+    };
+}
+
+mutations! {
+    /// The inboxes are not looked at again after the run was parked.
+    SkipSecondLook,
+    /// After a lost answer the entry is not read back: it counts as landed.
+    NoReadBack,
+    /// A wait whose time is over is timed out although its signal came in time.
+    TimeoutBeforeSignal,
+    /// A timeout is recorded after a look that began before the deadline.
+    TimeoutWithoutLook,
+    /// The hints of the previous owner are deleted before the claim.
+    HintDeletedEarly,
+    /// A worker whose lease is over goes on.
+    ZombieMayFinish,
+    /// Runs are claimed although another holds the lease.
+    LeaseIgnored,
+    /// A parked run has no hint.
+    ParkWithoutHint,
+    /// The hint at the end of a lease is not put.
+    ClaimWithoutHint,
+    /// What was taken is offered again.
+    DedupForgotten,
+    /// An inbox is not looked at behind the last look.
+    LookBackOff,
+    /// The cursor passes signals that nobody took.
+    CursorPassesUnconsumed,
+    /// The floor of an inbox goes back.
+    FloorGoesBack,
+    /// The sender puts no hint.
+    SignalWithoutHint,
+    /// The sender does not read the run again after its signal is there.
+    SenderReadsOnce,
+    /// A slow sender does not say that it was slow.
+    NoLateNote,
+    /// An idempotency key is ignored.
+    KeyIgnored,
+    /// A signal is acknowledged although nobody knows whether it arrived.
+    AckOnUnknown,
+    /// Code is told of a signal, and that is recorded whether or not it has heard it.
+    RecordedUnheard,
+    /// Those that lost a race stay open.
+    LosersStayOpen,
+    /// Completed steps are undone in the order in which they were completed.
+    UndoneInOrder,
+    /// Sleeps are over a second early.
+    SleepsEndEarly,
+    /// A child's end does not wake its parent.
+    ParentNotWoken,
+    /// A wait that is over stays in the index.
+    IndexNotLeft,
+    /// A run that ended stays in the index of those that have not.
+    LiveNotLeft,
+    /// Steps that were recorded are run again by whoever takes the run over.
+    RecordForgotten,
+}
+
+#[cfg(feature = "testing")]
+mod switch {
+    use std::cell::Cell;
+
+    use super::Mutation;
+
+    thread_local! {
+        static ON: Cell<Option<Mutation>> = const { Cell::new(None) };
+    }
+
+    /// Turns one on for this thread, or all off.
+    pub fn mutate(mutation: Option<Mutation>) {
+        ON.set(mutation);
+    }
+
+    /// Whether it is on.
+    #[must_use]
+    pub fn is_mutated(mutation: Mutation) -> bool {
+        ON.get() == Some(mutation)
+    }
+}
+
+#[cfg(feature = "testing")]
+pub use switch::{is_mutated, mutate};
+
+/// Whether it is on: never.
+#[cfg(not(feature = "testing"))]
+#[must_use]
+#[inline]
+pub const fn is_mutated(_: Mutation) -> bool {
+    false
+}

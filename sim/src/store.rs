@@ -1,0 +1,259 @@
+//! The store as one process sees it: every operation takes its time, may be the last one of the process, and is noted.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use wigwag_store::{
+    Batch, Changes, Clock as _, Memory, Now, Object, Operation, Page, Peers, Receipt, Result, Store, Traits,
+};
+
+use crate::clock::SimClock;
+
+/// What all processes share: chance, the trace, and whether anything goes wrong at the moment.
+#[derive(Debug)]
+pub struct Network {
+    chance: Mutex<fastrand::Rng>,
+    trace: Mutex<String>,
+    calm: AtomicBool,
+    /// How often a process dies at an operation.
+    pub deaths: f64,
+    /// The longest time that an operation takes on its way, in microseconds; now and then it takes ten times that.
+    pub latency: u64,
+}
+
+impl Network {
+    /// A network in which everything is drawn from the seed.
+    #[must_use]
+    pub fn new(seed: u64, deaths: f64, latency: u64) -> Arc<Self> {
+        let chance = Mutex::new(fastrand::Rng::with_seed(seed));
+        Arc::new(Self { chance, trace: Mutex::default(), calm: AtomicBool::new(false), deaths, latency })
+    }
+
+    /// From here on nobody dies and nothing is slow.
+    pub fn calm_down(&self) {
+        self.calm.store(true, Ordering::Relaxed);
+    }
+
+    /// All that was noted.
+    #[must_use]
+    pub fn trace(&self) -> String {
+        self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes something that happened.
+    pub fn note(&self, clock: &SimClock, who: &str, what: &str) {
+        let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = writeln!(trace, "{:>12.6} {who:<9} {what}", clock.elapsed().as_secs_f64());
+    }
+
+    fn happens(&self, often: f64) -> bool {
+        !self.is_calm() && often > 0.0 && self.draw(|chance| chance.f64()) < often
+    }
+
+    fn is_calm(&self) -> bool {
+        self.calm.load(Ordering::Relaxed)
+    }
+
+    fn draw<T>(&self, draw: impl FnOnce(&mut fastrand::Rng) -> T) -> T {
+        draw(&mut self.chance.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn delay(&self) -> Duration {
+        if self.is_calm() {
+            return Duration::ZERO;
+        }
+        let micros = self.draw(|chance| match chance.u32(..20) {
+            0 => chance.u64(..=self.latency * 10),
+            _ => chance.u64(..=self.latency),
+        });
+        Duration::from_micros(micros)
+    }
+}
+
+/// A process: it lives until it dies, and then does nothing more.
+#[derive(Debug)]
+pub struct Process {
+    /// Its name in the trace.
+    pub name: String,
+    dead: AtomicBool,
+    mortal: bool,
+    /// Until when it stands still, as one does whose machine was suspended.
+    stalled: Mutex<Duration>,
+}
+
+impl Process {
+    /// A process that may die.
+    #[must_use]
+    pub fn mortal(name: impl Into<String>) -> Arc<Self> {
+        Arc::new(Self { name: name.into(), dead: AtomicBool::new(false), mortal: true, stalled: Mutex::default() })
+    }
+
+    /// A process that lives on.
+    #[must_use]
+    pub fn immortal(name: impl Into<String>) -> Arc<Self> {
+        Arc::new(Self { name: name.into(), dead: AtomicBool::new(false), mortal: false, stalled: Mutex::default() })
+    }
+
+    /// Whether it is dead.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    /// Ends it.
+    pub fn kill(&self) {
+        self.dead.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets it stand still until that moment of the simulation.
+    pub fn stall(&self, until: Duration) {
+        *self.stalled.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    }
+
+    fn stalled_until(&self) -> Duration {
+        *self.stalled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The store as one process sees it.
+#[derive(Clone, Debug)]
+pub struct SimStore {
+    memory: Memory,
+    network: Arc<Network>,
+    process: Arc<Process>,
+    clock: SimClock,
+    /// By how many microseconds its idea of the store's time is wrong.
+    skew: i64,
+}
+
+/// How far off any process's idea of the store's time may be, where it is not told.
+const UNCERTAINTY: Duration = Duration::from_secs(1);
+
+impl SimStore {
+    /// The view of a process whose idea of the store's time is wrong by so many microseconds.
+    #[must_use]
+    pub fn new(memory: Memory, network: Arc<Network>, process: Arc<Process>, clock: SimClock, skew: i64) -> Self {
+        Self { memory, network, process, clock, skew }
+    }
+
+    /// The way there: the process may die before the operation, or stand still.
+    async fn go(&self, what: &str) {
+        if self.process.mortal && self.network.happens(self.network.deaths / 2.0) {
+            self.network.note(&self.clock, &self.process.name, &format!("dies before {what}"));
+            self.process.kill();
+        }
+        self.live_on().await;
+        let delay = self.network.delay();
+        if !delay.is_zero() {
+            self.clock.sleep(delay).await;
+        }
+        let stalled = self.process.stalled_until().saturating_sub(self.clock.elapsed());
+        if !stalled.is_zero() {
+            self.clock.sleep(stalled).await;
+        }
+        self.live_on().await;
+    }
+
+    /// The way back: the process may die before it learns of the outcome.
+    async fn come(&self, what: &str, outcome: &str) {
+        self.network.note(&self.clock, &self.process.name, &format!("{what} → {outcome}"));
+        if self.process.mortal && self.network.happens(self.network.deaths / 2.0) {
+            self.network.note(&self.clock, &self.process.name, &format!("dies after {what}"));
+            self.process.kill();
+        }
+        self.live_on().await;
+    }
+
+    async fn live_on(&self) {
+        if self.process.is_dead() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn write_one(&self, batch: Batch, what: &str) -> Result<Receipt> {
+        self.go(what).await;
+        let written = self.memory.write(batch).await;
+        let outcome = written.as_ref().map_or_else(|error| format!("{:?}", error.kind()), |_| "ok".into());
+        self.come(what, &outcome).await;
+        written
+    }
+}
+
+fn name_of(operation: &Operation) -> String {
+    match operation {
+        Operation::Put(put) => format!("put {}", put.key),
+        Operation::Delete(delete) => format!("delete {}", delete.key),
+        _ => "something else".into(),
+    }
+}
+
+#[async_trait]
+impl Store for SimStore {
+    async fn get(&self, key: &str) -> Result<Option<Object>> {
+        let what = format!("get {key}");
+        self.go(&what).await;
+        let found = self.memory.get(key).await;
+        let outcome = match &found {
+            Ok(Some(object)) => format!("{} bytes", object.body.len()),
+            Ok(None) => "none".into(),
+            Err(error) => format!("{:?}", error.kind()),
+        };
+        self.come(&what, &outcome).await;
+        found
+    }
+
+    async fn write(&self, batch: Batch) -> Result<Receipt> {
+        if self.memory.traits().atomic {
+            let what = batch.operations().iter().map(name_of).collect::<Vec<_>>().join(", ");
+            return self.write_one(batch, &what).await;
+        }
+        // On a bucket every put and delete is an operation of its own, and a process may die between two.
+        let mut receipt = Receipt::default();
+        for operation in batch.operations() {
+            let one = match operation {
+                Operation::Put(put) => Batch::new().put_when(put.key.clone(), put.body.clone(), put.when.clone()),
+                Operation::Delete(delete) => Batch::new().delete(delete.key.clone()),
+                _ => continue,
+            };
+            let written = self.write_one(one, &name_of(operation)).await?;
+            receipt.stamp = written.stamp.or(receipt.stamp);
+            receipt.versions.extend(written.versions);
+        }
+        Ok(receipt)
+    }
+
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page> {
+        let what = format!("list {prefix}");
+        self.go(&what).await;
+        let page = self.memory.list(prefix, after, limit).await;
+        let outcome = page
+            .as_ref()
+            .map_or_else(|error| format!("{:?}", error.kind()), |page| format!("{} keys", page.entries.len()));
+        self.come(&what, &outcome).await;
+        page
+    }
+
+    async fn now(&self) -> Result<Now> {
+        let now = self.memory.now().await?;
+        if self.memory.traits().atomic {
+            return Ok(now);
+        }
+        let at = wigwag_store::Stamp::from_micros(now.at.micros().saturating_add_signed(self.skew));
+        Ok(Now { at, uncertainty: UNCERTAINTY })
+    }
+
+    fn changes(&self, prefix: &str) -> Changes {
+        self.memory.changes(prefix)
+    }
+
+    fn traits(&self) -> Traits {
+        self.memory.traits()
+    }
+
+    fn peers(&self) -> Option<Arc<dyn Peers>> {
+        self.memory.peers()
+    }
+}
