@@ -7,24 +7,6 @@ use wigwag::{Ctx, ErrorKind, Failure, Graph, RunHandle, SignalState, Status};
 use crate::world::*;
 
 /// Takes so many numbers, and naps after each.
-async fn numbers(ctx: Ctx, count: usize) -> Result<Vec<Value>, Failure> {
-    let mut all = Vec::new();
-    for _ in 0..count {
-        all.push(ctx.wait("number").await?);
-        ctx.sleep("nap", HOUR).await?;
-    }
-    Ok(all)
-}
-
-async fn prices(ctx: Ctx, count: usize) -> Result<Vec<Value>, Failure> {
-    let mut all = Vec::new();
-    for _ in 0..count {
-        all.push(ctx.wait("price").latest().await?);
-        ctx.sleep("nap", HOUR).await?;
-    }
-    Ok(all)
-}
-
 async fn world(kind: Kind) -> World {
     let world = World::start(kind, |engine| engine.function("numbers", 1, numbers).function("prices", 1, prices)).await;
     world.advance(HOUR).await;

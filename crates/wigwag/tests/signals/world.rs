@@ -16,7 +16,7 @@ use wigwag::store::{
     Batch, Changes, Clock as _, Memory, Now, Object, Page, Peers, Receipt as Written, Result as Stored, Store, Traits,
 };
 use wigwag::testing::{Kit, ManualClock};
-use wigwag::{Builder, Client, Engine, ErrorKind, Result, RunHandle, SignalView, Status, Time};
+use wigwag::{Builder, Client, Ctx, Engine, ErrorKind, Failure, Result, RunHandle, SignalView, Status, Time};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
@@ -442,4 +442,24 @@ impl Call for wigwag::SignalCall {
 
 impl Call for wigwag::SignalAndWait {
     type Answer = wigwag::Consumed;
+}
+
+/// Takes so many of one name, with a nap after each.
+pub(crate) async fn numbers(ctx: Ctx, count: usize) -> Result<Vec<Value>, Failure> {
+    let mut all = Vec::new();
+    for _ in 0..count {
+        all.push(ctx.wait("number").await?);
+        ctx.sleep("nap", HOUR).await?;
+    }
+    Ok(all)
+}
+
+/// The same, the newest each time.
+pub(crate) async fn prices(ctx: Ctx, count: usize) -> Result<Vec<Value>, Failure> {
+    let mut all = Vec::new();
+    for _ in 0..count {
+        all.push(ctx.wait("price").latest().await?);
+        ctx.sleep("nap", HOUR).await?;
+    }
+    Ok(all)
 }
