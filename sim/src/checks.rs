@@ -1,246 +1,101 @@
-//! The promises, each a function that says how it was broken.
+//! The promises that can only be seen from outside: what was acknowledged, by whom, in which order. Those that the store
+//! alone can answer for are in [`wigwag_core::audit`] and [`Client::audit`], which `wigwag doctor` asks too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use wigwag::{Client, Fate, Status};
-use wigwag_core::{Entry, Event, Key, Path, PointKind, Run, RunId, RunRef, read_entry};
+use serde_json::Value;
+use wigwag::{AuditOptions, Client, Fate, Status};
+use wigwag_core::audit::{Breach, Promise, Told};
+use wigwag_core::{Entry, Event, Key, Mode, PauseCause, PointKind, Run, RunRef, read_entry, stamp_of};
 use wigwag_store::{Memory, Store as _};
 
+use crate::watch::{keys_below, objects_below};
 use crate::world::{Known, Sent};
 
-/// A run with its log.
-struct Told {
-    id: String,
-    run: Run,
-    log: Vec<Entry>,
-}
-
 /// Checks every promise; says which were broken and how.
-pub async fn all(memory: &Memory, client: &Client, known: &Known) -> Vec<String> {
+pub async fn all(memory: &Memory, client: &Client, known: &Known) -> Vec<Breach> {
     let mut broken = known.wrong.clone();
-    let runs = match read_all(memory).await {
-        Ok(runs) => runs,
-        Err(what) => {
-            broken.push(what);
-            return broken;
+    match client.audit(&AuditOptions::at_rest(), |_| {}).await {
+        Ok(mut audit) => {
+            broken.append(&mut audit.broken);
+            // Where a batch lands in parts, a crash may leave an entry too many for the sweeper; elsewhere nothing does.
+            if memory.traits().atomic {
+                broken.append(&mut audit.untidy);
+            }
         }
-    };
+        Err(error) => broken.push(Breach::new(Promise::RecordedStays, format!("the audit failed: {error}"))),
+    }
+    match client.sweep(true).await {
+        Ok(swept) if swept.lost_runs + swept.lost_waits == 0 => {}
+        swept => broken.push(Breach::new(Promise::WokenUp, format!("the sweeper finds something: {swept:?}"))),
+    }
+    let runs = read_all(memory).await;
+    let mut say = |promise, said: Vec<String>| broken.extend(said.into_iter().map(|what| Breach::new(promise, what)));
+    let views = views(client, &runs).await;
+    say(Promise::AcknowledgedIsKept, an_acknowledged_signal_is_never_gone(&runs, &views, known));
+    say(Promise::AcknowledgedIsKept, what_was_consumed_was_heard(memory, &runs).await);
     for told in &runs {
-        recorded_results_never_change(told, &mut broken);
-        only_the_owner_of_the_turn_writes(told, &mut broken);
-        every_wait_is_closed_once(told, &mut broken);
-        timers_are_never_early(told, &mut broken);
-        final_is_final(told, &mut broken);
-        undoing_goes_in_reverse(told, &mut broken);
-        losers_are_closed_with_their_winner(told, &mut broken);
-        a_signal_in_time_beats_the_timeout(told, known, &mut broken);
+        say(Promise::OverTakesNothing, a_signal_in_time_beats_the_timeout(told, known));
     }
-    acknowledged_signals_are_never_gone(client, &runs, known, &mut broken).await;
-    no_signal_is_taken_twice(&runs, &mut broken);
-    the_same_key_is_the_same_signal(known, &mut broken);
-    senders_are_heard_in_order(&runs, known, &mut broken);
-    one_run_per_id(&runs, known, &mut broken);
-    indexes_say_what_runs_are(memory, &runs, &mut broken).await;
-    whoever_can_go_on_does(client, &runs, &mut broken).await;
+    say(Promise::SameKeySameOutcome, the_same_key_is_the_same_signal(known));
+    say(Promise::SendersInOrder, senders_are_heard_in_order(&runs, known));
+    say(Promise::OneRunPerId, one_run_per_id(&runs, known));
+    say(Promise::RecordedStays, code_that_did_not_change_fits(&runs));
+    say(Promise::WokenUp, whoever_can_go_on_does(&runs, &views));
     broken
-}
-
-async fn keys(memory: &Memory, prefix: &str) -> Vec<String> {
-    let mut keys = Vec::new();
-    let mut after = String::new();
-    loop {
-        let page = memory.list(prefix, &after, 1_000).await.expect("memory lists");
-        keys.extend(page.entries.iter().map(|listed| listed.key.clone()));
-        match page.entries.last() {
-            Some(last) if page.more => after.clone_from(&last.key),
-            _ => return keys,
-        }
-    }
 }
 
 /// The logs of all runs, to be looked at.
 pub async fn logs(memory: &Memory) -> String {
-    let mut text = String::new();
-    for key in keys(memory, "workflow/").await.into_iter().filter(|key| key.contains("/log/")) {
-        if let Ok(Some(object)) = memory.get(&key).await {
-            text.push_str(&format!("{key} {}", String::from_utf8_lossy(&object.body)));
-        }
-    }
-    text
+    let objects = objects_below(memory, "workflow/").await;
+    let logs = objects.into_iter().filter(|(key, _)| key.contains("/log/"));
+    logs.map(|(key, body)| format!("{key} {}", String::from_utf8_lossy(&body))).collect()
 }
 
-/// Reads and folds all logs. A wait that is over and takes something, or a signal taken twice, does not fold.
-async fn read_all(memory: &Memory) -> Result<Vec<Told>, String> {
+/// Reads and folds all logs that can be; the audit says which cannot.
+async fn read_all(memory: &Memory) -> Vec<Told> {
     let mut logs: BTreeMap<RunRef, Vec<Entry>> = BTreeMap::new();
     for prefix in ["workflow/", "task/"] {
-        for key in keys(memory, prefix).await {
+        for key in keys_below(memory, prefix).await {
             let Ok(Key::Entry { run, .. }) = key.parse::<Key>() else { continue };
-            let object = memory.get(&key).await.ok().flatten().ok_or_else(|| format!("`{key}` vanished"))?;
-            let entry = read_entry(&object.body).map_err(|refusal| format!("`{key}`: {refusal}"))?;
-            logs.entry(run).or_default().extend(entry.ok());
+            let object = memory.get(&key).await.ok().flatten();
+            let entry = object.and_then(|object| read_entry(&object.body).ok()?.ok());
+            logs.entry(run).or_default().extend(entry);
         }
     }
-    let mut runs = Vec::new();
-    for (run, log) in logs {
-        let mut folded = Run::begin(run.clone(), &log[0]).map_err(|refusal| refusal.to_string())?;
-        for entry in &log[1..] {
-            folded.apply(entry).map_err(|refusal| format!("the log of `{run}` does not fold: {refusal}"))?;
-        }
-        runs.push(Told { id: run.id.to_string(), run: folded, log });
+    logs.into_iter().filter_map(|(run, log)| Told::fold(&run, log).ok()).collect()
+}
+
+/// What became of the signals of each run.
+type Views = BTreeMap<String, Vec<wigwag::SignalView>>;
+
+async fn views(client: &Client, runs: &[Told]) -> Views {
+    let mut views = Views::new();
+    for told in runs.iter().filter(|told| told.run.task.is_none()) {
+        let Ok(handle) = client.run(told.run.run.id.as_str()) else { continue };
+        views.extend(handle.signals(None).await.ok().map(|signals| (told.run.run.id.to_string(), signals)));
     }
-    Ok(runs)
+    views
 }
 
 fn events(told: &Told) -> impl Iterator<Item = (&Entry, &Event)> {
     told.log.iter().flat_map(|entry| entry.events.iter().map(move |event| (entry, event)))
 }
 
-fn recorded_results_never_change(told: &Told, broken: &mut Vec<String>) {
-    let mut completed = BTreeSet::new();
-    for (_, event) in events(told) {
-        match event {
-            Event::RunRestarted(event) if event.refused.is_none() => completed.clear(),
-            Event::StepCompleted(event) if !completed.insert(&event.point) => {
-                broken.push(format!("`{}` of `{}` is recorded twice", event.point, told.id));
-            }
-            _ => {}
-        }
-    }
-}
-
-fn only_the_owner_of_the_turn_writes(told: &Told, broken: &mut Vec<String>) {
-    let mut owner: Option<String> = None;
-    let mut leased = None;
-    for entry in &told.log {
-        let claim = entry.events.iter().find_map(|event| match event {
-            Event::RunClaimed(event) => Some(event),
-            _ => None,
-        });
-        let claims = claim.map(|claim| claim.owner.clone());
-        if let (Some(claim), Some((owner, until))) = (claim, &leased)
-            && claim.owner != *owner
-            && entry.at < *until
-        {
-            broken.push(format!("`{}` was claimed by `{}` while the lease of `{owner}` lasted", told.id, claim.owner));
-        }
-        leased = claim.map(|claim| (claim.owner.clone(), claim.until)).or(leased);
-        let writer = claims.clone().or_else(|| owner.clone());
-        if let Some(writer) = writer.filter(|_| entry.seq > 1)
-            && !entry.by.starts_with(&format!("{writer}."))
-        {
-            broken.push(format!(
-                "entry {} of `{}` is by `{}`, but `{writer}` has the turn",
-                entry.seq, told.id, entry.by
-            ));
-        }
-        owner = claims.or(owner);
-        if entry.events.iter().any(|event| matches!(event, Event::RunParked(_))) {
-            (owner, leased) = (None, None);
-        }
-    }
-}
-
-fn every_wait_is_closed_once(told: &Told, broken: &mut Vec<String>) {
-    let mut open: BTreeSet<Path> = BTreeSet::new();
-    for (_, event) in events(told) {
-        let closed = match event {
-            Event::SignalWaiting(event) => {
-                open.insert(event.point.clone());
-                continue;
-            }
-            Event::SignalReceived(event) => &event.point,
-            Event::SignalTimeout(event) => &event.point,
-            Event::SignalClosed(event) => &event.point,
-            _ => continue,
-        };
-        if !open.remove(closed) {
-            broken.push(format!("wait `{closed}` of `{}` is closed, but was not open", told.id));
-        }
-    }
-    if told.run.status.is_final() && !open.is_empty() {
-        broken.push(format!("waits of `{}` were never closed: {open:?}", told.id));
-    }
-}
-
-fn timers_are_never_early(told: &Told, broken: &mut Vec<String>) {
-    let mut folded = Run::begin(told.run.run.clone(), &told.log[0]).expect("it was folded before");
-    let early = |run: &Run, event: &Event| -> Option<String> {
-        let (point, at) = match event {
-            Event::SleepFired(event) => (&event.point, event.at),
-            Event::SignalTimeout(event) => (&event.point, event.at),
-            _ => return None,
-        };
-        let until = run.points.get(point)?.until?;
-        (at < until).then(|| format!("`{point}` was over at {at}, before {until}"))
-    };
-    for entry in &told.log[1..] {
-        // What was opened in this entry is not known yet, and is not over in it.
-        for event in &entry.events {
-            if let Some(what) = early(&folded, event) {
-                broken.push(format!("{what} in `{}`", told.id));
-            }
-        }
-        folded.apply(entry).expect("it was folded before");
-    }
-}
-
-fn final_is_final(told: &Told, broken: &mut Vec<String>) {
-    let mut ended = false;
-    for (entry, event) in events(told) {
-        match event {
-            Event::RunRestarted(event) if event.refused.is_none() => ended = false,
-            Event::RunCompleted(_) | Event::RunFailed(_) | Event::RunCancelled(_) => ended = true,
-            _ if ended => broken.push(format!("entry {} of `{}` comes after its end", entry.seq, told.id)),
-            _ => {}
-        }
-    }
-}
-
-/// Completed steps are undone in reverse order of completion, each once.
-fn undoing_goes_in_reverse(told: &Told, broken: &mut Vec<String>) {
-    let (mut completed, mut undone): (Vec<&Path>, Vec<&Path>) = Default::default();
-    for (_, event) in events(told) {
-        match event {
-            Event::RunRestarted(event) if event.refused.is_none() => {
-                completed.clear();
-                undone.clear();
-            }
-            Event::StepCompleted(event) => completed.push(&event.point),
-            Event::CompensationCompleted(event) => undone.push(&event.point),
-            Event::CompensationFailed(event) if event.retry_at.is_none() => undone.push(&event.point),
-            _ => {}
-        }
-    }
-    let place = |path: &Path| completed.iter().position(|step| *step == path);
-    let places: Vec<usize> = undone.iter().filter_map(|path| place(path)).collect();
-    if !places.windows(2).all(|pair| pair[0] > pair[1]) {
-        broken.push(format!("`{}` was undone in the order {undone:?}, and done in the order {completed:?}", told.id));
-    }
-}
-
-/// Waits that race are over together: one that is open after its race was won could swallow a signal.
-fn losers_are_closed_with_their_winner(told: &Told, broken: &mut Vec<String>) {
-    let mut folded = Run::begin(told.run.run.clone(), &told.log[0]).expect("it was folded before");
-    for entry in &told.log[1..] {
-        folded.apply(entry).expect("it was folded before");
-        for event in &entry.events {
-            let Event::SignalReceived(event) = event else { continue };
-            let open = folded.losers_to(&event.point);
-            if !open.is_empty() {
-                broken.push(format!("`{}` of `{}` won, and {open:?} stay open", event.point, told.id));
-            }
-        }
-    }
-}
-
 /// A signal that was acknowledged before a wait timed out, and stamped before its deadline, is taken by it.
-fn a_signal_in_time_beats_the_timeout(told: &Told, known: &Known, broken: &mut Vec<String>) {
-    let mine: Vec<&Sent> = known.sent.iter().filter(|sent| sent.run == told.id && sent.suffix.is_some()).collect();
-    let mut folded = Run::begin(told.run.run.clone(), &told.log[0]).expect("it was folded before");
+fn a_signal_in_time_beats_the_timeout(told: &Told, known: &Known) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let id = told.run.run.id.as_str();
+    let mine: Vec<&Sent> = known.sent.iter().filter(|sent| sent.run == id && sent.suffix.is_some()).collect();
+    let Some(mut folded) = told.log.first().and_then(|first| Run::begin(told.run.run.clone(), first).ok()) else {
+        return wrong;
+    };
     let mut taken: BTreeSet<String> = BTreeSet::new();
     for entry in &told.log[1..] {
         let before = folded.clone();
-        folded.apply(entry).expect("it was folded before");
+        if folded.apply(entry).is_err() {
+            return wrong;
+        }
         for event in &entry.events {
             if let Event::SignalReceived(event) = event {
                 taken.extend(event.signals.iter().map(|taken| taken.signal.clone()));
@@ -248,131 +103,167 @@ fn a_signal_in_time_beats_the_timeout(told: &Told, known: &Known, broken: &mut V
         }
         for event in &entry.events {
             let Event::SignalTimeout(event) = event else { continue };
-            let Some((wait, until)) =
-                before.points.get(&event.point).and_then(|point| Some((point.wait.as_deref()?, point.until?)))
-            else {
+            let open = before.points.get(&event.point);
+            let Some((wait, until)) = open.and_then(|point| Some((point.wait.as_deref()?, point.until?))) else {
                 continue;
             };
-            let plain = wait.quorum <= 1 && wait.mode == wigwag_core::Mode::Queue;
+            let plain = wait.quorum <= 1 && wait.mode == Mode::Queue;
             let cursor = before.signals.get(&wait.name).map(|inbox| inbox.cursor.clone()).unwrap_or_default();
             let missed = mine.iter().find(|sent| {
                 let suffix = sent.suffix.as_deref().unwrap_or_default();
-                let in_time = wigwag_core::stamp_of(suffix).is_some_and(|stamp| stamp <= until);
+                let in_time = stamp_of(suffix).is_some_and(|stamp| stamp <= until);
                 let known_before = sent.at.is_some_and(|at| at < until);
                 sent.name == wait.name.as_str()
+                    && !sent.strict
                     && in_time
                     && known_before
                     && !taken.contains(suffix)
                     && suffix > cursor.as_str()
             });
             if let Some(missed) = missed.filter(|_| plain) {
-                broken
-                    .push(format!("`{}` of `{}` timed out although this was there: {missed:?}", event.point, told.id));
+                wrong.push(format!("`{}` of `{id}` timed out although this was there: {missed:?}", event.point));
             }
         }
     }
+    wrong
 }
 
-async fn acknowledged_signals_are_never_gone(client: &Client, runs: &[Told], known: &Known, broken: &mut Vec<String>) {
-    for told in runs {
-        let Ok(handle) = client.run(&told.id) else { continue };
-        if told.run.task.is_some() {
-            continue;
-        }
-        let Ok(signals) = handle.signals(None).await else {
-            broken.push(format!("the signals of `{}` cannot be read", told.id));
+fn an_acknowledged_signal_is_never_gone(runs: &[Told], views: &Views, known: &Known) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for told in runs.iter().filter(|told| told.run.task.is_none()) {
+        let id = told.run.run.id.as_str();
+        let Some(signals) = views.get(id) else {
+            wrong.push(format!("the signals of `{id}` cannot be read"));
             continue;
         };
-        let acknowledged = known.sent.iter().filter(|sent| sent.run == told.id);
+        let acknowledged = known.sent.iter().filter(|sent| sent.run == id);
         for (sent, suffix) in acknowledged.filter_map(|sent| Some((sent, sent.suffix.as_ref()?))) {
             match signals.iter().find(|signal| signal.suffix == *suffix).map(|signal| &signal.fate) {
-                None => broken.push(format!("acknowledged, and gone: {sent:?}")),
-                Some(Fate::Unacknowledged) => broken.push(format!("acknowledged, and never looked at again: {sent:?}")),
+                None => wrong.push(format!("acknowledged, and gone: {sent:?}")),
+                Some(Fate::Unacknowledged) => wrong.push(format!("acknowledged, and never looked at again: {sent:?}")),
                 Some(_) => {}
             }
         }
     }
+    wrong
 }
 
-fn no_signal_is_taken_twice(runs: &[Told], broken: &mut Vec<String>) {
-    for told in runs {
-        let mut taken = BTreeSet::new();
+/// What a function gave back names every signal that it consumed, once: none was consumed and not heard.
+async fn what_was_consumed_was_heard(memory: &Memory, runs: &[Told]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for told in runs.iter().filter(|told| told.run.status == Status::Completed && told.run.of.as_str() == "script") {
+        let Some(result) = told.run.result.as_ref().and_then(|result| result.inline()) else { continue };
+        let mut heard: Vec<(u64, u64)> = Vec::new();
+        gather(&serde_json::from_str(result.text()).unwrap_or_default(), &mut heard);
+        let mut consumed: Vec<(u64, u64)> = Vec::new();
+        let mut plain = told.run.restarts == 0;
         for (_, event) in events(told) {
             let Event::SignalReceived(event) = event else { continue };
-            for signal in event.signals.iter().filter(|signal| !taken.insert(signal.signal.clone())) {
-                broken.push(format!("signal `{}` of `{}` is taken twice", signal.signal, told.id));
+            // Of a race only the winner is heard, and of several only all.
+            plain &= told.run.points.get(&event.point).is_some_and(|point| point.wait.is_some());
+            for taken in &event.signals {
+                let name = told.run.points.get(&event.point).and_then(|point| Some(point.wait.as_ref()?.name.clone()));
+                let Some(name) = name else { continue };
+                let key = Key::Signal { run: told.run.run.clone(), name, suffix: taken.signal.clone() }.to_string();
+                let object = memory.get(&key).await.ok().flatten();
+                let payload = object.and_then(|object| serde_json::from_slice::<Value>(&object.body).ok());
+                gather(&payload.unwrap_or_default(), &mut consumed);
             }
         }
+        heard.sort_unstable();
+        consumed.sort_unstable();
+        if plain && heard != consumed {
+            let id = &told.run.run.id;
+            wrong.push(format!("`{id}` consumed {consumed:?} and heard {heard:?}"));
+        }
+    }
+    wrong
+}
+
+/// All payloads of signals in a value.
+fn gather(value: &Value, into: &mut Vec<(u64, u64)>) {
+    match value {
+        Value::Object(map) => {
+            if let (Some(sender), Some(number)) = (map.get("sender"), map.get("number")) {
+                into.extend(sender.as_u64().zip(number.as_u64()));
+            }
+            map.values().for_each(|value| gather(value, into));
+        }
+        Value::Array(values) => values.iter().for_each(|value| gather(value, into)),
+        _ => {}
     }
 }
 
-fn the_same_key_is_the_same_signal(known: &Known, broken: &mut Vec<String>) {
+fn the_same_key_is_the_same_signal(known: &Known) -> Vec<String> {
+    let mut wrong = Vec::new();
     let mut seen: BTreeMap<(&str, &str, &str), &str> = BTreeMap::new();
     for sent in &known.sent {
         if let (Some(key), Some(suffix)) = (&sent.key, &sent.suffix) {
             let first = seen.entry((&sent.run, &sent.name, key)).or_insert(suffix);
             if first != suffix {
-                broken.push(format!("key `{key}` gave `{first}` and `{suffix}`"));
+                wrong.push(format!("key `{key}` gave `{first}` and `{suffix}`"));
             }
         }
     }
+    wrong
 }
 
-fn senders_are_heard_in_order(runs: &[Told], known: &Known, broken: &mut Vec<String>) {
+fn senders_are_heard_in_order(runs: &[Told], known: &Known) -> Vec<String> {
+    let mut wrong = Vec::new();
     for told in runs {
-        let mine: BTreeMap<&str, &Sent> = known
-            .sent
-            .iter()
-            .filter(|sent| sent.run == told.id)
-            .filter_map(|sent| Some((sent.suffix.as_deref()?, sent)))
-            .collect();
+        let id = told.run.run.id.as_str();
+        let mine = known.sent.iter().filter(|sent| sent.run == id && !sent.strict);
+        let mine: BTreeMap<&str, &Sent> = mine.filter_map(|sent| Some((sent.suffix.as_deref()?, sent))).collect();
         let mut last: BTreeMap<(usize, &str), usize> = BTreeMap::new();
         for (_, event) in events(told) {
             let Event::SignalReceived(event) = event else { continue };
             for sent in event.signals.iter().filter_map(|taken| mine.get(taken.signal.as_str())) {
                 let before = last.insert((sent.sender, &sent.name), sent.number);
                 if before.is_some_and(|before| before > sent.number) {
-                    broken.push(format!("sender {} of `{}` is heard out of order", sent.sender, told.id));
+                    wrong.push(format!("sender {} of `{id}` is heard out of order", sent.sender));
                 }
             }
         }
     }
+    wrong
 }
 
-fn one_run_per_id(runs: &[Told], known: &Known, broken: &mut Vec<String>) {
-    for (id, (of, _)) in &known.started {
-        let there = runs.iter().filter(|told| told.id == *id && told.run.task.is_none()).count();
-        if there != 1 || !runs.iter().any(|told| told.id == *id && told.run.of.as_str() == of) {
-            broken.push(format!("run `{id}` was started as `{of}`, and is there {there} times"));
+fn one_run_per_id(runs: &[Told], known: &Known) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (id, (of, input)) in &known.started {
+        let mut there = runs.iter().filter(|told| told.run.run.id.as_str() == id && told.run.task.is_none());
+        let Some(told) = there.next() else {
+            wrong.push(format!("the start of `{id}` was acknowledged, and it is not there"));
+            continue;
+        };
+        let given = told.run.input.inline().map(|input| serde_json::from_str(input.text()).unwrap_or_default());
+        if told.run.of.as_str() != of || given.is_some_and(|given: Value| given != *input) {
+            wrong.push(format!("`{id}` was started as `{of}` with {input}, and is another"));
         }
     }
+    wrong
 }
 
-async fn indexes_say_what_runs_are(memory: &Memory, runs: &[Told], broken: &mut Vec<String>) {
-    let mut live = BTreeSet::new();
-    let mut waiting = BTreeSet::new();
-    for told in runs.iter().filter(|told| !told.run.status.is_final()) {
-        live.insert(Key::Live { of: told.run.index_type(), run: told.run.run.id.clone() }.to_string());
-        for (_, _, wait) in told.run.waits_in_order() {
-            let run: RunId = told.run.run.id.clone();
-            waiting.insert(Key::Waiting { name: wait.name.clone(), run, seq: wait.seq }.to_string());
+/// A function that did not change is never paused because it would not fit its own log.
+fn code_that_did_not_change_fits(runs: &[Told]) -> Vec<String> {
+    let paused = events_of(runs).filter_map(|(told, event)| match event {
+        Event::RunPaused(event) if event.why == PauseCause::Version && told.run.of.as_str() == "script" => {
+            Some(format!("`{}` was paused: its code does not fit its log", told.run.run.id))
         }
-    }
-    let atomic = memory.traits().atomic;
-    for (prefix, wanted) in [("live/", live), ("waiting/", waiting)] {
-        let there: BTreeSet<String> = keys(memory, prefix).await.into_iter().collect();
-        let missing: Vec<&String> = wanted.difference(&there).collect();
-        // Where a batch lands in parts, a crash may leave an entry too many for the sweeper; one too few is a loss.
-        let extra: Vec<&String> = there.difference(&wanted).filter(|_| atomic).collect();
-        if !missing.is_empty() || !extra.is_empty() {
-            broken.push(format!("`{prefix}` misses {missing:?} and has {extra:?} too many"));
-        }
-    }
+        _ => None,
+    });
+    paused.collect()
+}
+
+fn events_of(runs: &[Told]) -> impl Iterator<Item = (&Told, &Event)> {
+    runs.iter().flat_map(|told| events(told).map(move |(_, event)| (told, event)))
 }
 
 /// Liveness: after trouble has ended, every run has ended or waits for something that has not come.
-async fn whoever_can_go_on_does(client: &Client, runs: &[Told], broken: &mut Vec<String>) {
+fn whoever_can_go_on_does(runs: &[Told], views: &Views) -> Vec<String> {
+    let mut wrong = Vec::new();
     for told in runs.iter().filter(|told| !told.run.status.is_final()) {
+        let id = told.run.run.id.as_str();
         let waits = told.run.waits_in_order();
         let children = told.run.open.iter().any(|path| {
             told.run.points.get(path).is_some_and(|point| point.kind == PointKind::Child || point.children.is_some())
@@ -382,23 +273,28 @@ async fn whoever_can_go_on_does(client: &Client, runs: &[Told], broken: &mut Vec
                 !child.run.status.is_final()
                     && child.run.parent.as_ref().is_some_and(|parent| parent.run == told.run.run)
             });
-        if told.run.status == Status::Paused || waits_for_child {
+        let by_hand = told.run.pause.as_ref().is_some_and(|pause| pause.why == PauseCause::ByHand);
+        if by_hand || waits_for_child {
             continue;
         }
-        if waits.is_empty() {
-            broken.push(format!("`{}` is `{}` and nothing happens", told.id, told.run.status));
+        if waits.is_empty() || told.run.status == Status::Paused {
+            wrong.push(format!("`{id}` is `{}` and nothing happens", told.run.status));
             continue;
         }
-        let signals = match client.run(&told.id) {
-            Ok(handle) if told.run.task.is_none() => handle.signals(None).await.unwrap_or_default(),
-            _ => Vec::new(),
-        };
-        for (path, _, wait) in waits {
-            let there = signals.iter().filter(|signal| signal.name == wait.name && signal.fate == Fate::Unconsumed);
+        let signals = views.get(id).map(Vec::as_slice).unwrap_or_default();
+        for (path, point, wait) in waits {
+            if point.until.is_some() {
+                wrong.push(format!("`{path}` of `{id}` is open long after its time"));
+            }
+            let there = signals.iter().filter(|signal| {
+                let meant = signal.meant_for.as_ref().is_none_or(|meant| meant == path);
+                signal.name == wait.name && signal.fate == Fate::Unconsumed && meant
+            });
             let senders: BTreeSet<Option<&String>> = there.map(|signal| signal.source.by.as_ref()).collect();
             if senders.len() >= wait.quorum.max(1) as usize {
-                broken.push(format!("`{path}` of `{}` waits for `{}`, which is there", told.id, wait.name));
+                wrong.push(format!("`{path}` of `{id}` waits for `{}`, which is there", wait.name));
             }
         }
     }
+    wrong
 }

@@ -1,5 +1,7 @@
 //! Time that passes only when nothing else can happen.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,23 +11,31 @@ use wigwag_store::{Clock, Stamp};
 /// The beginning of 2026.
 const BEGINNING: Stamp = Stamp::from_micros(1_767_225_600_000_000);
 
-/// The runtime's paused clock: when all tasks wait, it steps to the moment the first of them waits for.
-#[derive(Clone, Copy, Debug)]
+/// The runtime's paused clock: when all tasks wait, it steps to the moment the first of them waits for. The wall clock
+/// that goes with it can be set; clones are the same clock.
+#[derive(Clone, Debug)]
 pub struct SimClock {
     origin: Instant,
+    /// By how many microseconds the wall clock was set forward.
+    set_by: Arc<AtomicI64>,
 }
 
 impl SimClock {
     /// A clock that begins now. The runtime's time must be paused.
     #[must_use]
     pub fn new() -> Self {
-        Self { origin: Instant::now() }
+        Self { origin: Instant::now(), set_by: Arc::default() }
     }
 
     /// How long the simulation has gone on.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.origin.elapsed()
+    }
+
+    /// Sets the wall clock forward, or back.
+    pub fn set_by(&self, micros: i64) {
+        self.set_by.fetch_add(micros, Ordering::Relaxed);
     }
 }
 
@@ -38,7 +48,8 @@ impl Default for SimClock {
 #[async_trait]
 impl Clock for SimClock {
     fn wall(&self) -> Stamp {
-        BEGINNING.after(self.elapsed())
+        let now = BEGINNING.after(self.elapsed());
+        Stamp::from_micros(now.micros().saturating_add_signed(self.set_by.load(Ordering::Relaxed)))
     }
 
     fn boot(&self) -> Duration {

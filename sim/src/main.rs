@@ -4,10 +4,17 @@
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use clap::Parser;
 use wigwag_core::mutation::Mutation;
-use wigwag_sim::{Options, Outcome, simulate};
+use wigwag_sim::{Counts, Ingredient, Options, Outcome, shrink, simulate};
+
+/// Of each broken world, so many breaches are shown.
+const SHOWN_MAX: usize = 5;
+
+/// So many broken worlds are made smaller; each takes some seconds.
+const SHRUNK_MAX: usize = 5;
 
 /// Breaks the real engine on a simulated store, clock and network
 #[derive(Debug, Parser)]
@@ -24,6 +31,12 @@ struct Args {
     /// With this deliberate bug in the engine
     #[arg(long)]
     mutation: Option<String>,
+    /// Only this one, without some of what goes wrong in it, such as `deaths,run-2`
+    #[arg(long, value_delimiter = ',', requires = "seed")]
+    without: Vec<Ingredient>,
+    /// Only this one, with things going wrong for so many seconds
+    #[arg(long, default_value_t = 60, requires = "seed")]
+    trouble: u64,
     /// Try every deliberate bug on the seeds, and say which were caught
     #[arg(long)]
     mutations: bool,
@@ -45,41 +58,46 @@ fn main() -> ExitCode {
         }
     };
     if let Some(seed) = args.seed {
-        let outcome = simulate(Options { seed, mutation });
+        let mut options = Options::seed(seed).mutated(mutation);
+        options.without = args.without.iter().copied().collect();
+        options.trouble = Duration::from_secs(args.trouble);
+        let outcome = simulate(&options);
         println!("{}\n{}", outcome.trace, outcome.logs);
-        return report(&[(seed, outcome)]);
+        return report(vec![(options, outcome)]);
     }
+    let (broken, counts) = simulate_all(&args, mutation);
+    println!("{} seeds: {counts}", args.seeds);
+    report(broken)
+}
+
+/// Simulates all seeds, some at once; gives those that broke a promise.
+fn simulate_all(args: &Args, mutation: Option<Mutation>) -> (Vec<(Options, Outcome)>, Counts) {
     let next = AtomicU64::new(args.first);
     let end = args.first + args.seeds;
-    let broken = Mutex::new(Vec::new());
-    let totals = Mutex::new((0, 0, 0, 0));
+    let found = Mutex::new((Vec::new(), Counts::default()));
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= end {
+                return;
+            }
+            let options = Options::seed(seed).mutated(mutation);
+            let outcome = simulate(&options);
+            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            found.1 += outcome.counts;
+            if !outcome.broken.is_empty() {
+                found.0.push((options, outcome));
+            }
+        }
+    };
     std::thread::scope(|scope| {
         for _ in 0..args.threads.max(1) {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= end {
-                        return;
-                    }
-                    let outcome = simulate(Options { seed, mutation });
-                    let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
-                    let counts = outcome.counts;
-                    totals.0 += counts.runs;
-                    totals.1 += counts.signals;
-                    totals.2 += counts.deaths;
-                    totals.3 += counts.operations;
-                    if !outcome.broken.is_empty() {
-                        broken.lock().unwrap_or_else(PoisonError::into_inner).push((seed, outcome));
-                    }
-                }
-            });
+            scope.spawn(work);
         }
     });
-    let (runs, signals, deaths, operations) = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
-    println!("{} seeds: {runs} runs, {signals} signals, {deaths} deaths, {operations} operations", args.seeds);
-    let mut broken = broken.into_inner().unwrap_or_else(PoisonError::into_inner);
-    broken.sort_by_key(|(seed, _)| *seed);
-    report(&broken)
+    let (mut broken, counts) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    broken.sort_by_key(|(options, _)| options.seed);
+    (broken, counts)
 }
 
 fn named(name: &str) -> Result<Mutation, String> {
@@ -89,30 +107,34 @@ fn named(name: &str) -> Result<Mutation, String> {
 
 /// Tries every deliberate bug: all must be caught.
 fn table(args: &Args) -> ExitCode {
-    println!("| deliberate bug | what is wrong | caught in | the first time by |\n|---|---|---|---|");
+    println!("| deliberate bug | what is wrong | caught in | the first time by |\n| --- | --- | --- | --- |");
     let mut missed = 0;
     for mutation in Mutation::ALL.iter().copied() {
-        let seeds = args.first..args.first + args.seeds;
-        let outcomes = seeds.map(|seed| simulate(Options { seed, mutation: Some(mutation) }).broken);
-        let caught: Vec<Vec<String>> = outcomes.filter(|broken| !broken.is_empty()).collect();
-        let first: String = caught.first().map_or_else(String::new, |broken| broken[0].chars().take(90).collect());
+        let (caught, _) = simulate_all(args, Some(mutation));
+        let first = caught.first().map(|(options, outcome)| {
+            let text: String = outcome.broken[0].to_string().chars().take(100).collect();
+            format!("seed {}: {}", options.seed, text.replace('|', "/"))
+        });
         missed += usize::from(caught.is_empty());
-        println!("| `{mutation:?}` | {} | {} of {} | {first} |", mutation.what().trim(), caught.len(), args.seeds);
+        let (what, first) = (mutation.what().trim(), first.unwrap_or_default());
+        println!("| `{mutation:?}` | {what} | {} of {} | {first} |", caught.len(), args.seeds);
     }
-    println!("\n{missed} were not caught");
+    println!("\n{missed} of {} were not caught", Mutation::ALL.len());
     if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn report(outcomes: &[(u64, Outcome)]) -> ExitCode {
-    let broken = outcomes.iter().filter(|(_, outcome)| !outcome.broken.is_empty());
+fn report(broken: Vec<(Options, Outcome)>) -> ExitCode {
     let mut count = 0;
-    for (seed, outcome) in broken {
+    for (options, outcome) in broken.into_iter().filter(|(_, outcome)| !outcome.broken.is_empty()) {
         count += 1;
-        println!("seed {seed}:");
-        for what in &outcome.broken {
-            println!("  {what}");
+        println!("seed {}:", options.seed);
+        for breach in outcome.broken.iter().take(SHOWN_MAX) {
+            println!("  {breach}");
         }
-        println!("  again: cargo run --release -p wigwag-sim -- --seed {seed}");
+        println!("  again:   {}", options.command());
+        if count <= SHRUNK_MAX {
+            println!("  smaller: {}", shrink(options, outcome).0.command());
+        }
     }
     println!("{count} seeds broke a promise");
     if count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

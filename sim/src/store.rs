@@ -1,5 +1,6 @@
 //! The store as one process sees it: every operation takes its time, may be the last one of the process, and is noted.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +12,7 @@ use wigwag_store::{
 };
 
 use crate::clock::SimClock;
+use crate::watch::Watch;
 
 /// What all processes share: chance, the trace, and whether anything goes wrong at the moment.
 #[derive(Debug)]
@@ -22,6 +24,10 @@ pub struct Network {
     pub deaths: f64,
     /// The longest time that an operation takes on its way, in microseconds; now and then it takes ten times that.
     pub latency: u64,
+    /// What is seen on the way.
+    pub watch: Watch,
+    /// Processes that prove that they live: those of one machine do.
+    living: Mutex<BTreeMap<String, Arc<Process>>>,
 }
 
 impl Network {
@@ -29,7 +35,8 @@ impl Network {
     #[must_use]
     pub fn new(seed: u64, deaths: f64, latency: u64) -> Arc<Self> {
         let chance = Mutex::new(fastrand::Rng::with_seed(seed));
-        Arc::new(Self { chance, trace: Mutex::default(), calm: AtomicBool::new(false), deaths, latency })
+        let (trace, watch, living) = Default::default();
+        Arc::new(Self { chance, trace, calm: AtomicBool::new(false), deaths, latency, watch, living })
     }
 
     /// From here on nobody dies and nothing is slow.
@@ -47,6 +54,12 @@ impl Network {
     pub fn note(&self, clock: &SimClock, who: &str, what: &str) {
         let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = writeln!(trace, "{:>12.6} {who:<9} {what}", clock.elapsed().as_secs_f64());
+    }
+
+    /// From here on others see whether the process lives.
+    pub fn watch_over(&self, process: &Arc<Process>) {
+        let mut living = self.living.lock().unwrap_or_else(PoisonError::into_inner);
+        living.insert(process.name.clone(), Arc::clone(process));
     }
 
     fn happens(&self, often: f64) -> bool {
@@ -125,18 +138,58 @@ pub struct SimStore {
     network: Arc<Network>,
     process: Arc<Process>,
     clock: SimClock,
-    /// By how many microseconds its idea of the store's time is wrong.
-    skew: i64,
+    /// By how many microseconds its idea of the store's time is wrong: at first, and from that moment on.
+    skew: (i64, Duration, i64),
+    /// It is one of several on a machine, and proves that it lives.
+    is_peer: bool,
+}
+
+/// The processes of one machine, seen by one of them.
+#[derive(Debug)]
+struct SimPeers {
+    me: String,
+    network: Arc<Network>,
+}
+
+impl Peers for SimPeers {
+    fn me(&self) -> &str {
+        &self.me
+    }
+
+    fn is_alive(&self, peer: &str) -> bool {
+        let living = self.network.living.lock().unwrap_or_else(PoisonError::into_inner);
+        living.get(peer).is_some_and(|process| !process.is_dead())
+    }
+
+    fn living(&self) -> Vec<String> {
+        let living = self.network.living.lock().unwrap_or_else(PoisonError::into_inner);
+        living.iter().filter(|(_, process)| !process.is_dead()).map(|(name, _)| name.clone()).collect()
+    }
 }
 
 /// How far off any process's idea of the store's time may be, where it is not told.
 const UNCERTAINTY: Duration = Duration::from_secs(1);
 
 impl SimStore {
-    /// The view of a process whose idea of the store's time is wrong by so many microseconds.
+    /// The view of a process.
     #[must_use]
-    pub fn new(memory: Memory, network: Arc<Network>, process: Arc<Process>, clock: SimClock, skew: i64) -> Self {
-        Self { memory, network, process, clock, skew }
+    pub fn new(memory: Memory, network: Arc<Network>, process: Arc<Process>, clock: SimClock) -> Self {
+        Self { memory, network, process, clock, skew: Default::default(), is_peer: false }
+    }
+
+    /// Its idea of the store's time is wrong by so many microseconds, and from that moment on by so many.
+    #[must_use]
+    pub fn skewed(mut self, before: i64, until: Duration, after: i64) -> Self {
+        self.skew = (before, until, after);
+        self
+    }
+
+    /// It proves to the others of its machine that it lives.
+    #[must_use]
+    pub fn peer(mut self) -> Self {
+        self.network.watch_over(&self.process);
+        self.is_peer = true;
+        self
     }
 
     /// The way there: the process may die before the operation, or stand still.
@@ -175,7 +228,11 @@ impl SimStore {
 
     async fn write_one(&self, batch: Batch, what: &str) -> Result<Receipt> {
         self.go(what).await;
-        let written = self.memory.write(batch).await;
+        let taken = self.network.watch.before(&self.memory, &batch).await;
+        let written = self.memory.write(batch.clone()).await;
+        if written.is_ok() {
+            self.network.watch.after(&batch, taken);
+        }
         let outcome = written.as_ref().map_or_else(|error| format!("{:?}", error.kind()), |_| "ok".into());
         self.come(what, &outcome).await;
         written
@@ -241,7 +298,9 @@ impl Store for SimStore {
         if self.memory.traits().atomic {
             return Ok(now);
         }
-        let at = wigwag_store::Stamp::from_micros(now.at.micros().saturating_add_signed(self.skew));
+        let (before, until, after) = self.skew;
+        let skew = if self.clock.elapsed() < until { before } else { after };
+        let at = wigwag_store::Stamp::from_micros(now.at.micros().saturating_add_signed(skew));
         Ok(Now { at, uncertainty: UNCERTAINTY })
     }
 
@@ -254,6 +313,7 @@ impl Store for SimStore {
     }
 
     fn peers(&self) -> Option<Arc<dyn Peers>> {
-        self.memory.peers()
+        let peers = SimPeers { me: self.process.name.clone(), network: Arc::clone(&self.network) };
+        self.is_peer.then(|| Arc::new(peers) as Arc<dyn Peers>)
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use wigwag::{Builder, Ctx, Failure, Graph, Retry, StepCtx, permanent, retryable};
+use wigwag_core::audit::{Breach, Promise};
 use wigwag_core::{Event, read_entry};
 use wigwag_store::{Memory, Store as _};
 
@@ -35,6 +36,10 @@ pub enum Act {
     Race { name: usize, millis: u64 },
     /// A race of a wait against a step that takes so long.
     RaceStep { name: usize, millis: u64 },
+    /// A wait beside a step that takes so long, both awaited.
+    Beside { name: usize, timeout: u64, millis: u64 },
+    /// So many steps whose results take room in the snapshot.
+    Many(u32),
     /// Another program, as a child.
     Child(Vec<Self>),
     /// So many tasks.
@@ -50,6 +55,26 @@ pub fn program(chance: &mut fastrand::Rng, depth: u32) -> Vec<Act> {
     (0..count).map(|_| act(chance, depth)).collect()
 }
 
+/// Draws a program that waits for the same name again and again, in all ways. It is hungrier than its senders are
+/// busy, so that signals meet waits that are open and cursors that are near.
+#[must_use]
+pub fn busy_program(chance: &mut fastrand::Rng) -> Vec<Act> {
+    let count = chance.usize(10..30);
+    let act = |_| {
+        let timeout = chance.u64(..8_000);
+        match chance.u32(..16) {
+            0 => Act::RaceStep { name: 0, millis: timeout / 4 },
+            1 | 2 => Act::Beside { name: 0, timeout: timeout / 4, millis: timeout },
+            3 => Act::Race { name: 0, millis: timeout },
+            4 => Act::Wait { name: 0, timeout: Some(timeout), latest: false },
+            5 => Act::Any { timeout: Some(timeout) },
+            6 => Act::Sleep(timeout / 4),
+            _ => Act::Wait { name: 0, timeout: None, latest: false },
+        }
+    };
+    (0..count).map(act).collect()
+}
+
 fn act(chance: &mut fastrand::Rng, depth: u32) -> Act {
     let name = if chance.bool() { 0 } else { chance.usize(..NAMES.len()) };
     let timeout = chance.u64(..8_000);
@@ -62,7 +87,9 @@ fn act(chance: &mut fastrand::Rng, depth: u32) -> Act {
         15 => Act::Quorum { name: 0, timeout: timeout * 4 },
         16 if chance.bool() => Act::RaceStep { name: 0, millis: timeout / 4 },
         16 => Act::Race { name, millis: timeout },
+        17 if chance.u32(..4) == 0 => Act::Many(chance.u32(10..50)),
         17 if depth == 0 => Act::Child(program(chance, depth + 1)),
+        18 if chance.bool() => Act::Beside { name: 0, timeout: timeout / 4, millis: timeout },
         18 => Act::Tasks(chance.u32(1..4)),
         19 if chance.bool() => Act::Fail,
         _ => Act::Step { fails: 0, undo: true },
@@ -84,7 +111,7 @@ pub struct Noted {
     /// How each undoing ended: the runs' steps in the order in which they were undone.
     pub undone: BTreeMap<String, Vec<String>>,
     /// What must not have happened.
-    pub wrong: Vec<String>,
+    pub wrong: Vec<Breach>,
 }
 
 impl Ledger {
@@ -103,7 +130,8 @@ impl Ledger {
     async fn begin(&self, run: &str, point: &str) {
         *self.noted().begun.entry(format!("{run}:{point}")).or_default() += 1;
         if self.is_recorded(run, point).await {
-            self.noted().wrong.push(format!("the code of `{point}` in `{run}` began although its result is recorded"));
+            let what = format!("the code of `{point}` in `{run}` began although its result is recorded");
+            self.noted().wrong.push(Breach::new(Promise::RecordedStays, what));
         }
     }
 
@@ -117,7 +145,10 @@ impl Ledger {
             for event in entry.events {
                 match event {
                     Event::StepCompleted(event) if event.point.as_str() == point => recorded = true,
-                    Event::RunRestarted(event) if event.refused.is_none() => recorded = false,
+                    Event::RunRestarted(event) if event.refused.is_none() => {
+                        let kept = event.from.is_some() && !event.dropped.iter().any(|path| path.as_str() == point);
+                        recorded &= kept;
+                    }
                     _ => {}
                 }
             }
@@ -174,6 +205,23 @@ async fn perform(ctx: &Ctx, ledger: &Ledger, id: &str, place: usize, act: Act) -
                 done = step.into_future() => json!({"done": done?}),
                 heard = wait => json!(heard?),
             }
+        }
+        Act::Beside { name, timeout, millis } => {
+            let wait = ctx.wait::<Value>(NAMES[name]).timeout(span(timeout)).into_future();
+            let step = ctx.step("beside", || async {
+                takes(span(millis)).await;
+                Ok::<_, Failure>(())
+            });
+            let (heard, done) = futures_util::future::join(wait, step.into_future()).await;
+            done?;
+            json!(heard?)
+        }
+        Act::Many(count) => {
+            for number in 0..count {
+                let text = number.to_string().repeat(1_500);
+                ctx.step("many", || async { Ok::<_, Failure>(text.clone()) }).await?;
+            }
+            json!(count)
         }
         Act::Child(acts) => ctx.child::<Value, _>("child", "script", &acts).await?,
         Act::Tasks(count) => json!(ctx.fan_out("tasks", "double", 0..count).await?.completed()),
@@ -267,13 +315,46 @@ fn graph(name: &str, ledger: &Ledger, seed: u64) -> Graph<Value> {
 /// The types of graphs that a world has.
 pub const GRAPHS: [&str; 2] = ["graph-0", "graph-1"];
 
+/// The type of a graph whose code changes.
+pub const EVOLVING: &str = "evolving";
+
+/// Which code a worker has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// That of the beginning.
+    Old,
+    /// In which a wait of [`EVOLVING`] has another name, and a step is added.
+    New,
+}
+
+fn evolving(ledger: &Ledger, code: Code) -> Graph<Value> {
+    let step = |graph: Graph<Value>, name: &'static str| {
+        let ledger = ledger.clone();
+        graph.step(name, move |ctx: StepCtx<Value>| {
+            let ledger = ledger.clone();
+            async move {
+                ledger.begin(ctx.workflow_id().as_str(), name).await;
+                takes(Duration::from_secs(1)).await;
+                Ok::<_, Failure>(json!(name))
+            }
+        })
+    };
+    let wait = if code == Code::Old { "e1" } else { "f1" };
+    let graph = step(Graph::<Value>::new(EVOLVING), "e0");
+    let graph = graph.signal_at(wait, NAMES[0]).on_receive(|_: &mut Value, _: Value| Ok::<_, Failure>(()));
+    let graph = graph.timeout(Duration::from_secs(40)).on_timeout(|_| Ok::<_, Failure>(())).after(["e0"]);
+    let graph = step(graph, "e2").delay(Duration::from_secs(2)).after([wait]);
+    if code == Code::Old { graph } else { step(graph, "e3").after(["e2"]) }
+}
+
 /// Gives an engine all code of a world.
-pub fn equip(mut builder: Builder, ledger: &Ledger, seed: u64) -> Builder {
+pub fn equip(mut builder: Builder, ledger: &Ledger, seed: u64, code: Code) -> Builder {
     for (place, name) in GRAPHS.into_iter().enumerate() {
         builder = builder.workflow(graph(name, ledger, seed.wrapping_mul(31) + place as u64));
     }
     let noted = ledger.clone();
     builder
+        .workflow(evolving(ledger, code))
         .function("script", 1, move |ctx: Ctx, acts: Vec<Act>| run(ctx, noted.clone(), acts))
         .task("double", |ctx: StepCtx<u32>| async move { Ok::<_, Failure>(ctx.input()? * 2) })
 }

@@ -58,9 +58,12 @@ pub(crate) enum Command {
     /// Prove that a store keeps its word
     ///
     /// Races writers for the same keys, reads and lists after writes, updates at old versions, and looks at the
-    /// clock. Writes below `proof/` only and removes it again. An embedded store that does not exist is made.
-    #[command(after_help = "Example:\n  wigwag doctor --store s3://orders --endpoint http://127.0.0.1:9000")]
-    Doctor,
+    /// clock. Writes below `proof/` only and removes it again. An embedded store that does not exist is made. Then
+    /// reads every run: whether its log, snapshot, signals, indexes and hints say what is promised. Exits with 1 if
+    /// anything is broken.
+    #[command(after_help = "Example:\n  wigwag doctor --store s3://orders --endpoint http://127.0.0.1:9000\n  \
+                            wigwag doctor --no-store --limit 1000")]
+    Doctor(Doctor),
     /// List keys
     ///
     /// One key a line, in order; with `--json` one object a line.
@@ -469,4 +472,18 @@ pub(crate) struct Prune {
     /// Only say what would be removed
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+/// What `doctor` looks at.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Doctor {
+    /// Do not prove the store
+    #[arg(long, conflicts_with = "no_runs")]
+    pub(crate) no_store: bool,
+    /// Do not look at the runs
+    #[arg(long)]
+    pub(crate) no_runs: bool,
+    /// Look at this many runs at most
+    #[arg(long, value_name = "N", conflicts_with = "no_runs")]
+    pub(crate) limit: Option<usize>,
 }

@@ -36,7 +36,7 @@ use crate::output::quoted;
 pub(crate) async fn run(args: Args) -> Result<(), Failed> {
     let Args { store, json, command } = args;
     let outcome = match command {
-        Command::Doctor => doctor::run(&store, json).await,
+        Command::Doctor(wanted) => doctor::run(&store, &wanted, json).await,
         Command::Ls { prefix, after, limit, long } => {
             ls::run(&store, &ls::Wanted { prefix, after, limit, long, json }).await
         }

@@ -282,6 +282,10 @@ impl Run {
         if event.from.is_none() {
             (self.points, self.open, self.unrolled, self.rolled) = Default::default();
             self.data = initial_data(&self.input);
+            // From the start it follows whatever code takes it.
+            if !is_mutated(Mutation::RestartKeepsDefinition) {
+                (self.definition_hash, self.version) = Default::default();
+            }
         }
         for path in &event.dropped {
             self.forget(path);

@@ -364,12 +364,27 @@ impl TypeName {
 
 /// Prefixes that are listed.
 pub mod prefix {
-    use super::{Name, RunRef, Time, TypeName};
+    use super::{Family, Name, RunRef, Time, TypeName};
+
+    /// All runs of a family.
+    #[must_use]
+    pub const fn family(family: Family) -> &'static str {
+        match family {
+            Family::Workflow => "workflow/",
+            Family::Task => "task/",
+        }
+    }
 
     /// One part of the due index.
     #[must_use]
     pub fn due(shard: u16) -> String {
         format!("due/{shard:02}/")
+    }
+
+    /// The entries of a run.
+    #[must_use]
+    pub fn log(run: &RunRef) -> String {
+        format!("{run}/log/")
     }
 
     /// The signals and control objects of a run.

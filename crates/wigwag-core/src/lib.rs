@@ -21,6 +21,7 @@ mod signal;
 mod stored;
 
 mod apply;
+pub mod audit;
 mod control;
 mod look;
 pub mod mutation;

@@ -77,6 +77,24 @@ mutations! {
     LiveNotLeft,
     /// Steps that were recorded are run again by whoever takes the run over.
     RecordForgotten,
+    /// A snapshot is put whatever is there: an old one replaces a newer one.
+    LateSnapshot,
+    /// Retention removes a run that somebody is restarting.
+    PruneWithoutFence,
+    /// Retention removes entry 1 with the rest, so that the id is free at once.
+    PruneWithoutTombstone,
+    /// A run is created before its hint.
+    StartBeforeHint,
+    /// The lease's hint goes before the end is complete.
+    EndAfterHint,
+    /// Whoever completes the end of a run does not look whether it was restarted meanwhile.
+    EndOverRestart,
+    /// A restarted run follows the old code's definition.
+    RestartKeepsDefinition,
+    /// A slow sender does not read the run anew, and takes one that was removed for one that has not moved.
+    SlowSenderTrusts,
+    /// After a lost answer all that went with an entry is written again, though it landed with it.
+    RepeatedAfterLanding,
 }
 
 #[cfg(feature = "testing")]

@@ -374,7 +374,9 @@ impl Run {
         let cursor = cursor.cloned().unwrap_or_default();
         let back = if is_mutated(Mutation::LookBackOff) { Duration::ZERO } else { LOOK_BACK };
         let reached = stamp_of(&cursor).unwrap_or_default().min(found.since).before(back);
-        (cursor, reached.to_string().max(inbox.floor))
+        let floor = reached.to_string();
+        let floor = if is_mutated(Mutation::FloorGoesBack) { floor } else { floor.max(inbox.floor) };
+        (cursor, floor)
     }
 
     /// Whether a signal is bound to a wait that is over: no other takes it.

@@ -3,7 +3,7 @@
 mod control;
 pub(crate) mod inbox;
 mod list;
-mod signal;
+pub(crate) mod signal;
 mod start;
 mod wait;
 

@@ -26,6 +26,7 @@
 //! What is promised: a recorded step never runs again; until its result is recorded it may run more than once, under
 //! the same idempotency key. Any process may be killed at any time, and its runs go on elsewhere.
 
+mod audit;
 mod client;
 mod context;
 mod engine;
@@ -51,6 +52,7 @@ mod turn;
 mod waiting;
 mod worker;
 
+pub use audit::{Audit, AuditOptions};
 pub use client::{
     Asked, Cancel, Client, Consumed, Filter, Listing, Migrate, OpenWait, Receipt, Restart, Resume, RunHandle, RunView,
     SignalAndWait, SignalCall, SignalState, SignalView, StartCall, SubmitCall, Summary, TaskOptions, WaitingRun,

@@ -6,6 +6,7 @@
 //! entry lands alone and the snapshot follows under the version last read, so that a stalled worker's old snapshot
 //! never replaces a newer one.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ use futures_util::future::try_join_all;
 use tracing::debug;
 use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
-    Blob, Data, Entry, Event, Key, Path, Payload, Run, RunRef, Time, chunk_to_json, limits, read_chunk, read_entry,
-    read_state, state_to_json,
+    Blob, Data, Entry, Event, Fate, Key, Mode, Name, Path, Payload, Run, RunRef, Time, chunk_to_json, limits,
+    read_chunk, read_entry, read_state, state_to_json,
 };
 use wigwag_store::{Batch, Store, Version};
 
@@ -97,24 +98,39 @@ pub(crate) async fn read_entries(store: &dyn Store, run: &RunRef, from: u64, to:
     Ok(entries)
 }
 
-/// The point that took a signal, by the log itself, and when: for runs whose points were dropped by a restart.
-pub(crate) async fn taker_in_log(store: &dyn Store, run: &RunRef, signal: &str) -> Result<Option<(Path, Time)>> {
+/// What became of a signal, by the log itself: for runs whose points were dropped by a restart.
+pub(crate) async fn fate_in_log(store: &dyn Store, run: &RunRef, name: &Name, signal: &str) -> Result<Option<Fate>> {
     let mut next = 1;
+    let mut latest = BTreeSet::new();
+    let mut superseded = false;
     loop {
         let entries = read_entries(store, run, next, next + 16).await?;
         next += entries.len() as u64;
         let last = entries.len() < 16;
         for event in entries.into_iter().flat_map(|entry| entry.events) {
-            if let Event::SignalReceived(received) = event
-                && received.signals.iter().any(|taken| taken.signal == signal)
-            {
-                return Ok(Some((received.point, received.at)));
+            match event {
+                Event::SignalWaiting(waiting) if waiting.name == *name && waiting.mode == Mode::Latest => {
+                    latest.insert(waiting.point);
+                }
+                Event::SignalReceived(received) if received.name == *name => {
+                    if received.signals.iter().any(|taken| taken.signal == signal) {
+                        return Ok(Some(Fate::Consumed { point: received.point, at: received.at }));
+                    }
+                    superseded |= latest.contains(&received.point)
+                        && received.signals.iter().any(|taken| taken.signal.as_str() > signal);
+                }
+                _ => {}
             }
         }
         if last {
-            return Ok(None);
+            return Ok(superseded.then_some(Fate::Superseded));
         }
     }
+}
+
+/// Whether any point took a signal, by the log itself.
+pub(crate) async fn is_taken_in_log(store: &dyn Store, run: &RunRef, name: &Name, signal: &str) -> Result<bool> {
+    Ok(matches!(fate_in_log(store, run, name, signal).await?, Some(Fate::Consumed { .. })))
 }
 
 fn fold(run: &RunRef, folded: &mut Option<Run>, entry: &Entry) -> Result<()> {
@@ -336,7 +352,7 @@ impl Log {
             batch = batch.put(key, body);
         }
         // A hint may have led here more than once.
-        for key in around.delete.into_iter().collect::<std::collections::BTreeSet<_>>() {
+        for key in around.delete.into_iter().collect::<BTreeSet<_>>() {
             batch = batch.delete(key);
         }
         self.write_entry(batch, &key, &entry.by).await?;
@@ -374,6 +390,10 @@ impl Log {
                 Store::Exists | Store::Unknown => match self.inner.store.get(key).await {
                     Ok(Some(there)) if is_by(&there.body, by) => {
                         debug!(key, "an answer was lost, the entry is ours");
+                        // Where a batch is one commit, all of it landed, and others may have gone on from there.
+                        if self.inner.store.traits().atomic && !is_mutated(Mutation::RepeatedAfterLanding) {
+                            return Ok(());
+                        }
                         batch = without_entry(&batch, key);
                     }
                     Ok(Some(_)) => return Err(Lost::Taken),
@@ -412,6 +432,8 @@ impl Log {
                 (None, true) => Batch::new().create(&key, body.clone()),
                 (_, false) => Batch::new().put(&key, body.clone()),
             };
+            let late = is_mutated(Mutation::LateSnapshot);
+            let batch = if late { Batch::new().put(&key, body.clone()) } else { batch };
             let error = match self.inner.store.write(batch).await {
                 Ok(receipt) => {
                     self.snapshot = receipt.versions.into_iter().next();

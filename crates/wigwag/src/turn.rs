@@ -38,7 +38,7 @@ use crate::mailbox::{BodyId, Mailbox, Reply, Request, Slot, Spec};
 use crate::scope::{self, Made, Outputs, Scope};
 use crate::workflow::{Code, Workflow, in_scope};
 
-pub(crate) use ends::complete_end;
+pub(crate) use ends::{complete_end, is_restarted};
 pub(crate) use inbox::{decide, waiting_facts, waiting_key};
 pub(crate) use sources::{index_of_closed, look_at_sources};
 
@@ -213,6 +213,11 @@ impl Turn {
     /// Adds a put to the claim.
     pub(crate) fn put_before(&mut self, put: (String, bytes::Bytes)) {
         self.around.before.push(put);
+    }
+
+    /// Adds the snapshot to the claim, where the store is atomic: it tells those apart who read the run before.
+    pub(crate) fn with_snapshot(&mut self) {
+        self.around.snapshot = self.inner.store.traits().atomic;
     }
 
     /// Adds a delete to the claim.

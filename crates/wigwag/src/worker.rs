@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tracing::{debug, warn};
+use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
     Definition, Family, Fault, Hint, Key, Look, Order, PauseCause, RunId, RunMigrated, RunPaused, RunRef, Status,
     Style, Time, look, prefix, sha256_u32, version,
@@ -548,9 +549,9 @@ async fn ended(inner: &Arc<Inner>, mut loaded: Loaded, key: &str, permit: OwnedS
     let asked = found.controls.iter().map(|(suffix, _)| suffix.clone());
     let key_of = |suffix| Key::Control { run: loaded.run.run.clone(), suffix }.to_string();
     let stale: Vec<String> = asked.map(key_of).chain(found.folded.iter().cloned()).collect();
+    let ended = |completed| if completed { Visit::Done } else { Visit::Pass(inner.about_now().after(LOST_AGAIN)) };
     let Some((suffix, control)) = restart else {
-        complete_end(inner, loaded, key, stale).await?;
-        return Ok(Visit::Done);
+        return complete_end(inner, loaded, key, stale).await.map(ended);
     };
     log::make_whole(&*inner.store, &mut loaded.run).await?;
     let now = inner.now().await?.at;
@@ -560,8 +561,7 @@ async fn ended(inner: &Arc<Inner>, mut loaded: Loaded, key: &str, permit: OwnedS
         events.iter().any(|event| matches!(event, wigwag_core::Event::RunRestarted(event) if event.refused.is_some()));
     if refused {
         debug!(%run, "a restart came too late");
-        complete_end(inner, loaded, key, stale).await?;
-        return Ok(Visit::Done);
+        return complete_end(inner, loaded, key, stale).await.map(ended);
     }
     let of = loaded.run.index_type();
     let done = Key::Done {
@@ -576,8 +576,13 @@ async fn ended(inner: &Arc<Inner>, mut loaded: Loaded, key: &str, permit: OwnedS
         for event in events {
             log.stage(event, now)?;
         }
+        let misfits = misfits(inner, &log.run, &workflow).await?;
+        if !is_mutated(Mutation::RestartKeepsDefinition) {
+            follow_or_pause(&mut log, &workflow, &misfits, now)?;
+        }
         let mut turn = Turn::claim(Arc::clone(inner), workflow, log, permit, Some(key.to_owned())).await?;
         turn.put_before(live);
+        turn.with_snapshot();
         turn.delete_after(done.to_string());
         for key in stale {
             turn.delete_after(key);
@@ -585,6 +590,16 @@ async fn ended(inner: &Arc<Inner>, mut loaded: Loaded, key: &str, permit: OwnedS
         turn.launch().await
     };
     settle(inner, outcome.await)
+}
+
+/// Somebody who completed the end of a run while it was restarted, and died before it saw that, has taken the run out of
+/// the index: its place there, if it is missing. Only where a batch lands in parts.
+async fn live_again(inner: &Inner, run: &wigwag_core::Run) -> Result<Option<(String, bytes::Bytes)>> {
+    if run.restarts == 0 || inner.store.traits().atomic {
+        return Ok(None);
+    }
+    let (key, body) = inner.live(run);
+    Ok(inner.store.get(&key).await?.is_none().then_some((key, body)))
 }
 
 /// A run that nobody drives: it is claimed if there is something to do.
@@ -600,6 +615,7 @@ async fn free(
     let Some(workflow) = inner.registry.find(&loaded.run.of, loaded.run.task.as_ref()).cloned() else {
         return Ok(Visit::Pass(now.after(inner.settings.lease)));
     };
+    let live = live_again(inner, &loaded.run).await?;
     let mut found = look_at_sources(inner, &loaded.run).await?;
     let run = &loaded.run;
     let heeds = run.pause.is_none() && run.chain.is_none();
@@ -607,6 +623,9 @@ async fn free(
     let timer = run.next_at.is_some_and(|at| at <= now);
     let waits = run.parked || run.not_before.is_some_and(|at| at > now) && run.lease.is_none();
     if waits && !timer && !signalled && found.is_empty() {
+        if let Some((key, body)) = live {
+            inner.store.write(Batch::new().put(key, body)).await?;
+        }
         return put_off(inner, &loaded, key, hint, now).await;
     }
     log::make_whole(&*inner.store, &mut loaded.run).await?;
@@ -635,24 +654,10 @@ async fn free(
             }
         }
         let misfits = if early.is_empty() { misfits } else { self::misfits(inner, &log.run, &workflow).await? };
-        let may_pause = !matches!(log.run.status, Status::Compensating) && log.run.cancel.is_none();
-        let is_paused_for_it = log.run.pause.as_ref().is_some_and(|pause| pause.why == PauseCause::Version);
-        // Whether a function fits, only running it again can tell.
-        let unknown = log.run.definition_hash.is_empty() || workflow.definition.style == Style::Graph;
-        if !misfits.is_empty() && !is_paused_for_it && may_pause {
-            let names = misfits.iter().map(ToString::to_string).collect();
-            let error = Some(Fault::version_mismatch(&log.run.definition_hash, &workflow.definition.hash, names));
-            let paused = RunPaused { why: PauseCause::Version, error, reason: None, control: None, refused: None };
-            log.stage(paused, now)?;
-        } else if misfits.is_empty()
-            && log.run.definition_hash != workflow.definition.hash
-            && unknown
-            && log.run.task.is_none()
-        {
-            log.stage(follows(&workflow), now)?;
-        }
+        follow_or_pause(&mut log, &workflow, &misfits, now)?;
         let run = log.run.run.clone();
         let mut turn = Turn::claim(Arc::clone(inner), workflow, log, permit, Some(key.to_owned())).await?;
+        live.into_iter().for_each(|live| turn.put_before(live));
         for (suffix, _) in early {
             turn.delete_after(Key::Control { run: run.clone(), suffix }.to_string());
         }
@@ -661,6 +666,27 @@ async fn free(
         turn.launch().await
     };
     settle(inner, outcome.await)
+}
+
+/// A run that the worker's code fits follows it from here on; one that it does not fit is paused.
+fn follow_or_pause(log: &mut Log, workflow: &Workflow, misfits: &[wigwag_core::Path], now: Time) -> Result<(), Lost> {
+    let may_pause = !matches!(log.run.status, Status::Compensating) && log.run.cancel.is_none();
+    let is_paused_for_it = log.run.pause.as_ref().is_some_and(|pause| pause.why == PauseCause::Version);
+    // Whether a function fits, only running it again can tell.
+    let unknown = log.run.definition_hash.is_empty() || workflow.definition.style == Style::Graph;
+    if !misfits.is_empty() && !is_paused_for_it && may_pause {
+        let names = misfits.iter().map(ToString::to_string).collect();
+        let error = Some(Fault::version_mismatch(&log.run.definition_hash, &workflow.definition.hash, names));
+        let paused = RunPaused { why: PauseCause::Version, error, reason: None, control: None, refused: None };
+        log.stage(paused, now)?;
+    } else if misfits.is_empty()
+        && log.run.definition_hash != workflow.definition.hash
+        && unknown
+        && log.run.task.is_none()
+    {
+        log.stage(follows(workflow), now)?;
+    }
+    Ok(())
 }
 
 /// The run follows the worker's definition from here on: it fits.

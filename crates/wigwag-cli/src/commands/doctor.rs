@@ -1,60 +1,150 @@
-//! `wigwag doctor`: proves that a store keeps its word.
+//! `wigwag doctor`: proves that a store keeps its word, and that the runs in it say what is promised.
 
 use std::io::Write as _;
+use std::sync::Arc;
 
 use serde_json::json;
+use wigwag::core::audit::Breach;
+use wigwag::{Audit, AuditOptions, Engine};
 use wigwag_store::doctor::{self, Finding, Outcome, Races, Report};
 use wigwag_store::{Cost, Opened};
 
-use crate::args::StoreArgs;
+use crate::args::{Doctor, StoreArgs};
 use crate::error::Failed;
-use crate::output::Progress;
+use crate::output::{Progress, count};
 
-pub(super) async fn run(args: &StoreArgs, json: bool) -> Result<(), Failed> {
+/// Of each kind of finding, so many are shown.
+const SHOWN_MAX: usize = 20;
+
+pub(super) async fn run(args: &StoreArgs, wanted: &Doctor, json: bool) -> Result<(), Failed> {
     let mut settings = super::settings(args);
     settings.unproven = true;
     let opened = wigwag_store::open(&args.store, &settings)?;
     let progress = Progress::new();
-    let report = doctor::examine(&*opened.store, Races::THOROUGH, |name| progress.say(name)).await?;
-    if let Some(embedded) = &opened.embedded {
-        progress.say("integrity");
-        embedded.check_integrity().await?;
+    let mut found = Found::default();
+    if !wanted.no_store {
+        found.store = Some(doctor::examine(&*opened.store, Races::THOROUGH, |name| progress.say(name)).await?);
+        if let Some(embedded) = &opened.embedded {
+            progress.say("integrity");
+            embedded.check_integrity().await?;
+        }
+    }
+    if !wanted.no_runs && found.store.as_ref().is_none_or(Report::is_good) {
+        found.runs = Some(audit(&opened, wanted, &progress).await?);
     }
     drop(progress);
-    show(args, &opened, &report, json)?;
-    if report.is_good() {
-        return Ok(());
-    }
-    let failed = Failed::new(format!("`{}` does not keep what wigwag rests on", args.store));
-    let hint = report.findings.iter().find_map(|finding| finding.hint.clone());
-    Err(match hint {
-        Some(hint) => failed.hint(hint),
-        None => failed,
-    })
+    if json { show_json(args, &opened, &found) } else { show(args, &opened, &found) }?;
+    found.verdict(args)
 }
 
-fn show(args: &StoreArgs, opened: &Opened, report: &Report, json: bool) -> std::io::Result<()> {
+async fn audit(opened: &Opened, wanted: &Doctor, progress: &Progress) -> Result<Audit, Failed> {
+    let client = Engine::builder(Arc::clone(&opened.store)).client().await?;
+    let mut options = AuditOptions::default();
+    options.limit = wanted.limit;
+    let say = |audit: &Audit| {
+        if audit.runs.is_multiple_of(100) {
+            progress.say(&format!("{} looked at", count(audit.runs, "run")));
+        }
+    };
+    Ok(client.audit(&options, say).await?)
+}
+
+#[derive(Default)]
+struct Found {
+    store: Option<Report>,
+    runs: Option<Audit>,
+}
+
+impl Found {
+    fn is_good(&self) -> bool {
+        self.store.as_ref().is_none_or(Report::is_good) && self.runs.as_ref().is_none_or(|runs| runs.broken.is_empty())
+    }
+
+    fn verdict(&self, args: &StoreArgs) -> Result<(), Failed> {
+        if let Some(report) = self.store.as_ref().filter(|report| !report.is_good()) {
+            let failed = Failed::new(format!("`{}` does not keep what wigwag rests on", args.store));
+            let hint = report.findings.iter().find_map(|finding| finding.hint.clone());
+            return Err(match hint {
+                Some(hint) => failed.hint(hint),
+                None => failed,
+            });
+        }
+        let broken = self.runs.as_ref().map_or(0, |runs| runs.broken.len());
+        if broken == 0 {
+            return Ok(());
+        }
+        let what = format!("`{}` breaks what is promised, in {}", args.store, count(broken, "place"));
+        Err(Failed::new(what).hint("keep a copy of the store and report it; `wigwag history ID` shows a run's log"))
+    }
+}
+
+fn show_json(args: &StoreArgs, opened: &Opened, found: &Found) -> std::io::Result<()> {
+    let breach = |breach: &Breach| json!({"promise": breach.promise.number(), "what": breach.what});
+    let findings = found.store.as_ref().map(|report| report.findings.iter().map(as_json).collect::<Vec<_>>());
+    let runs = found.runs.as_ref().map(|audit| {
+        json!({
+            "runs": audit.runs, "unfinished": audit.unfinished, "gone": audit.gone,
+            "entries": audit.entries, "signals": audit.signals,
+            "broken": audit.broken.iter().map(breach).collect::<Vec<_>>(),
+            "untidy": audit.untidy.iter().map(breach).collect::<Vec<_>>(),
+        })
+    });
+    let shown = json!({
+        "store": args.store, "kind": opened.store.traits().kind, "good": found.is_good(),
+        "findings": findings, "runs": runs, "requests": requests(opened),
+    });
+    writeln!(std::io::stdout().lock(), "{shown:#}")
+}
+
+fn requests(opened: &Opened) -> u64 {
+    let usage = opened.usage();
+    usage.gets + usage.puts + usage.lists + usage.deletes
+}
+
+fn show(args: &StoreArgs, opened: &Opened, found: &Found) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    let (usage, kind) = (opened.usage(), opened.store.traits().kind);
-    let requests = usage.gets + usage.puts + usage.lists + usage.deletes;
-    if json {
-        let findings: Vec<_> = report.findings.iter().map(as_json).collect();
-        let shown = json!({"store": args.store, "kind": kind, "good": report.is_good(), "findings": findings, "requests": requests});
-        return writeln!(stdout, "{shown:#}");
+    if let Some(report) = &found.store {
+        for Finding { name, outcome, detail, .. } in &report.findings {
+            writeln!(stdout, "{:<8} {name:<20} {detail}", word(*outcome))?;
+        }
+        if opened.embedded.is_some() {
+            writeln!(stdout, "{:<8} {:<20} every page was read, table and index agree", "proven", "integrity")?;
+        }
     }
-    for Finding { name, outcome, detail, .. } in &report.findings {
-        writeln!(stdout, "{:<8} {name:<20} {detail}", word(*outcome))?;
+    if let Some(audit) = &found.runs {
+        show_runs(&mut stdout, audit)?;
     }
-    if opened.embedded.is_some() {
-        writeln!(stdout, "{:<8} {:<20} every page was read, table and index agree", "proven", "integrity")?;
-    }
-    let verdict = if report.is_good() { "is good" } else { "cannot be used" };
-    let cost = if kind == "bucket" {
-        format!(", ${:.4} at S3's list price", usage.dollars(Cost::S3_STANDARD))
+    let verdict = match &found.store {
+        Some(report) if !report.is_good() => "cannot be used",
+        _ if found.is_good() => "is good",
+        _ => "has runs that break a promise",
+    };
+    let cost = if opened.store.traits().kind == "bucket" {
+        format!(", ${:.4} at S3's list price", opened.usage().dollars(Cost::S3_STANDARD))
     } else {
         String::new()
     };
-    writeln!(stdout, "\n`{}` {verdict} ({requests} requests{cost})", args.store)
+    writeln!(stdout, "\n`{}` {verdict} ({} requests{cost})", args.store, requests(opened))
+}
+
+fn show_runs(stdout: &mut impl std::io::Write, audit: &Audit) -> std::io::Result<()> {
+    let outcome = if audit.broken.is_empty() { Outcome::Proven } else { Outcome::Failed };
+    let (runs, entries, signals) = (
+        count(audit.runs, "run"),
+        count(audit.entries, "log entry").replace("entrys", "entries"),
+        count(audit.signals, "signal"),
+    );
+    let seen = format!("{runs}, {} of them unfinished, {entries}, {signals}", audit.unfinished);
+    writeln!(stdout, "{:<8} {:<20} {seen}", word(outcome), "runs")?;
+    for (breaches, word) in [(&audit.broken, "BROKEN"), (&audit.untidy, "untidy")] {
+        for breach in breaches.iter().take(SHOWN_MAX) {
+            writeln!(stdout, "{word:<8} {:<20} {}", format!("promise {}", breach.promise.number()), breach.what)?;
+        }
+        if breaches.len() > SHOWN_MAX {
+            writeln!(stdout, "{word:<8} {:<20} and {} more; all with --json", "", breaches.len() - SHOWN_MAX)?;
+        }
+    }
+    Ok(())
 }
 
 fn as_json(finding: &Finding) -> serde_json::Value {

@@ -81,6 +81,9 @@ pub struct SignalView {
     pub created_at: Time,
     /// Who sent it.
     pub source: Source,
+    /// The point it was addressed to, if it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meant_for: Option<Path>,
     /// What became of it.
     #[serde(flatten)]
     pub fate: Fate,
@@ -138,18 +141,20 @@ impl RunHandle {
         let Ok(signal) = Signal::read(&object.body) else { return Ok(None) };
         let mode = run.mode_of(&name, definition);
         let mut fate = run.fate_of(&suffix, &signal, mode);
-        let taken = run.signals.get(&name).is_some_and(|inbox| suffix <= inbox.cursor || inbox.taken.contains(&suffix));
+        let passed =
+            run.signals.get(&name).is_some_and(|inbox| suffix <= inbox.cursor || inbox.taken.contains(&suffix));
         // A restart drops what its points took; the log still says it.
         if !matches!(fate, Fate::Consumed { .. })
-            && taken
+            && passed
             && run.restarts > 0
-            && let Some((point, at)) = log::taker_in_log(&*self.inner.store, &self.run, &suffix).await?
+            && let Some(said) = log::fate_in_log(&*self.inner.store, &self.run, &name, &suffix).await?
         {
-            fate = Fate::Consumed { point, at };
+            fate = said;
         }
         let misfit = if fate == Fate::Unconsumed { misfit(&self.inner, run, definition, &signal) } else { None };
-        let Signal { id, payload, created_at, source, .. } = signal;
-        Ok(Some(SignalView { id, suffix, name, payload, created_at, source, fate, misfit }))
+        let Signal { id, payload, created_at, source, only, point, .. } = signal;
+        let meant_for = only.map(|only| only.point).or(point);
+        Ok(Some(SignalView { id, suffix, name, payload, created_at, source, meant_for, fate, misfit }))
     }
 }
 

@@ -431,7 +431,12 @@ async fn put_signal(inner: &Arc<Inner>, message: &Message, run: &mut Run, only: 
     let took = inner.clock.boot().saturating_sub(began);
     // Under a key the stamp may be that of an earlier try.
     let took = stamp_of(&put.suffix).map_or(took, |stamp| took.max(now.at.after(now.uncertainty + took).since(stamp)));
-    log::catch_up_run(&*inner.store, run).await?;
+    if took > limits::PUT_MAX && !is_mutated(Mutation::SlowSenderTrusts) {
+        // So much may have happened that the run is gone: what was removed cannot be told from what was never there.
+        *run = RunHandle { inner: Arc::clone(inner), run: message.run.clone() }.read().await?.run;
+    } else {
+        log::catch_up_run(&*inner.store, run).await?;
+    }
     if put.repeated {
         log::make_whole(&*inner.store, run).await?;
     }
@@ -503,8 +508,8 @@ async fn put_without_key(
 
 /// What an idempotency key holds.
 #[derive(Debug, Serialize, Deserialize)]
-struct KeyFacts {
-    signal: String,
+pub(crate) struct KeyFacts {
+    pub(crate) signal: String,
     payload_sha256: String,
 }
 
@@ -527,7 +532,7 @@ async fn first_receipt(inner: &Inner, message: &Message, run: &mut Run) -> Resul
     let Some(suffix) = sent_before(inner, message).await? else { return Ok(None) };
     log::make_whole(&*inner.store, run).await?;
     let taken = run.taker_of(&suffix).is_some()
-        || run.restarts > 0 && log::taker_in_log(&*inner.store, &run.run, &suffix).await?.is_some();
+        || run.restarts > 0 && log::is_taken_in_log(&*inner.store, &run.run, &message.name, &suffix).await?;
     let id = suffix.split_once('_').map(|(_, id)| id.to_owned()).unwrap_or_default();
     Ok(taken.then_some(Receipt { id, suffix, state: SignalState::Waiting, repeated: true }))
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
+use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
     Data, Entry, Family, Key, Name, Parent, Payload, Refusal, Retry, Run, RunId, RunRef, RunStarted, STEP_TIMEOUT,
     TaskSpec, Time, TypeName, index_type, limits, state_to_json,
@@ -19,7 +20,7 @@ use super::RunHandle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inner::{Inner, Stop};
 use crate::log::{self, Log, Lost, blob};
-use crate::turn::Turn;
+use crate::turn::{Turn, is_restarted};
 use crate::workflow::{Workflow, default_queue};
 
 /// A workflow about to be started.
@@ -364,7 +365,10 @@ async fn start_for_others(
     batch = batch.put(live, live_body);
     let atomic = inner.store.traits().atomic;
     let began = inner.clock.boot();
-    if !atomic {
+    let mut afterwards = Batch::new();
+    if !atomic && is_mutated(Mutation::StartBeforeHint) {
+        afterwards = std::mem::take(&mut batch);
+    } else if !atomic {
         inner.store.write(batch).await?;
         batch = Batch::new();
         if inner.clock.boot().saturating_sub(began) > Duration::from_secs(60) {
@@ -379,6 +383,9 @@ async fn start_for_others(
     }
     match create(inner, batch, &entry, &first.by).await? {
         true if !atomic => {
+            if is_mutated(Mutation::StartBeforeHint) {
+                inner.store.write(afterwards).await?;
+            }
             // Without it a reader folds the log; nobody has written a newer one under this condition.
             let _ = inner.store.write(Batch::new().create(state.0, state.1)).await;
             Ok(())
@@ -419,6 +426,7 @@ async fn existing(inner: &Arc<Inner>, start: &Start) -> Result<()> {
     if run.status.is_final() && !inner.store.traits().atomic {
         // Our `live/` object may lie over one that was deleted at its end.
         inner.store.write(Batch::new().delete(inner.live(&run).0)).await?;
+        is_restarted(inner, &run).await?;
     }
     let input = inner.payload(&run.run, None, &run.input).await?;
     let same_parent = start.parent.is_none() || start.parent == run.parent;

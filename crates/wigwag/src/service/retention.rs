@@ -1,15 +1,21 @@
 //! Retention: finished runs go after a time, in two phases, so that a stalled writer can never revive an id.
 //!
-//! The order: a tombstone over entry 1 (the id answers "gone"), then everything else, the highest entry first. A day
-//! later the tombstone goes, and the id is free. What if we die here? After the tombstone the rest is found again by
-//! its place in `done/`, which goes last. Never an unfinished run: the run itself is read, `done/` is not trusted.
+//! The order: a tombstone as the entry after the last, created only if it is absent, so that of this and a restart one
+//! wins and the other sees it; a tombstone over entry 1 (the id answers "gone"); then everything between, the highest
+//! entry first. A day later the tombstones go, entry 1 last, and the id is free. What if we die here? After the first
+//! tombstone whoever reads the run is told that it is gone, and the next pass finds the rest by its place in `done/`,
+//! which goes last. Never an unfinished run: the run itself is read, `done/` is not trusted.
+//!
+//! What a sender read that is quick, it must find when it looks again: of a run that ended within the last minute the
+//! tombstones are put, and the rest goes with a later pass. A sender that is slow reads the run anew.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use tracing::{info, warn};
-use wigwag_core::{Family, Key, RunRef, Status, Time, Tombstone, prefix};
+use wigwag_core::mutation::{Mutation, is_mutated};
+use wigwag_core::{Family, Key, Run, RunRef, Status, Time, Tombstone, prefix, read_entry};
 use wigwag_store::Batch;
 
 use super::tick;
@@ -21,6 +27,9 @@ use crate::pages::Pages;
 
 /// How long a tombstone keeps an id from being used again: longer than any writer stalls.
 const TOMBSTONE_AGE: Duration = Duration::from_secs(24 * 3_600);
+
+/// A quick sender may have read a run that ended no longer ago than this before its end.
+const RECENT: Duration = Duration::from_secs(60);
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(3_600);
@@ -120,15 +129,12 @@ async fn prune_run(
     options: &PruneOptions,
     pruned: &mut Pruned,
 ) -> Result<()> {
-    let dry_run = options.dry_run;
-    let first = Key::Entry { run: run.clone(), seq: 1 }.to_string();
-    let status = match log::read(&*inner.store, run).await {
+    let loaded = match log::read(&*inner.store, run).await {
         // `done/` may be left from an earlier end of a run that was restarted.
         Ok(Some(loaded)) if !loaded.run.status.is_final() => return Ok(()),
         Ok(Some(loaded)) if now.since(loaded.run.updated_at) <= options.older_than => return Ok(()),
         Ok(Some(loaded)) if options.status.is_some_and(|wanted| wanted != loaded.run.status) => return Ok(()),
-        Ok(Some(loaded)) => Some(loaded.run.status),
-        Ok(None) => None,
+        Ok(loaded) => loaded,
         Err(error) if error.kind() == ErrorKind::Gone => None,
         Err(error) if error.kind() == ErrorKind::Damaged => {
             warn!(%run, %error, "passed over");
@@ -136,42 +142,96 @@ async fn prune_run(
         }
         Err(error) => return Err(error),
     };
-    if let Some(status) = status {
-        pruned.runs += 1;
-        if dry_run {
-            return Ok(());
-        }
-        let tombstone = Tombstone { gone_at: now, status };
-        inner.store.write(Batch::new().put(&first, tombstone.to_json())).await?;
-        pruned.objects += remove_below(inner, run, &first).await?;
+    if options.dry_run {
+        pruned.runs += usize::from(loaded.is_some());
         return Ok(());
     }
-    // Gone already: what a pass that died left behind, and after a day the tombstone too.
-    let Some(object) = inner.store.get(&first).await? else {
-        if !dry_run {
-            inner.store.write(Batch::new().delete(done)).await?;
-        }
-        return Ok(());
-    };
-    if dry_run {
-        return Ok(());
+    match loaded {
+        Some(loaded) => take(inner, &loaded.run, now, pruned).await,
+        None => take_the_rest(inner, run, done, now, pruned).await,
     }
-    pruned.objects += remove_below(inner, run, &first).await?;
-    if now.since(crate::inner::time(object.modified)) > TOMBSTONE_AGE {
-        pruned.freed += 1;
-        inner.store.write(Batch::new().delete(first)).await?;
-        inner.store.write(Batch::new().delete(done)).await?;
+}
+
+/// Takes a run that has ended.
+async fn take(inner: &Inner, run: &Run, now: Time, pruned: &mut Pruned) -> Result<()> {
+    let tombstone = Tombstone { gone_at: now, status: run.status }.to_json();
+    let fence = Key::Entry { run: run.run.clone(), seq: run.seq + 1 }.to_string();
+    if !is_mutated(Mutation::PruneWithoutFence) {
+        match inner.store.write(Batch::new().create(&fence, tombstone.clone())).await {
+            Ok(_) => {}
+            // Somebody restarted it.
+            Err(error) if error.is_exists() => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let first = first_of(&run.run);
+    if !is_mutated(Mutation::PruneWithoutTombstone) {
+        inner.store.write(Batch::new().put(&first, tombstone)).await?;
+    }
+    pruned.runs += 1;
+    if now.since(run.updated_at) > RECENT {
+        pruned.objects += remove(inner, &run.run, &[first, fence]).await?;
     }
     Ok(())
 }
 
-/// Removes everything of a run but entry 1, the highest entry first.
-async fn remove_below(inner: &Inner, run: &RunRef, first: &str) -> Result<usize> {
+/// What a pass that died left behind of a run that is gone; and after a day the tombstones too.
+async fn take_the_rest(inner: &Inner, run: &RunRef, done: &str, now: Time, pruned: &mut Pruned) -> Result<()> {
+    let first = first_of(run);
+    let Some(object) = inner.store.get(&first).await? else {
+        pruned.objects += remove(inner, run, &[]).await?;
+        inner.store.write(Batch::new().delete(done)).await?;
+        return Ok(());
+    };
+    let fence = fence_of(inner, run).await?;
+    if let (Ok(Ok(_)), Some((_, tombstone))) = (read_entry(&object.body), &fence) {
+        // It was fenced, and no more.
+        inner.store.write(Batch::new().put(&first, tombstone.to_json())).await?;
+        return Ok(());
+    }
+    let gone_for = now.since(crate::inner::time(object.modified));
+    if gone_for <= RECENT {
+        return Ok(());
+    }
+    let kept: Vec<String> = [first.clone()].into_iter().chain(fence.map(|(fence, _)| fence)).collect();
+    pruned.objects += remove(inner, run, &kept).await?;
+    if gone_for > TOMBSTONE_AGE {
+        pruned.freed += 1;
+        remove(inner, run, &[first.clone()]).await?;
+        inner.store.write(Batch::new().delete(first).delete(done)).await?;
+    }
+    Ok(())
+}
+
+fn first_of(run: &RunRef) -> String {
+    Key::Entry { run: run.clone(), seq: 1 }.to_string()
+}
+
+/// The tombstone that stands as the last entry of a run.
+async fn fence_of(inner: &Inner, run: &RunRef) -> Result<Option<(String, Tombstone)>> {
+    let mut last = None;
+    let below = prefix::log(run);
+    let mut pages = Pages::new(&*inner.store, &below);
+    while let Some(entries) = pages.next().await? {
+        for listed in &entries {
+            if let Some(object) = inner.store.get(&listed.key).await?
+                && let Ok(Err(tombstone)) = read_entry(&object.body)
+                && listed.key != first_of(run)
+            {
+                last = Some((listed.key.clone(), tombstone));
+            }
+        }
+    }
+    Ok(last)
+}
+
+/// Removes everything of a run but what is kept, the highest entry first.
+async fn remove(inner: &Inner, run: &RunRef, kept: &[String]) -> Result<usize> {
     let prefix = prefix::run(run);
     let mut keys = Vec::new();
     let mut pages = Pages::new(&*inner.store, &prefix);
     while let Some(entries) = pages.next().await? {
-        keys.extend(entries.into_iter().map(|listed| listed.key).filter(|key| key != first));
+        keys.extend(entries.into_iter().map(|listed| listed.key).filter(|key| !kept.contains(key)));
     }
     for some in keys.rchunks(500) {
         let batch = some.iter().rev().fold(Batch::new(), |batch, key| batch.delete(key));

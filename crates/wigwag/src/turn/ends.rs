@@ -15,13 +15,13 @@ use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
     Closing, CompensationCompleted, CompensationFailed, CompensationStarted, Ending, Fault, Key, OnFailure, Path,
     PauseCause, Payload, PointStatus, Run, RunCancelled, RunCompleted, RunFailed, RunPaused, RunRef, Status, Style,
-    Time, kind_of,
+    Time, kind_of, state_to_json,
 };
 use wigwag_store::Batch;
 
 use super::inbox::waiting_key;
 use super::{Body, Release, Turn};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::failure::Failure;
 use crate::inner::{Inner, facts, lock};
 use crate::log::{self, Loaded, Log, Lost};
@@ -321,6 +321,10 @@ impl Turn {
                 // Whoever finds the hint completes the end.
                 return Err(Lost::Lease);
             }
+            if is_mutated(Mutation::EndAfterHint) {
+                let early = hints.drain(..).fold(Batch::new(), Batch::delete);
+                self.inner.store.write(early).await?;
+            }
             finish_index(&self.inner, &self.log.run).await?;
         }
         wake_parent(&self.inner, &self.log.run).await?;
@@ -387,6 +391,11 @@ fn report(run: &Run, result: Option<Payload>) -> Option<(String, Bytes)> {
 
 /// Reports to the parent and moves the run from one index to the other. May be done twice.
 async fn finish_index(inner: &Inner, run: &Run) -> Result<()> {
+    inner.store.write(index_changes(inner, run).await?).await?;
+    Ok(())
+}
+
+async fn index_changes(inner: &Inner, run: &Run) -> Result<Batch> {
     let index = Index::of(inner, run);
     let mut batch = Batch::new();
     let result = match &run.result {
@@ -400,28 +409,76 @@ async fn finish_index(inner: &Inner, run: &Run) -> Result<()> {
     // Waits that ended with the run leave their index; so do those whose worker died before it could.
     let last = run.points.values().filter(|point| point.seq == run.seq).filter_map(|point| point.wait.as_deref());
     let waits: BTreeSet<String> = last.map(|wait| waiting_key(run, wait)).collect();
-    batch = waits.into_iter().fold(batch, |batch, key| batch.delete(key));
-    inner.store.write(batch).await?;
-    Ok(())
+    Ok(waits.into_iter().fold(batch, |batch, key| batch.delete(key)))
 }
 
-/// Completes the end of a run whose worker died after the final entry; then the hint may go.
+/// Completes the end of a run whose worker died after the final entry; then the hint may go. Says whether it did:
+/// somebody may have restarted the run meanwhile.
 ///
 /// `stale` are control objects that came too late for it.
-pub(crate) async fn complete_end(inner: &Arc<Inner>, loaded: Loaded, hint: &str, stale: Vec<String>) -> Result<()> {
-    let mut log = Log::new(Arc::clone(inner), loaded);
-    log.run_snapshot_is_old();
-    if let Err(error) = log.write_snapshot().await {
-        debug!(?error, "the last snapshot was not written");
-    }
-    finish_index(inner, &log.run).await?;
-    wake_parent(inner, &log.run).await?;
-    let hints = log.run.hints.iter().filter(|listed| *listed != hint);
+pub(crate) async fn complete_end(inner: &Arc<Inner>, loaded: Loaded, hint: &str, stale: Vec<String>) -> Result<bool> {
+    let run = if inner.store.traits().atomic {
+        match finish_at_once(inner, loaded).await? {
+            Some(run) => run,
+            None => return Ok(false),
+        }
+    } else {
+        let mut log = Log::new(Arc::clone(inner), loaded);
+        log.run_snapshot_is_old();
+        if let Err(error) = log.write_snapshot().await {
+            debug!(?error, "the last snapshot was not written");
+        }
+        finish_index(inner, &log.run).await?;
+        if !is_mutated(Mutation::EndOverRestart) && is_restarted(inner, &log.run).await? {
+            return Ok(false);
+        }
+        log.run
+    };
+    wake_parent(inner, &run).await?;
+    let hints = run.hints.iter().filter(|listed| *listed != hint);
     let batch = hints.chain(&stale).fold(Batch::new(), |batch, key| batch.delete(key)).delete(hint);
     inner.store.write(batch).await?;
-    let run = log.run.run.clone();
-    inner.tell_end(&run, || Some(log.run.take()));
-    Ok(())
+    let of = run.run.clone();
+    inner.tell_end(&of, || Some(run));
+    Ok(true)
+}
+
+/// Where the store can: one commit, and only if the snapshot is the one that was read. A restart writes another.
+async fn finish_at_once(inner: &Inner, loaded: Loaded) -> Result<Option<Run>> {
+    let Loaded { run, snapshot } = loaded;
+    let (key, body) = (Key::State { run: run.run.clone() }.to_string(), state_to_json(&run, &inner.by()));
+    let batch = index_changes(inner, &run).await?;
+    let batch = match snapshot {
+        _ if is_mutated(Mutation::EndOverRestart) => batch.put(key, body),
+        Some(version) => batch.update(key, body, version),
+        None => batch.create(key, body),
+    };
+    match inner.store.write(batch).await {
+        Ok(_) => Ok(Some(run)),
+        Err(error) if error.is_lost() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a run was restarted while its end was completed: then what that changed in the indexes is taken back.
+///
+/// What if we die here? The hint stands, and whoever follows it puts the run back (`live_again` in the worker).
+pub(crate) async fn is_restarted(inner: &Inner, ended: &Run) -> Result<bool> {
+    let mut now = ended.clone();
+    match log::catch_up_run(&*inner.store, &mut now).await {
+        Err(error) if error.kind() == ErrorKind::Gone => return Ok(false),
+        caught_up => caught_up?,
+    }
+    if now.seq == ended.seq {
+        return Ok(false);
+    }
+    let mut batch = Batch::new();
+    if !now.status.is_final() {
+        let (live, body) = inner.live(&now);
+        batch = batch.put(live, body);
+    }
+    inner.store.write(batch.delete(Index::of(inner, ended).done.0)).await?;
+    Ok(true)
 }
 
 /// Many children end at once: those of one process share a wake-up of their parent.

@@ -361,7 +361,7 @@ async fn refuse_if_received(inner: &Arc<Inner>, run: &Run, signal: &str, events:
     for event in events {
         if let Event::SignalLate(late) = event
             && late.refused.is_none()
-            && crate::log::taker_in_log(&*inner.store, &run.run, signal).await?.is_some()
+            && crate::log::is_taken_in_log(&*inner.store, &run.run, &late.name, signal).await?
         {
             late.refused = Some("it was received by a point that is gone".into());
         }

@@ -1,0 +1,388 @@
+//! What a log must say if the promises were kept: one function per promise.
+//!
+//! The simulator asks these of every world that it broke, `wigwag doctor` of the logs of a live store. They read the
+//! log's events on their own, beside [`Run::apply`], so that one mistake cannot hide in both.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use crate::{Entry, Event, Path, Point, Refusal, Run, RunMigrated, RunRef, Time, stamp_of};
+
+/// What is promised, numbered as in `docs/internals/guarantees.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Promise {
+    /// An acknowledged signal is consumed once, or visibly buffered or superseded; never gone.
+    AcknowledgedIsKept = 1,
+    /// A wait that is over consumes nothing.
+    OverTakesNothing = 2,
+    /// The same key has the same outcome.
+    SameKeySameOutcome = 3,
+    /// The signals of one sender to one name of one run are heard in order.
+    SendersInOrder = 4,
+    /// Nothing is visible before it is durable.
+    DurableFirst = 5,
+    /// One run per id.
+    OneRunPerId = 6,
+    /// A recorded result never changes or runs again, until an explicit restart.
+    RecordedStays = 7,
+    /// A writer without the turn cannot commit.
+    OwnerWrites = 8,
+    /// Exactly one closing event per wait; timers never early.
+    ClosedOnce = 9,
+    /// Final is final, until an explicit restart.
+    FinalIsFinal = 10,
+    /// Indexes and snapshots follow from the logs.
+    IndexesFollow = 11,
+    /// Nothing a stalled writer could re-create is deleted while it could.
+    NothingRevived = 12,
+    /// Whoever can go on is woken up.
+    WokenUp = 13,
+    /// Compensation runs in reverse, each once recorded.
+    UndoneInReverse = 14,
+}
+
+impl Promise {
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+}
+
+/// A promise that was broken, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Breach {
+    /// Which promise.
+    pub promise: Promise,
+    /// What shows it.
+    pub what: String,
+}
+
+impl Breach {
+    /// A promise that was broken.
+    #[must_use]
+    pub fn new(promise: Promise, what: impl Into<String>) -> Self {
+        Self { promise, what: what.into() }
+    }
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "promise {}: {}", self.promise.number(), self.what)
+    }
+}
+
+/// A whole log, and what it folds to.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Told {
+    /// The run in the end.
+    pub run: Run,
+    /// All its entries.
+    pub log: Vec<Entry>,
+}
+
+impl Told {
+    /// Folds a log. One whose entries contradict each other does not fold.
+    pub fn fold(run: &RunRef, log: Vec<Entry>) -> Result<Self, Refusal> {
+        let Some(first) = log.first() else { return Err(Refusal::new(format!("`{run}` has no entry"))) };
+        let mut folded = Run::begin(run.clone(), first)?;
+        for entry in &log[1..] {
+            folded.apply(entry)?;
+        }
+        Ok(Self { run: folded, log })
+    }
+
+    /// The run as it was after that many entries.
+    #[must_use]
+    pub fn at(&self, seq: u64) -> Option<Run> {
+        let mut run = Run::begin(self.run.run.clone(), self.log.first()?).ok()?;
+        for entry in self.log.get(1..usize::try_from(seq).ok()?)? {
+            run.apply(entry).ok()?;
+        }
+        Some(run)
+    }
+
+    /// Every event with its entry and the run before that entry.
+    fn replay(&self, mut look: impl FnMut(&Run, &Run, &Entry)) {
+        let Some(mut before) = self.log.first().and_then(|first| Run::begin(self.run.run.clone(), first).ok()) else {
+            return;
+        };
+        for entry in &self.log[1..] {
+            let mut after = before.clone();
+            if after.apply(entry).is_err() {
+                return;
+            }
+            look(&before, &after, entry);
+            before = after;
+        }
+    }
+
+    fn events(&self) -> impl Iterator<Item = (&Entry, &Event)> {
+        self.log.iter().flat_map(|entry| entry.events.iter().map(move |event| (entry, event)))
+    }
+}
+
+/// Asks all that a log alone can answer.
+#[must_use]
+pub fn of_log(told: &Told) -> Vec<Breach> {
+    let checks: [(Promise, fn(&Told) -> Vec<String>); 9] = [
+        (Promise::AcknowledgedIsKept, no_signal_is_consumed_twice),
+        (Promise::OverTakesNothing, a_wait_that_is_over_consumes_nothing),
+        (Promise::OneRunPerId, one_run_per_id),
+        (Promise::RecordedStays, a_recorded_result_never_changes),
+        (Promise::OwnerWrites, a_writer_without_the_turn_cannot_commit),
+        (Promise::ClosedOnce, every_wait_is_closed_once),
+        (Promise::ClosedOnce, timers_are_never_early),
+        (Promise::FinalIsFinal, final_is_final),
+        (Promise::UndoneInReverse, compensation_runs_in_reverse),
+    ];
+    let ask = |(promise, check): (Promise, fn(&Told) -> Vec<String>)| {
+        check(told).into_iter().map(move |what| Breach::new(promise, format!("{what} (run `{}`)", told.run.run.id)))
+    };
+    checks.into_iter().flat_map(ask).collect()
+}
+
+/// Each signal is consumed by one wait, once.
+#[must_use]
+pub fn no_signal_is_consumed_twice(told: &Told) -> Vec<String> {
+    let mut taken = BTreeSet::new();
+    let received = told.events().filter_map(|(_, event)| match event {
+        Event::SignalReceived(event) => Some(&event.signals),
+        _ => None,
+    });
+    let twice = received.flatten().filter(|signal| !taken.insert(&signal.signal));
+    twice.map(|signal| format!("signal `{}` is consumed twice", signal.signal)).collect()
+}
+
+/// A wait takes nothing that was stamped after its deadline, nor anything after it was closed or lost its race.
+#[must_use]
+pub fn a_wait_that_is_over_consumes_nothing(told: &Told) -> Vec<String> {
+    let mut wrong = Vec::new();
+    told.replay(|before, after, entry| {
+        for event in &entry.events {
+            let Event::SignalReceived(event) = event else { continue };
+            // One that was opened in this very entry has no deadline that could be over.
+            let point = before.points.get(&event.point).filter(|_| before.restarts == after.restarts);
+            let (over, open) = (point.filter(is_settled), point.filter(|point| !is_settled(point)));
+            let reopened = entry.events.iter().any(|other| is_opening(other, &event.point));
+            if over.is_some() && !reopened {
+                wrong.push(format!("`{}` is over and consumes", event.point));
+            }
+            // A pause that ends in this entry has moved the deadline.
+            let shift: Duration = entry.events.iter().map(shift_of).sum();
+            let until =
+                open.and_then(|point| Some(point.until?.after(if point.relative { shift } else { Duration::ZERO })));
+            let late = |stamp: Time| until.is_some_and(|until| stamp > until);
+            let taken = event.signals.iter().filter(|taken| stamp_of(&taken.signal).is_some_and(late));
+            wrong.extend(taken.map(|taken| format!("`{}` consumes `{}` after its time", event.point, taken.signal)));
+            let open = after.losers_to(&event.point);
+            if !open.is_empty() {
+                wrong.push(format!("`{}` won its race, and {open:?} stay open", event.point));
+            }
+        }
+    });
+    wrong
+}
+
+fn is_settled(point: &&Point) -> bool {
+    point.status.is_settled()
+}
+
+fn shift_of(event: &Event) -> Duration {
+    match event {
+        Event::RunResumed(event) if event.refused.is_none() => event.shift,
+        _ => Duration::ZERO,
+    }
+}
+
+fn is_opening(event: &Event, point: &Path) -> bool {
+    matches!(event, Event::SignalWaiting(event) if event.point == *point)
+}
+
+/// The log is one sequence with one beginning.
+#[must_use]
+pub fn one_run_per_id(told: &Told) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (place, entry) in told.log.iter().enumerate() {
+        if entry.seq != place as u64 + 1 {
+            wrong.push(format!("entry {} is the {}th of the log", entry.seq, place + 1));
+        }
+    }
+    let births = told.events().filter(|(_, event)| matches!(event, Event::RunStarted(_))).count();
+    if births != 1 {
+        wrong.push(format!("it was started {births} times"));
+    }
+    let mut writers = BTreeSet::new();
+    let twice = told.log.iter().filter(|entry| !writers.insert(&entry.by));
+    wrong.extend(twice.map(|entry| format!("`{}` wrote two entries in one attempt", entry.by)));
+    wrong
+}
+
+/// A step is completed once, and what completed is not begun again.
+#[must_use]
+pub fn a_recorded_result_never_changes(told: &Told) -> Vec<String> {
+    let mut completed: BTreeSet<Path> = BTreeSet::new();
+    let mut wrong = Vec::new();
+    for (entry, event) in told.events() {
+        match event {
+            Event::RunRestarted(event) if event.refused.is_none() && event.from.is_none() => completed.clear(),
+            Event::RunRestarted(event) if event.refused.is_none() => {
+                completed.retain(|path| !event.dropped.contains(path));
+            }
+            Event::RunMigrated(event) if event.refused.is_none() => {
+                completed = completed.iter().map(|path| name_after(event, path)).collect();
+            }
+            Event::StepCompleted(event) if !completed.insert(event.point.clone()) => {
+                wrong.push(format!("`{}` is recorded again in entry {}", event.point, entry.seq));
+            }
+            Event::StepStarted(event) if completed.contains(&event.point) => {
+                wrong.push(format!("`{}` is recorded, and begins again in entry {}", event.point, entry.seq));
+            }
+            _ => {}
+        }
+    }
+    wrong
+}
+
+/// What a point is called after a migration.
+fn name_after(migrated: &RunMigrated, path: &Path) -> Path {
+    let from = migrated.renamed.iter().find(|(old, _)| path.is_within(old));
+    let renamed = from.and_then(|(old, new)| format!("{new}{}", &path.as_str()[old.as_str().len()..]).parse().ok());
+    renamed.unwrap_or_else(|| path.clone())
+}
+
+/// Every entry is by the owner of the turn, and nobody claims while another's lease lasts, unless that one's process
+/// is known to be dead.
+#[must_use]
+pub fn a_writer_without_the_turn_cannot_commit(told: &Told) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut owner: Option<&str> = None;
+    let mut lease: Option<(&str, Time)> = None;
+    for entry in &told.log {
+        let claim = entry.events.iter().find_map(|event| match event {
+            Event::RunClaimed(event) => Some(event),
+            _ => None,
+        });
+        if let (Some(claim), Some((holder, until))) = (claim, lease)
+            && claim.owner != holder
+            && entry.at < until
+        {
+            wrong.push(format!("`{}` claimed it while the lease of `{holder}` lasted", claim.owner));
+        }
+        // Processes that prove that they live lose their leases with their life: nobody can say afterwards when.
+        let lasting = claim.filter(|claim| claim.peer.is_none());
+        lease = lasting.map(|claim| (claim.owner.as_str(), claim.until)).or(lease.filter(|_| claim.is_none()));
+        let writer = claim.map(|claim| claim.owner.as_str()).or(owner);
+        if let Some(writer) = writer.filter(|_| entry.seq > 1)
+            && !entry.by.strip_prefix(writer).is_some_and(|rest| rest.starts_with('.'))
+        {
+            wrong.push(format!("entry {} is by `{}`, but `{writer}` has the turn", entry.seq, entry.by));
+        }
+        owner = writer.filter(|_| claim.is_some() || owner.is_some());
+        // Who parks the run or ends it gives up the turn.
+        use Event::{RunCancelled, RunCompleted, RunFailed, RunParked};
+        let is_end = |event: &Event| matches!(event, RunParked(_) | RunCompleted(_) | RunFailed(_) | RunCancelled(_));
+        if entry.events.iter().any(is_end) {
+            (owner, lease) = (None, None);
+        }
+    }
+    wrong
+}
+
+/// After each `signal.waiting` exactly one closing event, and none is left open in a run that ended.
+#[must_use]
+pub fn every_wait_is_closed_once(told: &Told) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut open: BTreeSet<Path> = BTreeSet::new();
+    for (_, event) in told.events() {
+        let closed = match event {
+            Event::SignalWaiting(event) => {
+                if !open.insert(event.point.clone()) {
+                    wrong.push(format!("wait `{}` is opened twice", event.point));
+                }
+                continue;
+            }
+            Event::RunMigrated(event) if event.refused.is_none() => {
+                open = open.iter().map(|path| name_after(event, path)).collect();
+                continue;
+            }
+            Event::SignalReceived(event) => &event.point,
+            Event::SignalTimeout(event) => &event.point,
+            Event::SignalClosed(event) => &event.point,
+            _ => continue,
+        };
+        if !open.remove(closed) {
+            wrong.push(format!("wait `{closed}` is closed, but was not open"));
+        }
+    }
+    if told.run.status.is_final() && !open.is_empty() {
+        wrong.push(format!("it ended, and waits were never closed: {open:?}"));
+    }
+    wrong
+}
+
+/// No sleep and no wait is over before its time.
+#[must_use]
+pub fn timers_are_never_early(told: &Told) -> Vec<String> {
+    let mut wrong = Vec::new();
+    told.replay(|before, _, entry| {
+        for event in &entry.events {
+            let (point, at) = match event {
+                Event::SleepFired(event) => (&event.point, event.at),
+                Event::SignalTimeout(event) => (&event.point, event.at),
+                _ => continue,
+            };
+            // What was opened in this entry is not known before it, and is not over in it.
+            let until = before.points.get(point).filter(|point| !point.status.is_settled());
+            if let Some(until) = until.and_then(|point: &Point| point.until).filter(|until| at < *until) {
+                wrong.push(format!("`{point}` was over at {at}, before {until}"));
+            }
+        }
+    });
+    wrong
+}
+
+/// After the end there is nothing but an explicit restart.
+#[must_use]
+pub fn final_is_final(told: &Told) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut ended = false;
+    for (entry, event) in told.events() {
+        match event {
+            Event::RunRestarted(event) if event.refused.is_none() => ended = false,
+            Event::RunRestarted(_) | Event::RunClaimed(_) | Event::RunParked(_) if ended => {}
+            Event::RunCompleted(_) | Event::RunFailed(_) | Event::RunCancelled(_) if !ended => ended = true,
+            _ if ended => wrong.push(format!("entry {} comes after the end", entry.seq)),
+            _ => {}
+        }
+    }
+    wrong
+}
+
+/// Completed steps are undone in reverse order of completion, each once.
+#[must_use]
+pub fn compensation_runs_in_reverse(told: &Told) -> Vec<String> {
+    let (mut completed, mut undone): (Vec<&Path>, Vec<&Path>) = Default::default();
+    for (_, event) in told.events() {
+        match event {
+            Event::RunRestarted(event) if event.refused.is_none() => {
+                completed.clear();
+                undone.clear();
+            }
+            Event::StepCompleted(event) => completed.push(&event.point),
+            Event::CompensationCompleted(event) => undone.push(&event.point),
+            Event::CompensationFailed(event) if event.retry_at.is_none() => undone.push(&event.point),
+            _ => {}
+        }
+    }
+    let place = |path: &Path| completed.iter().position(|step| *step == path);
+    let places: Vec<usize> = undone.iter().filter_map(|path| place(path)).collect();
+    match places.windows(2).all(|pair| pair[0] > pair[1]) {
+        true => Vec::new(),
+        false => vec![format!("it was done in the order {completed:?} and undone in the order {undone:?}")],
+    }
+}

@@ -1,0 +1,485 @@
+//! Whether a store keeps what is promised: every run's log, snapshot, signals, indexes and hints, by the functions that
+//! the simulator asks ([`wigwag_core::audit`]).
+//!
+//! It only reads. A live store changes meanwhile: what was written in the last minute is not judged, and what looks
+//! wrong is read a second time before it is said.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use wigwag_core::audit::{Breach, Promise, Told, of_log};
+use wigwag_core::limits::ORPHAN_AGE;
+use wigwag_core::{
+    Entry, Event, Family, Fate, Key, Name, Run, RunId, RunRef, Status, Time, prefix, read_entry, read_state,
+};
+
+use crate::client::Client;
+use crate::client::signal::KeyFacts;
+use crate::error::{ErrorKind, Result};
+use crate::inner::Inner;
+use crate::log;
+use crate::pages::Pages;
+use crate::turn::waiting_key;
+
+/// Runs are read this many at a time.
+const AT_ONCE: usize = 8;
+
+/// What a worker has under way is not judged: hints change hands, indexes follow.
+const UNDER_WAY: Duration = Duration::from_secs(60);
+
+/// What is looked at.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct AuditOptions {
+    /// At most so many runs.
+    pub limit: Option<usize>,
+    /// Nobody works on the store: what was just written is judged too.
+    pub at_rest: bool,
+}
+
+impl AuditOptions {
+    /// A store that nobody works on.
+    #[must_use]
+    pub fn at_rest() -> Self {
+        Self { at_rest: true, ..Self::default() }
+    }
+
+    /// At most so many runs.
+    #[must_use]
+    pub fn limit(mut self, runs: usize) -> Self {
+        self.limit = Some(runs);
+        self
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Audit {
+    /// Runs that were looked at.
+    pub runs: usize,
+    /// Those of them that have not ended.
+    pub unfinished: usize,
+    /// Ids whose run was removed.
+    pub gone: usize,
+    /// Entries of their logs.
+    pub entries: usize,
+    /// Signals in their inboxes.
+    pub signals: usize,
+    /// Promises that are broken.
+    pub broken: Vec<Breach>,
+    /// What a crash leaves behind and the sweeper tidies: harmless, and there should be little of it.
+    pub untidy: Vec<Breach>,
+}
+
+impl Client {
+    /// Looks whether every run in the store keeps what is promised; `progress` hears of each.
+    pub async fn audit(&self, options: &AuditOptions, progress: impl FnMut(&Audit)) -> Result<Audit> {
+        let auditor = Auditor { client: self, inner: &self.inner, options, now: self.inner.now().await?.at };
+        auditor.audit(progress).await
+    }
+}
+
+struct Auditor<'a> {
+    client: &'a Client,
+    inner: &'a Inner,
+    options: &'a AuditOptions,
+    now: Time,
+}
+
+/// What is in a run's folder.
+#[derive(Debug, Default)]
+struct Folder {
+    entries: BTreeSet<u64>,
+    signals: BTreeSet<(Name, String)>,
+    keys: BTreeSet<String>,
+}
+
+/// What one run says of itself.
+#[derive(Debug, Default)]
+struct Looked {
+    told: Option<Told>,
+    gone: bool,
+    signals: usize,
+    broken: Vec<Breach>,
+}
+
+/// The earliest hint of each run.
+type Hints = HashMap<RunId, Time>;
+
+impl Auditor<'_> {
+    async fn audit(&self, mut progress: impl FnMut(&Audit)) -> Result<Audit> {
+        let mut audit = Audit::default();
+        let hints = self.hints().await?;
+        let mut runs = self.runs().await?;
+        runs.truncate(self.options.limit.unwrap_or(usize::MAX));
+        let mut expected = Expected::default();
+        let mut looks = stream::iter(&runs).map(|run| self.look(run, &hints)).buffered(AT_ONCE);
+        while let Some(looked) = looks.next().await {
+            let mut looked = looked?;
+            audit.broken.append(&mut looked.broken);
+            audit.signals += looked.signals;
+            audit.gone += usize::from(looked.gone);
+            if let Some(told) = looked.told {
+                audit.runs += 1;
+                audit.unfinished += usize::from(!told.run.status.is_final());
+                audit.entries += told.log.len();
+                expected.add(&told.run);
+            }
+            progress(&audit);
+        }
+        if self.options.limit.is_none() {
+            self.indexes_name_no_others(&expected, &mut audit).await?;
+        }
+        Ok(audit)
+    }
+
+    async fn keys(&self, below: &str, mut each: impl FnMut(&str, Time)) -> Result<()> {
+        let mut pages = Pages::new(&*self.inner.store, below);
+        while let Some(entries) = pages.next().await? {
+            entries.iter().for_each(|listed| each(&listed.key, crate::inner::time(listed.modified)));
+        }
+        Ok(())
+    }
+
+    /// All runs: by their folders, and by the indexes, for some servers list nested folders badly.
+    async fn runs(&self) -> Result<Vec<RunRef>> {
+        let mut runs = BTreeSet::new();
+        for family in [Family::Workflow, Family::Task] {
+            let folder = prefix::family(family);
+            self.keys(folder, |key, _| {
+                let id = key.strip_prefix(folder).and_then(|rest| rest.split('/').next()?.parse().ok());
+                runs.extend(id.map(|id| RunRef { family, id }));
+            })
+            .await?;
+        }
+        self.keys("live/", |key, _| {
+            if let Ok(Key::Live { of, run }) = key.parse::<Key>() {
+                let family = if of.is_task() { Family::Task } else { Family::Workflow };
+                runs.insert(RunRef { family, id: run });
+            }
+        })
+        .await?;
+        Ok(runs.into_iter().collect())
+    }
+
+    async fn hints(&self) -> Result<Hints> {
+        let mut hints = Hints::new();
+        for shard in 0..self.inner.shards {
+            self.keys(&prefix::due(shard), |key, _| {
+                if let Ok(Key::Due(hint)) = key.parse::<Key>() {
+                    let earliest = hints.entry(hint.run).or_insert(hint.due);
+                    *earliest = hint.due.min(*earliest);
+                }
+            })
+            .await?;
+        }
+        Ok(hints)
+    }
+
+    async fn look(&self, run: &RunRef, hints: &Hints) -> Result<Looked> {
+        let folder = self.folder(run).await?;
+        let mut looked = Looked { signals: folder.signals.len(), ..Looked::default() };
+        let log = match self.log(run, &folder).await? {
+            Ok(Some(log)) => log,
+            Ok(None) => {
+                looked.gone = folder.entries.contains(&1);
+                return Ok(looked);
+            }
+            Err(breach) => {
+                looked.broken.push(breach);
+                return Ok(looked);
+            }
+        };
+        match Told::fold(run, log) {
+            Ok(told) => {
+                looked.broken = of_log(&told);
+                self.signals_are_kept(&told, &folder, &mut looked.broken).await?;
+                self.a_key_is_one_signal(&told, &folder, &mut looked.broken).await?;
+                self.the_snapshot_follows_from_the_log(&told, &mut looked.broken).await?;
+                self.indexes_name_it(&told.run, &mut looked.broken).await?;
+                self.it_is_woken_up(&told.run, hints, &mut looked.broken).await?;
+                looked.told = Some(told);
+            }
+            Err(refusal) => {
+                let what = format!("the log of `{run}` contradicts itself: {refusal}");
+                looked.broken.push(Breach::new(Promise::RecordedStays, what));
+            }
+        }
+        Ok(looked)
+    }
+
+    async fn folder(&self, run: &RunRef) -> Result<Folder> {
+        let mut folder = Folder::default();
+        self.keys(&prefix::run(run), |key, _| match key.parse::<Key>() {
+            Ok(Key::Entry { seq, .. }) => _ = folder.entries.insert(seq),
+            Ok(Key::Signal { name, suffix, .. }) => _ = folder.signals.insert((name, suffix)),
+            Ok(Key::Sent { .. }) => _ = folder.keys.insert(key.to_owned()),
+            _ => {}
+        })
+        .await?;
+        Ok(folder)
+    }
+
+    /// All entries; `None` for a run that is gone, or was never born.
+    async fn log(&self, run: &RunRef, folder: &Folder) -> Result<std::result::Result<Option<Vec<Entry>>, Breach>> {
+        let Some(last) = folder.entries.last().copied() else { return Ok(Ok(None)) };
+        let mut log = Vec::new();
+        for seq in 1..=last {
+            let key = Key::Entry { run: run.clone(), seq }.to_string();
+            let Some(object) = self.inner.store.get(&key).await? else {
+                // Retention may be taking it away.
+                if seq > 1 && self.is_gone(run).await? {
+                    return Ok(Ok(None));
+                }
+                if seq == 1 {
+                    let what = format!("`{run}` has entry {last} and no first: a writer of old came after its removal");
+                    return Ok(Err(Breach::new(Promise::NothingRevived, what)));
+                }
+                let what = format!("`{key}` is missing, and the log goes on to entry {last}");
+                return Ok(Err(Breach::new(Promise::OneRunPerId, what)));
+            };
+            match read_entry(&object.body) {
+                Ok(Ok(entry)) => log.push(entry),
+                Ok(Err(_)) => return Ok(Ok(None)),
+                Err(refusal) => {
+                    return Ok(Err(Breach::new(Promise::RecordedStays, format!("`{key}` cannot be read: {refusal}"))));
+                }
+            }
+        }
+        Ok(Ok(Some(log)))
+    }
+
+    async fn is_gone(&self, run: &RunRef) -> Result<bool> {
+        let first = self.inner.store.get(&Key::Entry { run: run.clone(), seq: 1 }.to_string()).await?;
+        Ok(first.is_none_or(|object| matches!(read_entry(&object.body), Ok(Err(_)))))
+    }
+
+    /// What was consumed is still there to be looked at.
+    async fn signals_are_kept(&self, told: &Told, folder: &Folder, broken: &mut Vec<Breach>) -> Result<()> {
+        for event in told.log.iter().flat_map(|entry| &entry.events) {
+            let Event::SignalReceived(received) = event else { continue };
+            for taken in &received.signals {
+                let kept = folder.signals.iter().any(|(_, suffix)| *suffix == taken.signal);
+                if !kept && !self.is_gone(&told.run.run).await? {
+                    let what = format!("signal `{}` of `{}` was consumed, and is gone", taken.signal, told.run.run.id);
+                    broken.push(Breach::new(Promise::AcknowledgedIsKept, what));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Two keys of a sender never name the same signal.
+    async fn a_key_is_one_signal(&self, told: &Told, folder: &Folder, broken: &mut Vec<Breach>) -> Result<()> {
+        let mut named: BTreeMap<String, &String> = BTreeMap::new();
+        for key in &folder.keys {
+            let Some(object) = self.inner.store.get(key).await? else { continue };
+            let Ok(KeyFacts { signal: suffix, .. }) = serde_json::from_slice(&object.body) else {
+                let what = format!("`{key}` cannot be read");
+                broken.push(Breach::new(Promise::SameKeySameOutcome, what));
+                continue;
+            };
+            if let Some(other) = named.insert(suffix.clone(), key) {
+                let what = format!("`{key}` and `{other}` of `{}` name the same signal `{suffix}`", told.run.run.id);
+                broken.push(Breach::new(Promise::SameKeySameOutcome, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// The snapshot is the log folded up to some entry; that of a run that ended shows its end.
+    async fn the_snapshot_follows_from_the_log(&self, told: &Told, broken: &mut Vec<Breach>) -> Result<()> {
+        let key = Key::State { run: told.run.run.clone() }.to_string();
+        let Some(object) = self.inner.store.get(&key).await? else { return Ok(()) };
+        let mut snapshot = match read_state(told.run.run.clone(), &object.body) {
+            Ok(snapshot) => snapshot,
+            Err(refusal) => {
+                broken.push(Breach::new(Promise::IndexesFollow, format!("`{key}` cannot be read: {refusal}")));
+                return Ok(());
+            }
+        };
+        match log::make_whole(&*self.inner.store, &mut snapshot).await {
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                broken.push(Breach::new(Promise::IndexesFollow, format!("`{key}`: {error}")));
+                return Ok(());
+            }
+            made => made?,
+        }
+        // It may have been written after the log was read.
+        let Some(folded) = told.at(snapshot.seq) else { return Ok(()) };
+        if told.run.status.is_final() && self.is_old(&told.run) && snapshot.seq < told.run.seq {
+            let what = format!("`{key}` is of entry {}, and the run ended with {}", snapshot.seq, told.run.seq);
+            broken.push(Breach::new(Promise::IndexesFollow, what));
+        }
+        let differs = beside_rolling(snapshot, &folded);
+        if let Some(differs) = differs {
+            let what = format!("`{key}` is not what the log folds to at entry {}: {differs}", folded.seq);
+            broken.push(Breach::new(Promise::IndexesFollow, what));
+        }
+        Ok(())
+    }
+
+    fn is_old(&self, run: &Run) -> bool {
+        self.options.at_rest || self.now.since(run.updated_at) > UNDER_WAY
+    }
+
+    /// A run that has not ended is in `live/`, its waits are in `waiting/`; one that ended is in `done/`.
+    async fn indexes_name_it(&self, run: &Run, broken: &mut Vec<Breach>) -> Result<()> {
+        if !self.is_old(run) {
+            return Ok(());
+        }
+        let mut missing = Vec::new();
+        for key in index_keys(run) {
+            if self.inner.store.get(&key).await?.is_none() {
+                missing.push(key);
+            }
+        }
+        if missing.is_empty() || self.has_moved(run).await? {
+            return Ok(());
+        }
+        broken.extend(missing.into_iter().map(|key| {
+            let what = format!("`{key}` is missing: run `{}` is `{}`", run.run.id, run.status);
+            Breach::new(Promise::IndexesFollow, what)
+        }));
+        Ok(())
+    }
+
+    /// Whether anything happened to the run since it was read.
+    async fn has_moved(&self, run: &Run) -> Result<bool> {
+        let next = Key::Entry { run: run.run.clone(), seq: run.seq + 1 }.to_string();
+        Ok(self.inner.store.get(&next).await?.is_some() || self.is_gone(&run.run).await?)
+    }
+
+    /// Every unfinished run has a hint at or before the moment it needs attention.
+    async fn it_is_woken_up(&self, run: &Run, hints: &Hints, broken: &mut Vec<Breach>) -> Result<()> {
+        if run.status.is_final() || !self.is_old(run) {
+            return Ok(());
+        }
+        let needed = self.needs_attention_at(run).await?;
+        let hinted = hints.get(&run.run.id).is_some_and(|due| needed.is_none_or(|needed| *due <= needed));
+        if hinted || self.has_moved(run).await? {
+            return Ok(());
+        }
+        // Hints may have changed hands since they were listed.
+        let hinted = self.hints().await?.get(&run.run.id).copied();
+        if hinted.is_some_and(|due| needed.is_none_or(|needed| due <= needed)) {
+            return Ok(());
+        }
+        let what = match (needed, hinted) {
+            (Some(needed), Some(due)) => format!("needs attention at {needed}, and is looked at only on {due}"),
+            _ => "has no hint: nobody will look at it".into(),
+        };
+        broken.push(Breach::new(Promise::WokenUp, format!("run `{}` ({}) {what}", run.run.id, run.status)));
+        Ok(())
+    }
+
+    /// When somebody has to look at a run that nobody drives: now if what it waits for is there.
+    async fn needs_attention_at(&self, run: &Run) -> Result<Option<Time>> {
+        if let Some(lease) = &run.lease {
+            // A second is nothing: hints are put by clocks that are apart by so much.
+            return Ok(Some(lease.until.after(Duration::from_secs(1))));
+        }
+        if run.status != Status::Paused && run.run.family == Family::Workflow && self.is_satisfied(run).await? {
+            return Ok(Some(self.now));
+        }
+        Ok(run.next_at.map(|at| at.after(Duration::from_secs(1))))
+    }
+
+    /// Whether a wait is open whose signal is there.
+    async fn is_satisfied(&self, run: &Run) -> Result<bool> {
+        let waits = run.waits_in_order();
+        if waits.is_empty() {
+            return Ok(false);
+        }
+        let signals = match self.client.run(run.run.id.as_str())?.signals(None).await {
+            // What cannot be read is said elsewhere.
+            Err(error) if matches!(error.kind(), ErrorKind::Gone | ErrorKind::NotFound | ErrorKind::Damaged) => {
+                return Ok(false);
+            }
+            signals => signals?,
+        };
+        let settled = |at: Time| self.options.at_rest || self.now.since(at) > UNDER_WAY;
+        Ok(waits.into_iter().any(|(path, point, wait)| {
+            let there = signals.iter().filter(|signal| {
+                signal.name == wait.name
+                    && signal.fate == Fate::Unconsumed
+                    && signal.misfit.is_none()
+                    && signal.meant_for.as_ref().is_none_or(|meant| meant == path)
+                    && point
+                        .until
+                        .is_none_or(|until| wigwag_core::stamp_of(&signal.suffix).is_some_and(|stamp| stamp <= until))
+                    && settled(signal.created_at)
+            });
+            let senders: BTreeSet<Option<&String>> = there.map(|signal| signal.source.by.as_ref()).collect();
+            senders.len() >= wait.quorum.max(1) as usize
+        }))
+    }
+
+    /// What the indexes name beside what the runs want there.
+    async fn indexes_name_no_others(&self, expected: &Expected, audit: &mut Audit) -> Result<()> {
+        let mut extra = Vec::new();
+        for below in ["live/", "waiting/"] {
+            self.keys(below, |key, put| {
+                let old = self.options.at_rest || self.now.since(put) > ORPHAN_AGE;
+                if old && !expected.keys.contains(key) {
+                    extra.push(key.to_owned());
+                }
+            })
+            .await?;
+        }
+        for key in extra {
+            let what = format!("`{key}` names a run or a wait that is over; `wigwag sweep` removes it");
+            audit.untidy.push(Breach::new(Promise::IndexesFollow, what));
+        }
+        Ok(())
+    }
+}
+
+/// The keys that a run wants in the indexes.
+fn index_keys(run: &Run) -> Vec<String> {
+    if run.status.is_final() {
+        let done = Key::Done {
+            at: run.updated_at,
+            kind: wigwag_core::kind_of(&run.index_type()),
+            status: run.status,
+            run: run.run.id.clone(),
+        };
+        return vec![done.to_string()];
+    }
+    let mut keys = vec![Key::Live { of: run.index_type(), run: run.run.id.clone() }.to_string()];
+    keys.extend(run.waits_in_order().into_iter().map(|(_, _, wait)| waiting_key(run, wait)));
+    keys
+}
+
+#[derive(Debug, Default)]
+struct Expected {
+    keys: BTreeSet<String>,
+}
+
+impl Expected {
+    fn add(&mut self, run: &Run) {
+        if !run.status.is_final() {
+            self.keys.extend(index_keys(run));
+        }
+    }
+}
+
+/// In what a snapshot differs from the fold, but for which of its points are rolled out.
+fn beside_rolling(mut snapshot: Run, folded: &Run) -> Option<String> {
+    snapshot.rolled.clone_from(&folded.rolled);
+    snapshot.unrolled.clone_from(&folded.unrolled);
+    if snapshot == *folded {
+        return None;
+    }
+    let points = snapshot.points.keys().chain(folded.points.keys()).collect::<BTreeSet<_>>();
+    let mut differing = points.into_iter().filter(|path| snapshot.points.get(*path) != folded.points.get(*path));
+    Some(match differing.next() {
+        Some(path) => format!("point `{path}` differs"),
+        None if snapshot.status != folded.status => format!("`{}` against `{}`", snapshot.status, folded.status),
+        None if snapshot.signals != folded.signals => "its inboxes differ".into(),
+        None if snapshot.hints != folded.hints => "its hints differ".into(),
+        None => "what it says beside its points differs".into(),
+    })
+}

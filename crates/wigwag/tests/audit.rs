@@ -1,0 +1,212 @@
+//! Whether the audit of a store finds nothing in a good one, and in a broken one what is broken.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use wigwag::core::{Entry, read_entry};
+use wigwag::store::{Batch, Store as _};
+use wigwag::testing::Kit;
+use wigwag::{Audit, AuditOptions, Ctx, Failure};
+
+async fn order(ctx: Ctx, _: Value) -> Result<Value, Failure> {
+    ctx.step("reserve", || async { Ok::<_, Failure>(1) }).await?;
+    let first = ctx.wait::<Value>("approval").await?;
+    ctx.sleep("pause", Duration::from_secs(5)).await?;
+    let second = ctx.wait::<Value>("approval").await?;
+    Ok(json!([first, second]))
+}
+
+/// A store with a run that ended, and one that waits.
+async fn a_store() -> Kit {
+    let kit = Kit::start(|engine| engine.function("order", 1, order)).await.unwrap();
+    for id in ["ended", "waits"] {
+        kit.client().start("order", &json!({"id": id})).id(id).await.unwrap();
+    }
+    kit.settle().await.unwrap();
+    for (id, key) in [("ended", "k1"), ("ended", "k2"), ("waits", "k1")] {
+        kit.client().signal(id, "approval", &json!({"key": key})).key(key).await.unwrap();
+        kit.settle().await.unwrap();
+        kit.advance(Duration::from_secs(10)).await.unwrap();
+    }
+    kit.advance(Duration::from_secs(120)).await.unwrap();
+    kit
+}
+
+async fn audit(kit: &Kit) -> Audit {
+    kit.client().audit(&AuditOptions::at_rest(), |_| {}).await.unwrap()
+}
+
+/// The keys that begin and end so.
+async fn keys(kit: &Kit, prefix: &str, end: &str) -> Vec<String> {
+    let page = kit.store().list(prefix, "", 1_000).await.unwrap();
+    page.entries.into_iter().map(|listed| listed.key).filter(|key| key.ends_with(end)).collect()
+}
+
+async fn key(kit: &Kit, prefix: &str, end: &str) -> String {
+    let keys = keys(kit, prefix, end).await;
+    assert!(!keys.is_empty(), "there is a key like `{prefix}…{end}`");
+    keys[0].clone()
+}
+
+async fn replace(kit: &Kit, key: &str, change: impl FnOnce(String) -> String) {
+    let text = kit.store().get(key).await.unwrap().unwrap_or_else(|| panic!("`{key}` is there")).body;
+    let text = change(String::from_utf8(text.to_vec()).unwrap());
+    kit.store().write(Batch::new().put(key, text)).await.unwrap();
+}
+
+async fn remove(kit: &Kit, key: &str) {
+    assert!(kit.store().get(key).await.unwrap().is_some(), "`{key}` is there");
+    kit.store().write(Batch::new().delete(key)).await.unwrap();
+}
+
+/// The numbers of the promises that are broken, and what is said of them.
+async fn broken(kit: &Kit) -> (Vec<u8>, String) {
+    let audit = audit(kit).await;
+    let said = audit.broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    let mut numbers: Vec<u8> = audit.broken.iter().map(|breach| breach.promise.number()).collect();
+    numbers.dedup();
+    (numbers, said)
+}
+
+#[track_caller]
+fn assert_found(found: (Vec<u8>, String), promise: u8, said: &str) {
+    assert!(found.0.contains(&promise), "promise {promise} is named: {found:?}");
+    assert!(found.1.contains(said), "it says `{said}`: {}", found.1);
+}
+
+#[tokio::test]
+async fn a_good_store_breaks_nothing() {
+    let kit = a_store().await;
+    let audit = audit(&kit).await;
+    assert_eq!((audit.runs, audit.unfinished, audit.signals), (2, 1, 3));
+    assert!(audit.entries > 6 && audit.broken.is_empty() && audit.untidy.is_empty(), "{audit:?}");
+    let mut seen = 0;
+    let some = kit.client().audit(&AuditOptions::default().limit(1), |_| seen += 1).await.unwrap();
+    assert_eq!((some.runs, seen), (1, 1), "no more than asked for");
+}
+
+#[tokio::test]
+async fn what_happens_at_this_moment_is_not_judged() {
+    let kit = Kit::start(|engine| engine.function("order", 1, order)).await.unwrap();
+    kit.client().start("order", &json!({})).id("young").await.unwrap();
+    kit.settle().await.unwrap();
+    remove(&kit, "live/order/young").await;
+    let young = kit.client().audit(&AuditOptions::default(), |_| {}).await.unwrap();
+    assert!(young.broken.is_empty(), "a worker may be about to put it: {young:?}");
+    kit.clock().advance(Duration::from_secs(120));
+    let old = kit.client().audit(&AuditOptions::default(), |_| {}).await.unwrap();
+    assert_eq!(old.broken.len(), 1, "{old:?}");
+}
+
+#[tokio::test]
+async fn a_signal_that_was_consumed_and_is_gone_is_found() {
+    let kit = a_store().await;
+    let signal = key(&kit, "workflow/ended/signals/approval/", "").await;
+    remove(&kit, &signal).await;
+    assert_found(broken(&kit).await, 1, "was consumed, and is gone");
+}
+
+#[tokio::test]
+async fn two_keys_of_one_signal_are_found() {
+    let kit = a_store().await;
+    let marks = keys(&kit, "workflow/ended/keys/approval/", "").await;
+    let first = kit.store().get(&marks[0]).await.unwrap().unwrap().body;
+    kit.store().write(Batch::new().put(&marks[1], first)).await.unwrap();
+    assert_found(broken(&kit).await, 3, "name the same signal");
+}
+
+#[tokio::test]
+async fn an_entry_that_is_missing_is_found() {
+    let kit = a_store().await;
+    remove(&kit, "workflow/ended/log/0000000002.json").await;
+    assert_found(broken(&kit).await, 6, "`workflow/ended/log/0000000002.json` is missing, and the log goes on");
+}
+
+#[tokio::test]
+async fn an_entry_that_cannot_be_read_is_found_and_the_other_runs_are_still_looked_at() {
+    let kit = a_store().await;
+    replace(&kit, "workflow/ended/log/0000000002.json", |text| text[..text.len() / 2].to_owned()).await;
+    remove(&kit, "live/order/waits").await;
+    let found = broken(&kit).await;
+    assert_found(found.clone(), 7, "`workflow/ended/log/0000000002.json` cannot be read");
+    assert_found(found, 11, "`live/order/waits` is missing");
+}
+
+#[tokio::test]
+async fn an_entry_by_another_than_the_owner_is_found() {
+    let kit = a_store().await;
+    let key = "workflow/ended/log/0000000003.json";
+    let entry = kit.store().get(key).await.unwrap().unwrap();
+    let Ok(Ok(entry)) = read_entry(&entry.body) else { panic!("it is an entry") };
+    let claims = entry.events.iter().any(|event| matches!(event, wigwag::core::Event::RunClaimed(_)));
+    let (by, forged) = (entry.by.clone(), Entry { by: "somebody.1".into(), ..entry });
+    kit.store().write(Batch::new().put(key, forged.to_json())).await.unwrap();
+    assert!(claims, "the third entry claims the run, so that its writer is known: {by}");
+    assert_found(broken(&kit).await, 8, "is by `somebody.1`");
+}
+
+#[tokio::test]
+async fn an_entry_after_the_end_is_found() {
+    let kit = a_store().await;
+    let last = keys(&kit, "workflow/ended/log/", ".json").await.pop().unwrap();
+    let body = kit.store().get(&last).await.unwrap().unwrap().body;
+    let Ok(Ok(entry)) = read_entry(&body) else { panic!("it is an entry") };
+    let again = Entry { seq: entry.seq + 1, by: format!("{}1", entry.by), ..entry.clone() };
+    let next = last.replace(&format!("{:010}", entry.seq), &format!("{:010}", entry.seq + 1));
+    kit.store().write(Batch::new().put(next, again.to_json())).await.unwrap();
+    assert_found(broken(&kit).await, 7, "contradicts itself");
+}
+
+#[tokio::test]
+async fn a_snapshot_that_does_not_follow_from_the_log_is_found() {
+    let kit = a_store().await;
+    replace(&kit, "workflow/waits/state.json", |text| text.replace("\"waiting_signal\"", "\"running\"")).await;
+    assert_found(broken(&kit).await, 11, "is not what the log folds to");
+    let kit = a_store().await;
+    replace(&kit, "workflow/waits/state.json", |_| "{}".into()).await;
+    assert_found(broken(&kit).await, 11, "`workflow/waits/state.json` cannot be read");
+}
+
+#[tokio::test]
+async fn an_index_that_misses_or_invents_something_is_found() {
+    let kit = a_store().await;
+    let waiting = key(&kit, "waiting/approval/", "").await;
+    remove(&kit, &waiting).await;
+    assert_found(broken(&kit).await, 11, &format!("`{waiting}` is missing"));
+    let kit = a_store().await;
+    let done = key(&kit, "done/", "ended").await;
+    remove(&kit, &done).await;
+    assert_found(broken(&kit).await, 11, &format!("`{done}` is missing"));
+    let kit = a_store().await;
+    kit.store().write(Batch::new().put("live/order/ended", "{}")).await.unwrap();
+    let audit = audit(&kit).await;
+    assert!(audit.broken.is_empty(), "it is harmless");
+    assert!(audit.untidy[0].what.contains("`live/order/ended` names a run or a wait that is over"), "{audit:?}");
+}
+
+#[tokio::test]
+async fn an_entry_of_a_run_that_was_removed_is_found() {
+    let kit = a_store().await;
+    kit.store().write(Batch::new().put("workflow/old/log/0000000004.json", "{}")).await.unwrap();
+    assert_found(broken(&kit).await, 12, "`workflow/old` has entry 4 and no first");
+}
+
+#[tokio::test]
+async fn a_run_that_nobody_would_look_at_is_found() {
+    let kit = a_store().await;
+    for hint in keys(&kit, "due/", "").await {
+        remove(&kit, &hint).await;
+    }
+    assert_found(broken(&kit).await, 13, "run `waits` (waiting_signal) has no hint: nobody will look at it");
+}
+
+#[tokio::test]
+async fn a_wait_whose_signal_is_there_and_that_nobody_would_look_at_now_is_found() {
+    let kit = a_store().await;
+    let page = kit.store().list("workflow/ended/signals/approval/", "", 1).await.unwrap();
+    let body = kit.store().get(&page.entries[0].key).await.unwrap().unwrap().body;
+    let now = wigwag::Time::from_micros(kit.store().now().await.unwrap().at.micros());
+    let key = format!("workflow/waits/signals/approval/{now}_00000000000000000000000000000001.json");
+    kit.store().write(Batch::new().put(key, body)).await.unwrap();
+    assert_found(broken(&kit).await, 13, "run `waits` (waiting_signal) needs attention at");
+}
