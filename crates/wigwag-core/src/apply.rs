@@ -69,7 +69,7 @@ impl Run {
         if entry.seq <= self.seq {
             return Ok(());
         }
-        if entry.seq != self.seq + 1 {
+        if entry.seq != self.seq + 1 || entry.seq > limits::ENTRIES_MAX {
             let (run, seq) = (&self.run, self.seq);
             return Err(Refusal::new(format!("entry {} of `{run}` does not follow entry {seq}", entry.seq)));
         }
@@ -81,7 +81,7 @@ impl Run {
     /// The entry must be the next one. It is not there until it is written; a run with staged events whose entry was
     /// refused is of no further use.
     pub fn stage(&mut self, entry: &mut Entry, event: Event) -> Result<(), Refusal> {
-        if entry.events.is_empty() && entry.seq != self.seq + 1 {
+        if entry.events.is_empty() && (entry.seq != self.seq + 1 || entry.seq > limits::ENTRIES_MAX) {
             return Err(Refusal::new(format!(
                 "entry {} of `{}` does not follow entry {}",
                 entry.seq, self.run, self.seq
@@ -209,7 +209,8 @@ impl Run {
         if self.lease.as_ref().is_some_and(|lease| lease.owner != event.owner) {
             for path in &self.open {
                 if let Some(point) = self.points.get_mut(path).filter(|point| point.kind == PointKind::Step) {
-                    point.interrupted += u32::from(point.status == PointStatus::Running && point.children.is_none());
+                    let died = point.status == PointStatus::Running && point.children.is_none();
+                    point.interrupted = point.interrupted.saturating_add(u32::from(died));
                 }
             }
         }
@@ -292,7 +293,7 @@ impl Run {
         }
         self.take_back();
         self.status = Status::Running;
-        self.restarts += 1;
+        self.restarts = self.restarts.saturating_add(1);
         (self.cancel, self.pause, self.chain, self.error, self.result) = (None, None, None, None, None);
         self.compensation_errors.clear();
         (self.parked, self.next_at) = (false, None);
@@ -307,7 +308,9 @@ impl Run {
             self.rename(old, new)?;
         }
         for path in &event.skipped {
-            let within: Vec<Path> = self.points.keys().filter(|point| point.is_within(path)).cloned().collect();
+            let from = self.points.range(path.clone()..).map(|(point, _)| point);
+            let alike = from.take_while(|point| point.as_str().starts_with(path.as_str()));
+            let within: Vec<Path> = alike.filter(|point| point.is_within(path)).cloned().collect();
             within.iter().for_each(|point| self.forget(point));
             self.open_point(path, PointKind::Step, here)?;
             self.settle(path, PointStatus::Skipped, here.at, here)?;
@@ -415,7 +418,7 @@ impl Run {
     fn undone(&mut self, point: &Path) -> Result<(), Refusal> {
         match &mut self.chain {
             Some(chain) if chain.current.as_ref().is_some_and(|current| current.point == *point) => {
-                chain.behind += 1;
+                chain.behind = chain.behind.saturating_add(1);
                 chain.current = None;
                 Ok(())
             }
@@ -569,12 +572,13 @@ impl Run {
         self.unrolled = settled.into_iter().map(|(path, _)| path.clone()).collect();
     }
 
+    /// Drops a record. Whoever does so takes back what was rolled out.
     fn forget(&mut self, path: &Path) {
         self.points.remove(path);
         self.open.remove(path);
-        self.unrolled.retain(|settled| settled != path);
     }
 
+    /// Gives a record another name. Whoever does so takes back what was rolled out.
     fn rename(&mut self, old: &Path, new: &Path) -> Result<(), Refusal> {
         if self.points.contains_key(new) {
             return Err(Refusal::new(format!("point `{new}` is there already")));
@@ -583,7 +587,6 @@ impl Run {
             if self.open.remove(old) {
                 self.open.insert(new.clone());
             }
-            self.unrolled.iter_mut().filter(|path| *path == old).for_each(|path| *path = new.clone());
             self.points.insert(new.clone(), point);
         }
         Ok(())

@@ -1,11 +1,13 @@
 //! What people ask of a run from outside: an object beside the log that the owner of the turn folds in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::event::*;
-use crate::{Definition, Event, Mode, Name, Path, PauseCause, PointStatus, Refusal, Run, Status, Time, version};
+use crate::{
+    Definition, Event, Mode, Name, Path, PauseCause, PointStatus, Refusal, Run, Status, Time, is_suffix, version,
+};
 
 /// A control object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,6 +122,9 @@ impl Run {
 
     /// Why a signal that a late note names is not offered, if it is not.
     fn passes_late(&self, name: &Name, signal: &str, definition: &Definition) -> Option<String> {
+        if !is_suffix(signal) {
+            return Some("it is no place in an inbox".into());
+        }
         let inbox = self.signals.get(name);
         let taker = self.taker_of(signal).map(|(point, _)| format!("`{point}` has received it"));
         let taken = inbox.is_some_and(|inbox| inbox.taken.contains(signal)).then(|| "it was received".into());
@@ -192,10 +197,10 @@ impl Run {
         // A wait that ended with the run is waited for again.
         let is_after = |path: &Path, point: &crate::Point| is_after(path, point) || point.is_closed();
         // One that was just being undone may be half undone.
-        let undone = self.chain.as_ref().map(|chain| chain.behind + usize::from(chain.current.is_some()));
-        let undone: Vec<Path> =
+        let undone = self.chain.as_ref().map(|chain| chain.behind.saturating_add(usize::from(chain.current.is_some())));
+        let undone: BTreeSet<Path> =
             undone.map(|behind| self.undo_order().into_iter().take(behind).collect()).unwrap_or_default();
-        let dropped = self.points.iter().filter(|(path, point)| is_after(path, point) || undone.contains(path));
+        let dropped = self.points.iter().filter(|(path, point)| is_after(path, point) || undone.contains(*path));
         Ok(dropped.map(|(path, _)| path.clone()).collect())
     }
 

@@ -109,7 +109,7 @@ impl Hint {
     #[must_use]
     pub fn successor(&self, due: Time) -> Self {
         let (line, count) = self.lineage();
-        Self { due, nonce: format!("{line}+{}", count + 1), ..self.clone() }
+        Self { due, nonce: format!("{line}+{}", count.saturating_add(1)), ..self.clone() }
     }
 
     /// Whether this hint is `listed` (a key) or took its place.

@@ -38,6 +38,8 @@ pub use look::{Look, look};
 pub use payload::{Blob, Data, Payload};
 pub use retry::Retry;
 pub use run::*;
-pub use signal::{Bound, Decision, Fate, Inbox, Inboxes, Mode, Seen, Signal, Source, Taken, Wait, stamp_of, suffix};
+pub use signal::{
+    Bound, Decision, Fate, Inbox, Inboxes, Mode, Seen, Signal, Source, Taken, Wait, is_suffix, stamp_of, suffix,
+};
 pub use stored::{Chunk, Entry, Tombstone, chunk_to_json, read_chunk, read_entry, read_state, state_to_json};
 pub use time::Time;

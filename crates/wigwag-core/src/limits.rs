@@ -17,6 +17,9 @@ pub const PATH_BYTES_MAX: usize = 512;
 /// Inputs, outputs and signals are held in memory whole, by every worker that touches the run.
 pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
 
+/// Readers of JSON give up at 128 levels, and what is stored has some levels of its own around a payload.
+pub const PAYLOAD_DEPTH_MAX: usize = 100;
+
 /// Larger payloads become objects of their own, so that an entry stays small and a claim reads little.
 pub const INLINE_BYTES_MAX: usize = 16 * 1024;
 
@@ -25,6 +28,9 @@ pub const DATA_BYTES_MAX: usize = 64 * 1024;
 
 /// All points of a run are in memory while it is driven.
 pub const POINTS_MAX: usize = 100_000;
+
+/// The number of an entry has ten digits in its key: with more, keys would no longer sort as entries follow each other.
+pub const ENTRIES_MAX: u64 = 9_999_999_999;
 
 /// An entry is written and read whole.
 pub const ENTRY_BYTES_MAX: usize = 1024 * 1024;
@@ -81,6 +87,9 @@ pub const RACE_MAX: usize = 64;
 
 /// So many waits of a run may be open: they are closed in one entry when it ends.
 pub const WAITS_MAX: usize = 1_000;
+
+/// A signal's place in its inbox is one segment of a key, with `.json` behind it.
+pub const SUFFIX_BYTES_MAX: usize = 190;
 
 /// So many senders a quorum may want: what they sent is held in memory together.
 pub const QUORUM_MAX: u32 = 64;

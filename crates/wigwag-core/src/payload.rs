@@ -3,14 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::Refusal;
-use crate::limits::{INLINE_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use crate::limits::{INLINE_BYTES_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_DEPTH_MAX};
 
 /// JSON text, checked once and never changed; clones share it.
+///
+/// Whatever passed can be read: raw JSON text may still hold what no reader takes, such as the number `1e999`, half of a
+/// surrogate pair, or a thousand brackets.
 #[derive(Clone)]
 pub struct Payload(Arc<RawValue>);
 
@@ -38,7 +41,9 @@ impl Payload {
     fn checked(self) -> Result<Self, Refusal> {
         let bytes = self.text().len();
         if bytes <= PAYLOAD_BYTES_MAX {
-            return Ok(self);
+            return sound(self.text(), PAYLOAD_DEPTH_MAX)
+                .map(|()| self)
+                .map_err(|error| Refusal::new(format!("not JSON: {error}")));
         }
         Err(Refusal::new(format!(
             "a payload has at most {PAYLOAD_BYTES_MAX} bytes of JSON (store more elsewhere and pass where), got: {bytes}"
@@ -89,7 +94,86 @@ impl Serialize for Payload {
 
 impl<'de> Deserialize<'de> for Payload {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Box::<RawValue>::deserialize(from).map(|raw| Self(Arc::from(raw)))
+        let raw = Box::<RawValue>::deserialize(from)?;
+        sound(raw.get(), PAYLOAD_DEPTH_MAX + DEPTH_OF_OURS).map_err(serde::de::Error::custom)?;
+        Ok(Self(Arc::from(raw)))
+    }
+}
+
+/// Payloads are gathered into arrays and reports, which are payloads too.
+const DEPTH_OF_OURS: usize = 10;
+
+/// Reads text as whoever wants its values would, and makes none.
+fn sound(text: &str, levels: usize) -> serde_json::Result<()> {
+    Sound { levels }.deserialize(&mut serde_json::Deserializer::from_str(text))
+}
+
+/// A value with at most so many levels below it.
+#[derive(Clone, Copy)]
+struct Sound {
+    levels: usize,
+}
+
+impl Sound {
+    fn within<E: serde::de::Error>(self) -> Result<Self, E> {
+        let levels = self.levels.checked_sub(1);
+        levels
+            .map(|levels| Self { levels })
+            .ok_or_else(|| E::custom(format_args!("more than {PAYLOAD_DEPTH_MAX} arrays or objects within each other")))
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Sound {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Sound {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<(), A::Error> {
+        let within = self.within()?;
+        while values.next_element_seed(within)?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut values: A) -> Result<(), A::Error> {
+        let within = self.within()?;
+        while values.next_key_seed(within)?.is_some() {
+            values.next_value_seed(within)?;
+        }
+        Ok(())
     }
 }
 

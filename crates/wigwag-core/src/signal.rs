@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::limits::LOOK_BACK;
+use crate::limits::{LOOK_BACK, SUFFIX_BYTES_MAX};
 use crate::mutation::{Mutation, is_mutated};
 use crate::{Name, Path, Payload, Point, PointStatus, Refusal, Run, Time};
 
@@ -91,6 +91,13 @@ pub fn suffix(stamp: Time, id: &str) -> String {
 #[must_use]
 pub fn stamp_of(suffix: &str) -> Option<Time> {
     suffix.split_once('_').and_then(|(stamp, _)| stamp.parse().ok())
+}
+
+/// Whether a text can be the last part of a signal's key: what is stored under another is never found.
+#[must_use]
+pub fn is_suffix(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
+    text.len() <= SUFFIX_BYTES_MAX && text.bytes().all(plain) && stamp_of(text).is_some()
 }
 
 /// Which signals of a name a wait takes.

@@ -8,6 +8,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use crate::limits::{self, POINTS_MAX};
 use crate::{
     CancelRequest, Chain, CompensationError, Data, Event, Fault, Inbox, Lease, Name, Parent, Path, Pause, Point,
     Refusal, Rolled, Run, RunRef, Status, TaskSpec, Time, TypeName,
@@ -193,6 +194,7 @@ pub fn read_state(run: RunRef, body: &[u8]) -> Result<Run, Refusal> {
         let (v, id) = (state.v, state.id);
         return Err(Refusal::new(format!("not a snapshot of `{run}` in version {VERSION}: of `{id}` in version {v}")));
     }
+    check_counts(&run, &state)?;
     let open =
         state.steps.iter().filter(|(_, point)| !point.status.is_settled()).map(|(path, _)| path.clone()).collect();
     let mut settled: Vec<(&Path, &Point)> = state.steps.iter().filter(|(_, point)| point.status.is_settled()).collect();
@@ -230,6 +232,18 @@ pub fn read_state(run: RunRef, body: &[u8]) -> Result<Run, Refusal> {
         created_at: state.created_at,
         updated_at: state.updated_at,
     })
+}
+
+/// Numbers that no log leads to: what is counted on from them would be nonsense.
+fn check_counts(run: &RunRef, state: &State) -> Result<(), Refusal> {
+    let entries = 1..=limits::ENTRIES_MAX;
+    let fits = |rolled: &Rolled| {
+        entries.contains(&rolled.from) && (rolled.from..=state.seq).contains(&rolled.to) && rolled.points <= POINTS_MAX
+    };
+    if entries.contains(&state.seq) && state.chunks.iter().all(fits) {
+        return Ok(());
+    }
+    Err(Refusal::new(format!("not a snapshot of `{run}`: no log has such an entry or chunk: {}", state.seq)))
 }
 
 /// Points that left the snapshot: those that were settled in a range of entries.

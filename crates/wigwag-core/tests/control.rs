@@ -35,7 +35,7 @@ fn migrate(hash: &str, expected_seq: u64) -> Order {
 }
 
 fn late(signal: &str) -> Order {
-    Order::Late { name: go(), signal: signal.into() }
+    Order::Late { name: go(), signal: suffix(at(0), signal) }
 }
 
 /// Why an event had no effect.
@@ -414,4 +414,15 @@ fn waits_hold_shifted_deadlines_in_the_snapshot_too() {
     let mut run = after(run_with(""), vec![waiting("s", Some(at(20)), true), paused(PauseCause::ByHand)]);
     add(&mut run, vec![resumed(Duration::from_secs(5))]).unwrap();
     assert_eq!(taken_over(&run).points[&path("s")].until, Some(at(25)));
+}
+
+#[test]
+fn a_late_note_that_names_no_place_in_an_inbox_is_refused() {
+    let run = run_with("a=running");
+    for wrong in
+        ["x", "", "2026-01-28T12:00:05.000000Z", "2026-01-28T12:00:05.000000Z_a/b", "2026-01-28T12:00:05.000000Z_\n"]
+    {
+        let events = folded(&run, Order::Late { name: go(), signal: wrong.into() }, &graph("a"));
+        assert_eq!(refused(&events[0]), Some("it is no place in an inbox"), "{wrong:?}");
+    }
 }

@@ -535,3 +535,41 @@ fn shards_and_kinds_are_those_of_the_design() {
         assert_eq!(shard_of(&id, shards), shard, "of {shards}");
     }
 }
+
+#[test]
+fn numbers_that_no_log_leads_to_are_refused() {
+    let run = run_with("a=done b=running");
+    let text = String::from_utf8(state_to_json(&run, "by")).unwrap();
+    let seq = format!("\"seq\":{},\"lease\"", run.seq);
+    assert!(text.contains(&seq), "{text}");
+    for (number, good) in [("0", false), ("1", true), ("9999999999", true), ("10000000000", false)] {
+        let changed = text.replace(&seq, &format!("\"seq\":{number},\"lease\""));
+        assert_eq!(read_state(the_run(), changed.as_bytes()).is_ok(), good, "{number}");
+    }
+    for chunk in [
+        "{\"from\":1,\"to\":9,\"points\":1}",
+        "{\"from\":0,\"to\":1,\"points\":1}",
+        "{\"from\":1,\"to\":1,\"points\":100001}",
+    ] {
+        let changed = text.replace("\"by\":\"by\"", &format!("\"chunks\":[{chunk}],\"by\":\"by\""));
+        assert!(read_state(the_run(), changed.as_bytes()).is_err(), "{chunk}");
+    }
+}
+
+#[test]
+fn a_hint_that_was_put_off_without_end_stays_a_hint() {
+    let listed = "due/00/2026-01-28T12:00:05.000000Z~00ff00ff~order-1~w+4294967295";
+    let Ok(Key::Due(hint)) = listed.parse() else { panic!("{listed}") };
+    assert!(hint.successor(at(9)).descends_from(listed));
+}
+
+#[test]
+fn what_no_reader_takes_is_no_payload() {
+    let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    for good in ["1e308", "\"\\ud83d\\ude00\"", "12345678901234567890123", &deep(100)] {
+        assert_eq!(Payload::parse(good).unwrap().value(), serde_json::from_str::<Value>(good).unwrap());
+    }
+    for wrong in ["1e999", "[-1e999]", "\"\\ud800\"", "{\"\\udc00\":1}", &deep(101), &deep(100_000)] {
+        assert!(Payload::parse(wrong).is_err(), "{}", &wrong[..wrong.len().min(20)]);
+    }
+}

@@ -164,9 +164,9 @@ impl RunHandle {
         let from = from.max(1);
         let mut entries = Vec::new();
         while (entries.len() as u64) < limit {
-            let next = from + entries.len() as u64;
+            let next = from.saturating_add(entries.len() as u64);
             let wanted = (limit - entries.len() as u64).min(16);
-            let more = log::read_entries(&*self.inner.store, &self.run, next, next + wanted).await?;
+            let more = log::read_entries(&*self.inner.store, &self.run, next, next.saturating_add(wanted)).await?;
             let found = more.len() as u64;
             entries.extend(more);
             if found < wanted {

@@ -75,9 +75,16 @@ impl Error {
         self
     }
 
-    pub(crate) fn damaged(refusal: &Refusal) -> Self {
-        Self::new(ErrorKind::Damaged, refusal.to_string())
-            .hint("what is stored was changed by something else, or by a newer version of wigwag")
+    pub(crate) fn damaged(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Damaged, what).hint(
+            "what is stored was changed by something else, or by a newer version of wigwag; nothing was changed now: \
+             look at it with `wigwag cat`, and put back what was there",
+        )
+    }
+
+    /// An object that is not what its key says.
+    pub(crate) fn unreadable(key: &str, why: impl fmt::Display) -> Self {
+        Self::damaged(format!("`{key}` cannot be read: {why}"))
     }
 
     /// What the caller does next.

@@ -11,7 +11,7 @@ use wigwag_core::{Data, Hint, Key, Path, Payload, Run, RunId, RunRef, Time, Type
 use wigwag_store::{Clock, Stamp, Store};
 
 use crate::Settings;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::mailbox::Mailbox;
 use crate::workflow::Registry;
 
@@ -336,11 +336,10 @@ impl Inner {
             Data::Blob(blob) => blob,
         };
         let key = Key::blob(run, point, &blob.nonce).to_string();
-        let object = self.store.get(&key).await?.ok_or_else(|| {
-            Error::new(ErrorKind::Damaged, format!("`{key}` is missing, which the log of `{run}` names"))
-        })?;
-        let text = String::from_utf8(object.body.to_vec()).map_err(|_| not_json(&key))?;
-        serde_json::from_str(&text).map_err(|_| not_json(&key))
+        let object = crate::log::get_named(&*self.store, &key)
+            .await?
+            .ok_or_else(|| Error::damaged(format!("`{key}` is missing, which the log of `{run}` names")))?;
+        serde_json::from_slice(&object.body).map_err(|error| Error::unreadable(&key, error))
     }
 
     /// An id that begins with the time.
@@ -352,10 +351,6 @@ impl Inner {
         let of = run.index_type();
         (Key::Live { of: of.clone(), run: run.run.id.clone() }.to_string(), facts(&of, &run.run))
     }
-}
-
-fn not_json(key: &str) -> Error {
-    Error::new(ErrorKind::Damaged, format!("`{key}` is not JSON"))
 }
 
 /// Enough of a worker's name to tell its hints from those of others.

@@ -15,8 +15,8 @@ use futures_util::future::try_join_all;
 use tracing::debug;
 use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
-    Blob, Data, Entry, Event, Fate, Key, Mode, Name, Path, Payload, Run, RunRef, Time, chunk_to_json, limits,
-    read_chunk, read_entry, read_state, state_to_json,
+    Blob, Data, Entry, Event, Fate, Key, Mode, Name, Path, Payload, Run, RunRef, Time, Tombstone, chunk_to_json,
+    limits, read_chunk, read_entry, read_state, state_to_json,
 };
 use wigwag_store::{Batch, Store, Version};
 
@@ -35,8 +35,12 @@ pub(crate) struct Loaded {
 pub(crate) async fn read(store: &dyn Store, run: &RunRef) -> Result<Option<Loaded>> {
     let mut snapshot = None;
     let mut folded = None;
-    if let Some(object) = store.get(&Key::State { run: run.clone() }.to_string()).await? {
-        folded = Some(read_state(run.clone(), &object.body).map_err(|refusal| Error::damaged(&refusal))?);
+    let key = Key::State { run: run.clone() }.to_string();
+    if let Some(object) = store.get(&key).await? {
+        folded = Some(read_state(run.clone(), &object.body).map_err(|refusal| {
+            Error::unreadable(&key, refusal)
+                .hint("it is a copy of what the log of the run says: once it is deleted, the log is read instead")
+        })?);
         snapshot = Some(object.version);
     }
     catch_up(store, run, &mut folded).await?;
@@ -48,7 +52,7 @@ pub(crate) async fn catch_up(store: &dyn Store, run: &RunRef, folded: &mut Optio
     let mut width = 1;
     loop {
         let next = folded.as_ref().map_or(1, |run| run.seq + 1);
-        let entries = read_entries(store, run, next, next + width).await?;
+        let (entries, tombstone) = read_to_tombstone(store, run, next, next + width).await?;
         let found = entries.len();
         for entry in entries {
             // These change points that may have left the snapshot.
@@ -61,6 +65,14 @@ pub(crate) async fn catch_up(store: &dyn Store, run: &RunRef, folded: &mut Optio
                 make_whole(store, folded).await?;
             }
             fold(run, folded, &entry)?;
+        }
+        if let Some((key, tombstone)) = tombstone {
+            return Err(match folded {
+                Some(run) if !run.status.is_final() => {
+                    Error::unreadable(&key, "a tombstone, and the run has not ended")
+                }
+                _ => gone(run, &tombstone),
+            });
         }
         if (found as u64) < width {
             return Ok(());
@@ -80,22 +92,49 @@ pub(crate) async fn catch_up_run(store: &dyn Store, run: &mut Run) -> Result<()>
     outcome
 }
 
+/// Reads an object whose key is made of what is stored: if that is no key, what is stored is damaged.
+pub(crate) async fn get_named(store: &dyn Store, key: &str) -> Result<Option<wigwag_store::Object>> {
+    match store.get(key).await {
+        Err(error) if error.kind() == wigwag_store::ErrorKind::Invalid => Err(Error::unreadable(key, error)),
+        read => Ok(read?),
+    }
+}
+
 /// Entries from `from` up to but without `to`, as far as there are any.
 pub(crate) async fn read_entries(store: &dyn Store, run: &RunRef, from: u64, to: u64) -> Result<Vec<Entry>> {
-    let keys = (from..to).map(|seq| Key::Entry { run: run.clone(), seq }.to_string());
-    let objects = try_join_all(keys.map(|key| async move { store.get(&key).await })).await?;
+    match read_to_tombstone(store, run, from, to).await? {
+        (_, Some((_, tombstone))) => Err(gone(run, &tombstone)),
+        (entries, None) => Ok(entries),
+    }
+}
+
+/// The same; and where a tombstone stands, if one does.
+async fn read_to_tombstone(
+    store: &dyn Store,
+    run: &RunRef,
+    from: u64,
+    to: u64,
+) -> Result<(Vec<Entry>, Option<(String, Tombstone)>)> {
+    let reads = (from..to.min(limits::ENTRIES_MAX + 1)).map(|seq| async move {
+        let key = Key::Entry { run: run.clone(), seq }.to_string();
+        Ok::<_, Error>((seq, store.get(&key).await?, key))
+    });
     let mut entries = Vec::new();
-    for object in objects.into_iter().map_while(|object| object) {
-        match read_entry(&object.body).map_err(|refusal| Error::damaged(&refusal))? {
-            Ok(entry) => entries.push(entry),
-            Err(tombstone) => {
-                let (at, status) = (tombstone.gone_at, tombstone.status);
-                let what = format!("run `{}` is gone: it ended as `{status}` and was removed on {}", run.id, at.day());
-                return Err(Error::new(ErrorKind::Gone, what));
-            }
+    for (seq, object, key) in try_join_all(reads).await? {
+        let Some(object) = object else { break };
+        match read_entry(&object.body).map_err(|refusal| Error::unreadable(&key, refusal))? {
+            Ok(entry) if entry.seq == seq => entries.push(entry),
+            Ok(entry) => return Err(Error::unreadable(&key, format_args!("it says that it is entry {}", entry.seq))),
+            Err(tombstone) => return Ok((entries, Some((key, tombstone)))),
         }
     }
-    Ok(entries)
+    Ok((entries, None))
+}
+
+fn gone(run: &RunRef, tombstone: &Tombstone) -> Error {
+    let (at, status) = (tombstone.gone_at, tombstone.status);
+    let what = format!("run `{}` is gone: it ended as `{status}` and was removed on {}", run.id, at.day());
+    Error::new(ErrorKind::Gone, what)
 }
 
 /// What became of a signal, by the log itself: for runs whose points were dropped by a restart.
@@ -138,7 +177,10 @@ fn fold(run: &RunRef, folded: &mut Option<Run>, entry: &Entry) -> Result<()> {
         Some(folded) => folded.apply(entry),
         None => Run::begin(run.clone(), entry).map(|begun| *folded = Some(begun)),
     }
-    .map_err(|refusal| Error::damaged(&refusal))
+    .map_err(|refusal| {
+        let key = Key::Entry { run: run.clone(), seq: entry.seq };
+        Error::damaged(format!("`{key}` does not follow what is stored before it: {refusal}"))
+    })
 }
 
 /// Puts back the points that were rolled out of the snapshot.
@@ -152,10 +194,9 @@ pub(crate) async fn make_whole(store: &dyn Store, run: &mut Run) -> Result<()> {
         let objects =
             try_join_all(keys.map(|key| async move { Ok::<_, Error>((store.get(&key).await?, key)) })).await?;
         for (object, key) in objects {
-            let object = object.ok_or_else(|| {
-                Error::new(ErrorKind::Damaged, format!("`{key}` is missing, which the snapshot names"))
-            })?;
-            run.unroll(read_chunk(&object.body).map_err(|refusal| Error::damaged(&refusal))?);
+            let object =
+                object.ok_or_else(|| Error::damaged(format!("`{key}` is missing, which the snapshot names")))?;
+            run.unroll(read_chunk(&object.body).map_err(|refusal| Error::unreadable(&key, refusal))?);
         }
     }
     Ok(())
@@ -292,7 +333,7 @@ impl Log {
         });
         let event = event.into();
         self.staged_bytes += beside_payloads(&event);
-        self.run.stage(entry, event).map_err(|refusal| Lost::Store(Error::damaged(&refusal)))
+        self.run.stage(entry, event).map_err(|refusal| Lost::Store(Error::damaged(refusal.to_string())))
     }
 
     /// How a payload is recorded: in place, or in an object that is put before the entry.

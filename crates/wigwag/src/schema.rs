@@ -73,7 +73,7 @@ fn compile(schema: &Value) -> Result<Validator, Refusal> {
 
 /// Refuses what is no schema, or is too large to stand in a log.
 pub(crate) fn checked(schema: Value) -> Result<Value, Refusal> {
-    let bytes = schema.to_string().len();
+    let bytes = Payload::of(&schema)?.text().len();
     if bytes > limits::SCHEMA_BYTES_MAX {
         let max = limits::SCHEMA_BYTES_MAX;
         return Err(Refusal::new(format!("the schema of a signal has at most {max} bytes, got: {bytes}")));

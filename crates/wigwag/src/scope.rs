@@ -336,8 +336,11 @@ impl Scope {
 
     /// Reads a recorded payload. If that fails the turn is given up, not the run.
     pub(crate) async fn payload(&self, path: &Path, data: &Data) -> Payload {
-        let _busy = self.busy();
-        match self.inner.payload(&self.run, Some(path), data).await {
+        let busy = self.busy();
+        let read = self.inner.payload(&self.run, Some(path), data).await;
+        // Whatever came of it, the code no longer waits for the store.
+        drop(busy);
+        match read {
             Ok(payload) => payload,
             Err(error) => {
                 self.send(Request::Trouble(error));

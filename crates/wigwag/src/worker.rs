@@ -708,7 +708,9 @@ async fn misfits(inner: &Inner, run: &wigwag_core::Run, workflow: &Workflow) -> 
         return Ok(Vec::new());
     }
     let key = Key::Definition { of: run.of.clone(), hash: run.definition_hash.clone() }.to_string();
-    let old = inner.store.get(&key).await?.and_then(|object| serde_json::from_slice::<Definition>(&object.body).ok());
+    let old = log::get_named(&*inner.store, &key)
+        .await?
+        .and_then(|object| serde_json::from_slice::<Definition>(&object.body).ok());
     Ok(match old {
         Some(old) => version::misfits(run, &old, &workflow.definition),
         // Without it, what was recorded must at least be there.

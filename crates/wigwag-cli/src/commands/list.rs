@@ -25,6 +25,9 @@ pub(super) async fn run(args: &StoreArgs, wanted: &List, json: bool) -> Result<(
         true => show_json(&listing.runs)?,
         false => table(&["ID", "TYPE", "STATUS", "STARTED", "SINCE", "NOW"], listing.runs.iter().map(row).collect())?,
     }
+    for error in &listing.unreadable {
+        talk(&format!("passed over: {error}"));
+    }
     match listing.next {
         Some(next) => talk(&format!("there may be more: `{}`", again(args, wanted, &next))),
         None if listing.runs.is_empty() && !json => talk(if wanted.tasks { "no tasks" } else { "no runs" }),

@@ -299,7 +299,7 @@ pub(super) async fn definitions(inner: &Inner, of: &TypeName) -> Result<Vec<Defi
 /// The stored definition of that hash, if any worker stored it.
 pub(super) async fn definition_by_hash(inner: &Inner, of: &TypeName, hash: &str) -> Result<Option<Definition>> {
     let key = Key::Definition { of: of.clone(), hash: hash.into() }.to_string();
-    let object = inner.store.get(&key).await?;
+    let object = log::get_named(&*inner.store, &key).await?;
     Ok(object.and_then(|object| serde_json::from_slice(&object.body).ok()))
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::future::try_join_all;
 use serde::Serialize;
 use serde_json::Value;
+use tracing::warn;
 use wigwag_core::{
     Definition, Fate, Key, Mode, Name, Path, Payload, Run, RunId, RunRef, Signal, Source, Status, Time, prefix,
 };
@@ -138,7 +139,13 @@ impl RunHandle {
     async fn view(&self, run: &Run, definition: Option<&Definition>, key: &str) -> Result<Option<SignalView>> {
         let Ok(Key::Signal { suffix, name, .. }) = key.parse::<Key>() else { return Ok(None) };
         let Some(object) = self.inner.store.get(key).await? else { return Ok(None) };
-        let Ok(signal) = Signal::read(&object.body) else { return Ok(None) };
+        let signal = match Signal::read(&object.body) {
+            Ok(signal) => signal,
+            Err(refusal) => {
+                warn!(key, %refusal, "passed over");
+                return Ok(None);
+            }
+        };
         let mode = run.mode_of(&name, definition);
         let mut fate = run.fate_of(&suffix, &signal, mode);
         let passed =

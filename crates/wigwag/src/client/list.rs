@@ -7,7 +7,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use wigwag_core::{Family, Key, Run, RunId, RunRef, Status, Time, TypeName, kind_of};
 use wigwag_store::limits::LIST_PAGE;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::inner::Inner;
 use crate::log;
 
@@ -34,12 +34,14 @@ impl Default for Filter {
 }
 
 /// Some runs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Listing {
     /// The runs.
     pub runs: Vec<Summary>,
     /// Where to go on, if there may be more.
     pub next: Option<String>,
+    /// Runs that would be in this list, and cannot be read.
+    pub unreadable: Vec<Error>,
 }
 
 /// A run in a list.
@@ -85,22 +87,22 @@ const DAY_KEYS_MAX: usize = 20 * LIST_PAGE;
 pub(super) async fn list(inner: &Arc<Inner>, filter: &Filter) -> Result<Listing> {
     let of = filter.of.as_deref().map(TypeName::from_str).transpose()?;
     let limit = filter.limit.clamp(1, 1_000);
-    let mut runs = Vec::new();
+    let mut listing = Listing::default();
     let after = filter.after.clone().unwrap_or_default();
     let want_live = filter.status.is_none_or(|status| !status.is_final());
     let want_done = filter.status.is_none_or(Status::is_final);
     if want_live && (after.is_empty() || after.starts_with("live/")) {
-        if let Some(next) = list_live(inner, filter, of.as_ref(), &after, limit, &mut runs).await? {
-            return Ok(Listing { runs, next: Some(next) });
+        listing.next = list_live(inner, filter, of.as_ref(), &after, limit, &mut listing).await?;
+        if listing.next.is_some() {
+            return Ok(listing);
         }
     } else if !after.is_empty() && !after.starts_with("done/") {
         return Err(Error::invalid(format!("not a place in a list of runs: `{after}`")));
     }
-    let next = match want_done {
-        true => list_done(inner, filter, of.as_ref(), &after, limit, &mut runs).await?,
-        false => None,
-    };
-    Ok(Listing { runs, next })
+    if want_done {
+        listing.next = list_done(inner, filter, of.as_ref(), &after, limit, &mut listing).await?;
+    }
+    Ok(listing)
 }
 
 async fn list_live(
@@ -109,7 +111,7 @@ async fn list_live(
     of: Option<&TypeName>,
     after: &str,
     limit: usize,
-    runs: &mut Vec<Summary>,
+    listing: &mut Listing,
 ) -> Result<Option<String>> {
     let prefix = match of {
         Some(of) => format!("live/{of}/"),
@@ -127,7 +129,7 @@ async fn list_live(
             _ => None,
         });
         let wanted = |run: &Run| !run.status.is_final() && filter.status.is_none_or(|status| run.status == status);
-        if let Some(next) = read_into(inner, refs.collect(), wanted, limit, runs).await? {
+        if let Some(next) = read_into(inner, refs.collect(), wanted, limit, listing).await? {
             return Ok(Some(next));
         }
         if !page.more {
@@ -143,7 +145,7 @@ async fn list_done(
     of: Option<&TypeName>,
     after: &str,
     limit: usize,
-    runs: &mut Vec<Summary>,
+    listing: &mut Listing,
 ) -> Result<Option<String>> {
     let kind = of.map(kind_of);
     let mut place = after.strip_prefix("done/").map(str::to_owned);
@@ -167,7 +169,7 @@ async fn list_done(
             let same_type = of.is_none_or(|of| run.index_type() == *of);
             same_type && run.status.is_final() && filter.status.is_none_or(|status| run.status == status)
         };
-        if let Some(next) = read_into(inner, refs.collect(), wanted, limit, runs).await? {
+        if let Some(next) = read_into(inner, refs.collect(), wanted, limit, listing).await? {
             return Ok(Some(next));
         }
     }
@@ -178,10 +180,11 @@ async fn list_done(
 async fn days(inner: &Inner, place: Option<&str>) -> Result<Vec<String>> {
     let mut days = Vec::new();
     let mut after = String::new();
-    // One key of each day is enough to know the day; the next listing skips the rest of it.
+    // One key of each day is enough to know the day; the next listing skips the rest of it, whatever that is: `0` comes
+    // after `/`.
     while let Some(listed) = inner.store.list("done/", &after, 1).await?.entries.into_iter().next() {
         let Some(day) = listed.key.split('/').nth(1).map(str::to_owned) else { break };
-        after = format!("done/{day}/~");
+        after = format!("done/{day}0");
         days.push(day);
     }
     let from = place.and_then(|place| place.split('/').next());
@@ -212,22 +215,26 @@ async fn read_into(
     refs: Vec<(String, RunRef)>,
     wanted: impl Fn(&Run) -> bool,
     limit: usize,
-    runs: &mut Vec<Summary>,
+    listing: &mut Listing,
 ) -> Result<Option<String>> {
     for some in refs.chunks(16) {
         let read = some.iter().map(|(key, run)| async move {
             match log::read(&*inner.store, run).await {
-                Ok(loaded) => Ok((key, loaded)),
-                Err(error) if error.kind() == crate::ErrorKind::Gone => Ok((key, None)),
+                Ok(loaded) => Ok((key, Ok(loaded))),
+                Err(error) if error.kind() == ErrorKind::Gone => Ok((key, Ok(None))),
+                // One that cannot be read does not hide the others.
+                Err(error) if error.kind() == ErrorKind::Damaged => Ok((key, Err(error))),
                 Err(error) => Err(error),
             }
         });
         let found: Vec<_> = stream::iter(read).buffered(16).try_collect().await?;
         for (key, loaded) in found {
-            if let Some(loaded) = loaded.filter(|loaded| wanted(&loaded.run)) {
-                runs.push(Summary::from(&loaded.run));
+            match loaded {
+                Ok(Some(loaded)) if wanted(&loaded.run) => listing.runs.push(Summary::from(&loaded.run)),
+                Ok(_) => {}
+                Err(error) => listing.unreadable.push(error),
             }
-            if runs.len() >= limit {
+            if listing.runs.len() >= limit {
                 return Ok(Some(key.clone()));
             }
         }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
     Bound, Key, Mode, Name, Order, Path, Payload, Point, Refusal, Run, RunId, RunRef, Signal, Source, Time, Wait,
-    limits, sha256_hex, stamp_of, suffix,
+    is_suffix, limits, sha256_hex, stamp_of, suffix,
 };
 use wigwag_store::{Batch, STAMP};
 
@@ -518,8 +518,11 @@ async fn sent_before(inner: &Inner, message: &Message) -> Result<Option<String>>
     let Some(key) = &message.key else { return Ok(None) };
     let place = message.place_of_key(key);
     let Some(object) = inner.store.get(&place).await? else { return Ok(None) };
-    let known: KeyFacts = serde_json::from_slice(&object.body)
-        .map_err(|error| Error::new(ErrorKind::Damaged, format!("`{place}` cannot be read: {error}")))?;
+    let known: KeyFacts = serde_json::from_slice(&object.body).map_err(|error| Error::unreadable(&place, error))?;
+    if !is_suffix(&known.signal) {
+        // A signal that was put there would be acknowledged, and never found.
+        return Err(Error::unreadable(&place, "it names no place in an inbox"));
+    }
     if known.payload_sha256 != sha256_hex(&[message.payload.text()]) {
         let what = format!("idempotency key `{key}` was used for another payload of `{}`", message.name);
         return Err(Error::new(ErrorKind::Conflict, what).hint("a new message needs a new key"));
@@ -585,8 +588,9 @@ async fn put_again(
         Err(error) if error.is_exists() || error.kind() == wigwag_store::ErrorKind::Unknown => {
             // An answer of our own may be lost; else somebody else has put it.
             let repeated = known != own || error.is_exists();
-            let stored = inner.store.get(&message.signal_key(&known)).await?;
-            let first = stored.and_then(|object| Signal::read(&object.body).ok()).ok_or(error)?;
+            let key = message.signal_key(&known);
+            let stored = inner.store.get(&key).await?.ok_or(error)?;
+            let first = Signal::read(&stored.body).map_err(|refusal| Error::unreadable(&key, refusal))?;
             Ok(Put { repeated, suffix: known, only: first.only, hinted: false })
         }
         Err(error) => Err(error.into()),

@@ -51,7 +51,7 @@ impl Turn {
                 let due = point.until.is_none_or(|at| at <= self.now);
                 let attempt = match (point.until, point.children.is_some()) {
                     (None, false) => 1,
-                    _ => point.attempt + 1,
+                    _ => point.attempt.saturating_add(1),
                 };
                 if due {
                     self.start_node(&node, attempt).await?;

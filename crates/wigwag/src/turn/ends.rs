@@ -167,7 +167,7 @@ impl Turn {
                 let attempt = current.attempt;
                 let path = current.point;
                 match current.retry_at {
-                    Some(at) if at <= self.now => self.stage_undo(path, attempt + 1),
+                    Some(at) if at <= self.now => self.stage_undo(path, attempt.saturating_add(1)),
                     Some(_) => Ok(()),
                     // It was being undone when its worker died.
                     None if !self.undoes(&path) => {

@@ -158,7 +158,7 @@ async fn read_more(inner: &Inner, run: &Run, found: &mut Inboxes, asked: impl Fn
 
 async fn read_signal(inner: &Inner, run: &Run, name: &Name, suffix: &str) -> Result<Option<Arc<Signal>>> {
     let key = Key::Signal { run: run.run.clone(), name: name.clone(), suffix: suffix.into() }.to_string();
-    let Some(object) = inner.store.get(&key).await? else { return Ok(None) };
+    let Some(object) = crate::log::get_named(&*inner.store, &key).await? else { return Ok(None) };
     match Signal::read(&object.body) {
         Ok(signal) => Ok(Some(Arc::new(signal))),
         Err(refusal) => {
@@ -508,7 +508,7 @@ impl Turn {
         let Some(node) = self.workflow.node(path, &self.log.run) else { return Ok(()) };
         let point = self.log.run.points.get(path);
         let refused = point.filter(|point| point.wait.as_ref().is_some_and(|wait| wait.again.is_some()));
-        let attempt = refused.map_or(1, |point| point.attempt + 1);
+        let attempt = refused.map_or(1, |point| point.attempt.saturating_add(1));
         let error = failure.clone().at(path).fault().clone();
         match self.retry_at(failure, attempt, &node.retry, self.now) {
             Some(retry_at) => {

@@ -98,7 +98,7 @@ impl Turn {
                 self.run_step(point.attempt, &mut open);
             }
             Some(point) if is_retrying(&point) && point.until.is_none_or(|at| at <= self.now) => {
-                self.start_attempt(&path, point.attempt + 1, &mut open)?;
+                self.start_attempt(&path, point.attempt.saturating_add(1), &mut open)?;
             }
             Some(_) => {}
             None => self.open_new(&path, &mut open).await?,
@@ -314,11 +314,11 @@ impl Turn {
         Ok(())
     }
 
-    /// A run's data is part of every snapshot, and so has a limit.
+    /// A run's data is part of every snapshot, and so has a limit; and it must be read again from there.
     pub(super) fn check_data(&self, returned: Returned) -> Result<Returned, Failure> {
         let Some(patch) = &returned.patch else { return Ok(returned) };
-        let bytes = |map: &serde_json::Map<_, _>| serde_json::to_string(map).map_or(0, |text| text.len());
-        let size = bytes(&self.log.run.data) + bytes(patch);
+        let added = Payload::of(patch).map_err(|refusal| permanent(format!("the run's data: {refusal}")))?;
+        let size = serde_json::to_string(&self.log.run.data).map_or(0, |text| text.len()) + added.text().len();
         match size > limits::DATA_BYTES_MAX {
             true => Err(permanent(format!(
                 "a run's data has at most {} bytes; put more into a step's result: {size}",
@@ -350,7 +350,7 @@ impl Turn {
                 PointKind::Step if point.children.is_some() => self.fail_overdue_task(&path, point.attempt)?,
                 PointKind::Step => {
                     if let Some(mut open) = self.slots.remove(&path) {
-                        self.start_attempt(&path, point.attempt + 1, &mut open)?;
+                        self.start_attempt(&path, point.attempt.saturating_add(1), &mut open)?;
                         self.slots.insert(path, open);
                     }
                     // Steps of a graph are started again by `advance`; a function that was not asked yet comes to it.

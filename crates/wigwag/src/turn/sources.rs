@@ -134,7 +134,7 @@ async fn read_ends(inner: &Arc<Inner>, run: &Run, wanted: Vec<RunId>) -> Result<
                 child: RunRef::task(child.clone()),
                 status: Status::Failed,
                 result: None,
-                error: Some(wigwag_core::Fault::new("Damaged", format!("its report cannot be read: {error}"))),
+                error: Some(wigwag_core::Fault::new("Damaged", format!("`{key}` cannot be read: {error}"))),
             };
             let end = object.map(|object| serde_json::from_slice(&object.body).unwrap_or_else(unreadable));
             Ok(end.map(|end| (child, end)))

@@ -1,0 +1,137 @@
+//! What people type: arguments, spans, times, names, JSON. Refused with what is wanted, or taken; never a panic.
+
+// The command has no library: its own sources are read here, and what is not parsing lies idle.
+#[path = "../../crates/wigwag-cli/src/args.rs"]
+mod args;
+#[expect(dead_code, reason = "nothing is reported")]
+#[path = "../../crates/wigwag-cli/src/error.rs"]
+mod error;
+#[path = "../../crates/wigwag-cli/src/input.rs"]
+mod input;
+#[expect(dead_code, reason = "nothing is shown")]
+#[path = "../../crates/wigwag-cli/src/output.rs"]
+mod output;
+
+use clap::Parser as _;
+use wigwag::core::limits::SPAN_MAX;
+use wigwag_fuzz::{Choices, body, fuzz, golden, text};
+
+const WORDS: [&str; 40] = [
+    "doctor",
+    "ls",
+    "cat",
+    "start",
+    "status",
+    "list",
+    "steps",
+    "history",
+    "signal",
+    "inbox",
+    "signals",
+    "link",
+    "cancel",
+    "pause",
+    "resume",
+    "restart",
+    "migrate",
+    "task",
+    "sweep",
+    "prune",
+    "submit",
+    "--store",
+    "--json",
+    "--limit",
+    "--id",
+    "--wait",
+    "--timeout",
+    "--after",
+    "--follow",
+    "--all-waiting",
+    "--key",
+    "--older-than",
+    "--status",
+    "--rename",
+    "--expires",
+    "--dry-run",
+    "order-1",
+    "{\"a\":1}",
+    "--",
+    "-",
+];
+
+const VALUES: [&str; 20] = [
+    "90s",
+    "1h30m",
+    "7d",
+    "-5m",
+    "1y",
+    "99999999999999999999d",
+    "P1DT2H",
+    "2026-01-28T12:00:00Z",
+    "2026-01-28T13:00:00+01:00",
+    "-9999-01-01T00:00:00Z",
+    "9999-12-31T23:59:60Z",
+    "completed",
+    "waiting_signal",
+    "charge=pay",
+    "=",
+    "https://wigwag.example.com",
+    "http://",
+    "18446744073709551616",
+    "[1,2]",
+    "\"ada\"",
+];
+
+#[test]
+fn any_arguments_are_refused_or_taken() {
+    fuzz!(6_000, |input: &[u8]| {
+        let mut choices = Choices::new(input);
+        let mut words = vec!["wigwag".to_owned()];
+        while !choices.is_empty() && words.len() < 12 {
+            let known = if choices.once_in(3) { &VALUES[..] } else { &WORDS[..] };
+            words.push(if choices.once_in(6) { text(&mut choices, known) } else { (*choices.pick(known)).to_owned() });
+        }
+        if let Err(error) = args::Args::try_parse_from(&words) {
+            assert!(!error.to_string().is_empty());
+        }
+    });
+}
+
+#[test]
+fn spans_times_and_names_are_refused_or_taken() {
+    fuzz!(20_000, |input: &[u8]| {
+        let mut choices = Choices::new(input);
+        let given = if choices.once_in(4) {
+            String::from_utf8_lossy(choices.bytes(64)).into_owned()
+        } else {
+            text(&mut choices, &VALUES)
+        };
+        for span in [input::span(&given), input::interval(&given), input::wait(&given), input::lifetime(&given)] {
+            assert!(span.map_or_else(|wrong| wrong.contains("hint: "), |span| span <= SPAN_MAX), "{given}");
+        }
+        let times = input::time(&given).map(|time| assert_eq!(time.to_string().parse(), Ok(time)));
+        let statuses = input::status(&given).map(drop).and(input::final_status(&given).map(drop));
+        let names = input::renamed(&given).map(|(old, new)| assert_eq!(format!("{old}={new}"), given));
+        let servers = input::server(&given).map(drop);
+        for outcome in [times, statuses, names, servers] {
+            assert!(outcome.err().is_none_or(|wrong| wrong.contains("hint: ")), "{given}");
+        }
+    });
+}
+
+#[test]
+fn json_is_passed_on_as_it_came_or_refused() {
+    let seeds: Vec<Vec<u8>> = golden().into_iter().map(|(_, body)| body).collect();
+    fuzz!(5_000, |input: &[u8]| {
+        let mut choices = Choices::new(input);
+        let given = String::from_utf8_lossy(&body(&mut choices, &seeds)).into_owned();
+        // These read files and standard input, which are the user's own.
+        if given.starts_with('@') || given == "-" {
+            return;
+        }
+        for payload in [input::json(&given), input::payload(&given)].into_iter().flatten() {
+            assert_eq!(payload.text(), given.trim());
+            let _ = payload.value();
+        }
+    });
+}
