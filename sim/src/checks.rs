@@ -16,12 +16,11 @@ use crate::world::{Known, Sent};
 pub async fn all(memory: &Memory, client: &Client, known: &Known) -> Vec<Breach> {
     let mut broken = known.wrong.clone();
     match client.audit(&AuditOptions::at_rest(), |_| {}).await {
-        Ok(mut audit) => {
-            broken.append(&mut audit.broken);
+        Ok(audit) => {
+            broken.extend(audit.broken);
             // Where a batch lands in parts, a crash may leave an entry too many for the sweeper; elsewhere nothing does.
-            if memory.traits().atomic {
-                broken.append(&mut audit.untidy);
-            }
+            let indexes = |breach: &Breach| memory.traits().atomic && breach.promise == Promise::IndexesFollow;
+            broken.extend(audit.untidy.into_iter().filter(indexes));
         }
         Err(error) => broken.push(Breach::new(Promise::RecordedStays, format!("the audit failed: {error}"))),
     }
@@ -41,7 +40,7 @@ pub async fn all(memory: &Memory, client: &Client, known: &Known) -> Vec<Breach>
     say(Promise::SendersInOrder, senders_are_heard_in_order(&runs, known));
     say(Promise::OneRunPerId, one_run_per_id(&runs, known));
     say(Promise::RecordedStays, code_that_did_not_change_fits(&runs));
-    say(Promise::WokenUp, whoever_can_go_on_does(&runs, &views));
+    say(Promise::WokenUp, whoever_can_go_on_does(&runs, &views, known));
     broken
 }
 
@@ -260,8 +259,10 @@ fn events_of(runs: &[Told]) -> impl Iterator<Item = (&Told, &Event)> {
 }
 
 /// Liveness: after trouble has ended, every run has ended or waits for something that has not come.
-fn whoever_can_go_on_does(runs: &[Told], views: &Views) -> Vec<String> {
+fn whoever_can_go_on_does(runs: &[Told], views: &Views, known: &Known) -> Vec<String> {
     let mut wrong = Vec::new();
+    // A sender that was not told that its signal arrived may have left it without a hint.
+    let acknowledged: BTreeSet<&str> = known.sent.iter().filter_map(|sent| sent.suffix.as_deref()).collect();
     for told in runs.iter().filter(|told| !told.run.status.is_final()) {
         let id = told.run.run.id.as_str();
         let waits = told.run.waits_in_order();
@@ -288,7 +289,8 @@ fn whoever_can_go_on_does(runs: &[Told], views: &Views) -> Vec<String> {
             }
             let there = signals.iter().filter(|signal| {
                 let meant = signal.meant_for.as_ref().is_none_or(|meant| meant == path);
-                signal.name == wait.name && signal.fate == Fate::Unconsumed && meant
+                let told = acknowledged.contains(signal.suffix.as_str());
+                signal.name == wait.name && signal.fate == Fate::Unconsumed && meant && told
             });
             let senders: BTreeSet<Option<&String>> = there.map(|signal| signal.source.by.as_ref()).collect();
             if senders.len() >= wait.quorum.max(1) as usize {

@@ -38,6 +38,8 @@ pub enum Act {
     RaceStep { name: usize, millis: u64 },
     /// A wait beside a step that takes so long, both awaited.
     Beside { name: usize, timeout: u64, millis: u64 },
+    /// A wait that is raced against a sleep, held while a step runs, and then let go.
+    Held { name: usize, millis: u64 },
     /// So many steps whose results take room in the snapshot.
     Many(u32),
     /// Another program, as a child.
@@ -68,7 +70,8 @@ pub fn busy_program(chance: &mut fastrand::Rng) -> Vec<Act> {
             3 => Act::Race { name: 0, millis: timeout },
             4 => Act::Wait { name: 0, timeout: Some(timeout), latest: false },
             5 => Act::Any { timeout: Some(timeout) },
-            6 => Act::Sleep(timeout / 4),
+            6 if chance.bool() => Act::Sleep(timeout / 4),
+            6 | 7 => Act::Held { name: 0, millis: timeout / 2 },
             _ => Act::Wait { name: 0, timeout: None, latest: false },
         }
     };
@@ -90,6 +93,7 @@ fn act(chance: &mut fastrand::Rng, depth: u32) -> Act {
         17 if chance.u32(..4) == 0 => Act::Many(chance.u32(10..50)),
         17 if depth == 0 => Act::Child(program(chance, depth + 1)),
         18 if chance.bool() => Act::Beside { name: 0, timeout: timeout / 4, millis: timeout },
+        18 if chance.bool() => Act::Held { name: 0, millis: timeout / 2 },
         18 => Act::Tasks(chance.u32(1..4)),
         19 if chance.bool() => Act::Fail,
         _ => Act::Step { fails: 0, undo: true },
@@ -215,6 +219,26 @@ async fn perform(ctx: &Ctx, ledger: &Ledger, id: &str, place: usize, act: Act) -
             let (heard, done) = futures_util::future::join(wait, step.into_future()).await;
             done?;
             json!(heard?)
+        }
+        Act::Held { name, millis } => {
+            let mut wait = ctx.wait::<Value>(NAMES[name]).into_future();
+            let heard = tokio::select! {
+                biased;
+                slept = ctx.sleep("held", span(millis / 4)) => {
+                    slept?;
+                    None
+                }
+                heard = &mut wait => Some(heard?),
+            };
+            if heard.is_none() {
+                let step = ctx.step("holding", || async {
+                    takes(span(millis)).await;
+                    Ok::<_, Failure>(())
+                });
+                step.await?;
+            }
+            drop(wait);
+            json!(heard)
         }
         Act::Many(count) => {
             for number in 0..count {

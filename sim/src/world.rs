@@ -238,7 +238,7 @@ impl World {
         };
         let faults = Faults {
             refused: often(Ingredient::Refusals, chance.f64() * 0.04),
-            answer_lost: often(Ingredient::LostAnswers, chance.f64() * 0.04),
+            answer_lost: often(Ingredient::LostAnswers, chance.f64() * if self.style.bare { 0.1 } else { 0.04 }),
             request_lost: often(Ingredient::LostRequests, chance.f64() * 0.02),
             late: if atomic { 0.0 } else { often(Ingredient::LateWrites, chance.f64() * 0.02) },
             slow: often(Ingredient::SlowOperations, slow),

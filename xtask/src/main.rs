@@ -15,7 +15,7 @@ use servers::Servers;
 use tools::Tools;
 
 const USAGE: &str = "usage:
-  cargo xtask test              everything that CI runs
+  cargo xtask test [--long]     everything that CI runs; with `--long` ten times as many kills
   cargo xtask with-servers CMD  starts the S3 servers, runs CMD with their addresses in WIGWAG_TEST_*, and stops them";
 
 fn main() -> ExitCode {
@@ -28,7 +28,8 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let outcome = match words[..] {
-        ["test"] => test(),
+        ["test"] => test(false),
+        ["test", "--long"] => test(true),
         ["with-servers", program, ref rest @ ..] => with_servers(program, rest),
         _ => Err(USAGE.into()),
     };
@@ -41,7 +42,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn test() -> Result<(), String> {
+fn test(long: bool) -> Result<(), String> {
     let began = Instant::now();
     let mut tools = Tools::default();
     let (nextest, deny, servers) = (tools.nextest(), tools.deny(), tools.servers());
@@ -61,6 +62,12 @@ fn test() -> Result<(), String> {
     } else {
         cargo(["test", "--workspace", "--all-features", "--lib", "--bins", "--tests"])
     };
+    if long {
+        tests.env("WIGWAG_LONG", "1");
+    }
+    if long && nextest {
+        tests.args(["--profile", "long"]);
+    }
     let skips = std::env::temp_dir().join(format!("wigwag-skipped-{}", std::process::id()));
     tests.env("WIGWAG_TEST_SKIPPED", &skips);
     step("tests", in_test_environment(&mut tests, running.as_ref()))?;

@@ -22,6 +22,7 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 pub(crate) struct Servers {
     running: Vec<Server>,
     folder: PathBuf,
+    bin: PathBuf,
 }
 
 #[derive(Debug)]
@@ -29,13 +30,15 @@ struct Server {
     name: &'static str,
     endpoint: String,
     process: Child,
+    start: fn(&Path, &Path, u16) -> Command,
 }
 
 impl Servers {
     pub(crate) fn start(bin: &Path, skipped: &mut Vec<String>) -> Result<Self, String> {
         let folder = std::env::temp_dir().join(format!("wigwag-servers-{}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
-        let mut servers = Self { running: Vec::new(), folder: folder.clone() };
+        let bin = &bin.canonicalize().map_err(|error| error.to_string())?;
+        let mut servers = Self { running: Vec::new(), folder: folder.clone(), bin: bin.clone() };
         for (name, start) in [
             ("SEAWEEDFS", seaweedfs as fn(&Path, &Path, u16) -> Command),
             ("MINISTACK", ministack),
@@ -49,7 +52,14 @@ impl Servers {
             }
         }
         for server in &mut servers.running {
-            if let Err(error) = server.wait_until_ready() {
+            let mut ready = server.wait_until_ready();
+            // A port that was free a moment ago may be taken by now.
+            if ready.is_err() && server.has_ended() {
+                *server = Server::start(server.name, server.start, bin, &folder.join(server.name.to_lowercase()))
+                    .map_err(|error| error.to_string())?;
+                ready = server.wait_until_ready();
+            }
+            if let Err(error) = ready {
                 let log =
                     std::fs::read_to_string(folder.join(server.name.to_lowercase()).join("log")).unwrap_or_default();
                 let tail: Vec<&str> = log.lines().rev().take(5).collect();
@@ -64,6 +74,8 @@ impl Servers {
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let addresses =
             self.running.iter().map(|server| (format!("WIGWAG_TEST_{}", server.name), server.endpoint.clone()));
+        let line = seaweedfs_line(&self.bin).join("\n");
+        let addresses = addresses.chain([("WIGWAG_TEST_SEAWEEDFS_LINE".to_owned(), line)]);
         let keys = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| (name.to_owned(), KEY.to_owned()));
         addresses.chain(keys).collect()
     }
@@ -96,7 +108,11 @@ impl Server {
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()?;
-        Ok(Self { name, endpoint: format!("http://127.0.0.1:{port}"), process })
+        Ok(Self { name, endpoint: format!("http://127.0.0.1:{port}"), process, start: command })
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.process.try_wait().is_ok_and(|status| status.is_some())
     }
 
     fn wait_until_ready(&mut self) -> Result<(), String> {
@@ -144,22 +160,35 @@ fn make_bucket(endpoint: &str) {
 }
 
 fn seaweedfs(bin: &Path, data: &Path, port: u16) -> Command {
-    let mut command = Command::new(bin.join("weed"));
     let folder = data.join("data");
     let _ = std::fs::create_dir_all(&folder);
-    command.args(["-logtostderr=true", "mini", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"]);
-    command.args(["-webdav=false", "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]);
-    command.arg(format!("-dir={}", folder.display())).arg(format!("-bucket={BUCKET}")).arg(format!("-s3.port={port}"));
+    let free = || free_port().unwrap_or_default().to_string();
+    let words = seaweedfs_line(bin).into_iter().map(|word| {
+        let word = word.replace("{data}", &folder.display().to_string()).replace("{s3}", &port.to_string());
+        if word.contains("{port}") { word.replace("{port}", &free()) } else { word }
+    });
+    let words: Vec<String> = words.collect();
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    command
+}
+
+/// How a SeaweedFS is started. `{data}` stands for its folder, `{s3}` for the port it serves at, and each `{port}` for
+/// another port that nobody else has. Tests that kill a server start one of their own by it.
+fn seaweedfs_line(bin: &Path) -> Vec<String> {
+    let mut words: Vec<String> = vec![bin.join("weed").display().to_string()];
+    let flags = ["-logtostderr=true", "mini", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"];
+    let less = ["-webdav=false", "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0"];
+    words.extend(flags.into_iter().chain(less).map(str::to_owned));
+    words.extend(["-dir={data}".to_owned(), format!("-bucket={BUCKET}"), "-s3.port={s3}".to_owned()]);
     for name in
         ["master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc", "s3.grpc", "admin", "admin.grpc"]
     {
         let (part, kind) = name.split_once('.').unwrap_or((name, ""));
-        let flag = if kind.is_empty() { format!("{part}.port") } else { format!("{part}.port.{kind}") };
-        if let Ok(port) = free_port() {
-            command.arg(format!("-{flag}={port}"));
-        }
+        let dot = if kind.is_empty() { "" } else { "." };
+        words.push(format!("-{part}.port{dot}{kind}={{port}}"));
     }
-    command
+    words
 }
 
 fn ministack(bin: &Path, data: &Path, port: u16) -> Command {

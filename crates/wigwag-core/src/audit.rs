@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::time::Duration;
 
+use crate::limits::UNCERTAINTY_MAX;
 use crate::{Entry, Event, Path, Point, Refusal, Run, RunMigrated, RunRef, Time, stamp_of};
 
 /// What is promised, numbered as in `docs/internals/guarantees.md`.
@@ -172,10 +172,7 @@ pub fn a_wait_that_is_over_consumes_nothing(told: &Told) -> Vec<String> {
             if over.is_some() && !reopened {
                 wrong.push(format!("`{}` is over and consumes", event.point));
             }
-            // A pause that ends in this entry has moved the deadline.
-            let shift: Duration = entry.events.iter().map(shift_of).sum();
-            let until =
-                open.and_then(|point| Some(point.until?.after(if point.relative { shift } else { Duration::ZERO })));
+            let until = open.and_then(|point| deadline_in(before, entry, point));
             let late = |stamp: Time| until.is_some_and(|until| stamp > until);
             let taken = event.signals.iter().filter(|taken| stamp_of(&taken.signal).is_some_and(late));
             wrong.extend(taken.map(|taken| format!("`{}` consumes `{}` after its time", event.point, taken.signal)));
@@ -192,11 +189,15 @@ fn is_settled(point: &&Point) -> bool {
     point.status.is_settled()
 }
 
-fn shift_of(event: &Event) -> Duration {
-    match event {
-        Event::RunResumed(event) if event.refused.is_none() => event.shift,
-        _ => Duration::ZERO,
-    }
+/// The deadline of a wait, once a pause that ends in this entry has moved it.
+fn deadline_in(before: &Run, entry: &Entry, point: &Point) -> Option<Time> {
+    let resumed = entry.events.iter().find_map(|event| match event {
+        Event::RunResumed(event) if event.refused.is_none() => Some(event.shift),
+        _ => None,
+    });
+    let until = point.until?;
+    let paused_at = before.pause.as_ref().map(|pause| pause.at).unwrap_or_default();
+    Some(resumed.filter(|_| point.relative).map_or(until, |shift| until.max(paused_at).after(shift)))
 }
 
 fn is_opening(event: &Event, point: &Path) -> bool {
@@ -256,7 +257,7 @@ fn name_after(migrated: &RunMigrated, path: &Path) -> Path {
 }
 
 /// Every entry is by the owner of the turn, and nobody claims while another's lease lasts, unless that one's process
-/// is known to be dead.
+/// is known to be dead. Each knows the store's time by so much only.
 #[must_use]
 pub fn a_writer_without_the_turn_cannot_commit(told: &Told) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -269,7 +270,7 @@ pub fn a_writer_without_the_turn_cannot_commit(told: &Told) -> Vec<String> {
         });
         if let (Some(claim), Some((holder, until))) = (claim, lease)
             && claim.owner != holder
-            && entry.at < until
+            && entry.at.after(UNCERTAINTY_MAX * 2) < until
         {
             wrong.push(format!("`{}` claimed it while the lease of `{holder}` lasted", claim.owner));
         }

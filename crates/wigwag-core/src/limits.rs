@@ -103,3 +103,7 @@ pub const SPAN_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 const _: () = assert!(INLINE_BYTES_MAX < PAYLOAD_BYTES_MAX);
 const _: () = assert!(LOOK_BACK.as_millis() >= PUT_MAX.as_millis() + 2 * UNCERTAINTY_MAX.as_millis());
 const _: () = assert!(ENTRY_BYTES_SOFT + 2 * INLINE_BYTES_MAX + DATA_BYTES_MAX < ENTRY_BYTES_MAX);
+
+/// Who reads a run quickly, and again within this, finds what was added meanwhile: of a run that ended no longer ago
+/// retention takes nothing but the name.
+pub const RETENTION_RECENT: Duration = Duration::from_secs(60);

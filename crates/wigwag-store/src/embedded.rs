@@ -21,6 +21,7 @@
 
 mod checkpoint;
 mod directory;
+mod files;
 mod life;
 mod pen;
 mod reader;

@@ -336,6 +336,44 @@ async fn a_full_disk_is_an_error_to_the_caller_and_the_store_works_again_once_th
     store.check_integrity().await.unwrap();
 }
 
+/// SQLite itself goes on writing to files that have no name any more, and says yes.
+#[tokio::test]
+async fn what_goes_to_files_that_were_taken_away_is_not_acknowledged() {
+    for taken in ["wigwag.db", "wigwag.db-wal", ""] {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, aside) = (folder.path().join("store"), folder.path().join("aside"));
+        let store = Embedded::open(&path).unwrap();
+        put(&store, "before", "1").await;
+        fs::rename(path.join(taken), &aside).unwrap();
+        let error = store.write(Batch::new().put("meanwhile", "2")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        assert!(error.to_string().contains(&format!("{}", path.display())), "{error}");
+        assert!(error.to_string().contains("removed or moved away"), "{error}");
+        assert!(error.advice().is_some_and(|advice| advice.contains("put it back")), "{error:?}");
+
+        fs::rename(&aside, path.join(taken)).unwrap();
+        put(&store, "after", "3").await;
+        drop(store);
+        let store = Embedded::open(&path).unwrap();
+        let there = store.list("", "", 10).await.unwrap().entries;
+        let there: Vec<&str> = there.iter().map(|entry| entry.key.as_str()).collect();
+        assert_eq!(there, ["after", "before", "wigwag.json"], "{taken}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_was_replaced_is_not_written_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Embedded::open(folder.path()).unwrap();
+    put(&store, "before", "1").await;
+    let (database, copy) = (folder.path().join("wigwag.db"), folder.path().join("copy"));
+    fs::copy(&database, &copy).unwrap();
+    fs::rename(&copy, &database).unwrap();
+    let error = store.write(Batch::new().put("meanwhile", "2")).await.unwrap_err();
+    assert!(error.to_string().contains("replaced by another file"), "{error}");
+    assert!(error.advice().is_some_and(|advice| advice.contains("stop every process")), "{error:?}");
+}
+
 #[test]
 fn a_write_is_synced_before_it_is_answered() {
     let folder = tempfile::tempdir().unwrap();

@@ -25,8 +25,8 @@ enum Fate {
     LoseRequest,
     /// Do it, and close the connection.
     LoseAnswer,
-    /// Say yes, and break off in the middle of the body.
-    BreakOff,
+    /// Say so, and break off in the middle of the body.
+    BreakOff(u16),
     /// Never answer.
     Hang,
 }
@@ -79,8 +79,10 @@ impl Server {
                     self.serve(&head, body);
                     return None;
                 }
-                Fate::BreakOff => {
-                    stream.write_all(b"HTTP/1.1 200 OK\r\nETag: \"x\"\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\nContent-Length: 99\r\n\r\nhalf").await.ok()?;
+                Fate::BreakOff(status) => {
+                    let line = format!("HTTP/1.1 {status} X\r\n");
+                    stream.write_all(line.as_bytes()).await.ok()?;
+                    stream.write_all(b"ETag: \"x\"\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\nContent-Length: 99\r\n\r\nhalf").await.ok()?;
                     return None;
                 }
                 Fate::Hang => std::future::pending().await,
@@ -189,6 +191,7 @@ async fn what_each_answer_to_a_write_means() {
         (Fate::LoseRequest, Unknown, ""),
         (Fate::LoseAnswer, Unknown, ""),
         (Fate::Hang, Unknown, ""),
+        (Fate::BreakOff(412), Unknown, "look"),
         (Fate::Say(507, "InsufficientStorage"), Full, "make room"),
         (Fate::Say(403, "AccessDenied"), Denied, "may get, put, delete and list"),
         (Fate::Say(403, "InvalidAccessKeyId"), Denied, "AWS_ACCESS_KEY_ID"),
@@ -216,7 +219,9 @@ async fn what_each_answer_to_a_read_means() {
         (Fate::Say(503, "SlowDown"), Unavailable),
         (Fate::Say(500, "InternalError"), Unavailable),
         (Fate::LoseAnswer, Unavailable),
-        (Fate::BreakOff, Unavailable),
+        (Fate::BreakOff(200), Unavailable),
+        // Whether the object is not there or the bucket, the rest would have said.
+        (Fate::BreakOff(404), Unavailable),
         (Fate::Say(403, "AccessDenied"), Denied),
         (Fate::Say(404, "NoSuchBucket"), Invalid),
     ];

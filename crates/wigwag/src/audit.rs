@@ -69,7 +69,7 @@ pub struct Audit {
     pub signals: usize,
     /// Promises that are broken.
     pub broken: Vec<Breach>,
-    /// What a crash leaves behind and the sweeper tidies: harmless, and there should be little of it.
+    /// What a crash leaves behind and the sweeper or a patrol tidies: harmless, and there should be little of it.
     pub untidy: Vec<Breach>,
 }
 
@@ -103,6 +103,7 @@ struct Looked {
     gone: bool,
     signals: usize,
     broken: Vec<Breach>,
+    untidy: Vec<Breach>,
 }
 
 /// The earliest hint of each run.
@@ -119,6 +120,7 @@ impl Auditor<'_> {
         while let Some(looked) = looks.next().await {
             let mut looked = looked?;
             audit.broken.append(&mut looked.broken);
+            audit.untidy.append(&mut looked.untidy);
             audit.signals += looked.signals;
             audit.gone += usize::from(looked.gone);
             if let Some(told) = looked.told {
@@ -199,7 +201,7 @@ impl Auditor<'_> {
                 self.a_key_is_one_signal(&told, &folder, &mut looked.broken).await?;
                 self.the_snapshot_follows_from_the_log(&told, &mut looked.broken).await?;
                 self.indexes_name_it(&told.run, &mut looked.broken).await?;
-                self.it_is_woken_up(&told.run, hints, &mut looked.broken).await?;
+                self.it_is_woken_up(&told.run, hints, &mut looked).await?;
                 looked.told = Some(told);
             }
             Err(refusal) => {
@@ -353,44 +355,41 @@ impl Auditor<'_> {
     }
 
     /// Every unfinished run has a hint at or before the moment it needs attention.
-    async fn it_is_woken_up(&self, run: &Run, hints: &Hints, broken: &mut Vec<Breach>) -> Result<()> {
+    async fn it_is_woken_up(&self, run: &Run, hints: &Hints, looked: &mut Looked) -> Result<()> {
         if run.status.is_final() || !self.is_old(run) {
             return Ok(());
         }
-        let needed = self.needs_attention_at(run).await?;
-        let hinted = hints.get(&run.run.id).is_some_and(|due| needed.is_none_or(|needed| *due <= needed));
-        if hinted || self.has_moved(run).await? {
+        // A second is nothing: hints are put by clocks that are apart by so much.
+        let lease = run.lease.as_ref().map(|lease| lease.until);
+        let needed = lease.or(run.next_at).map(|at| at.after(Duration::from_secs(1)));
+        let signalled = lease.is_none() && self.is_satisfied(run).await?;
+        let in_time = |due: Time| needed.is_none_or(|needed| due <= needed) && (!signalled || due <= self.now);
+        if hints.get(&run.run.id).copied().is_some_and(in_time) || self.has_moved(run).await? {
             return Ok(());
         }
         // Hints may have changed hands since they were listed.
         let hinted = self.hints().await?.get(&run.run.id).copied();
-        if hinted.is_some_and(|due| needed.is_none_or(|needed| due <= needed)) {
-            return Ok(());
+        let said =
+            |what: String| Breach::new(Promise::WokenUp, format!("run `{}` ({}) {what}", run.run.id, run.status));
+        match (hinted, needed) {
+            (None, _) => looked.broken.push(said("has no hint: nobody will look at it".into())),
+            (Some(due), Some(needed)) if due > needed => {
+                looked.broken.push(said(format!("needs attention at {needed}, and is looked at only on {due}")));
+            }
+            // Its sender was not told that it arrived: a sender that was has put a hint.
+            (Some(due), _) if !in_time(due) => {
+                let what = format!("waits for a signal that is there and was not acknowledged; it is seen on {due}");
+                looked.untidy.push(said(what));
+            }
+            _ => {}
         }
-        let what = match (needed, hinted) {
-            (Some(needed), Some(due)) => format!("needs attention at {needed}, and is looked at only on {due}"),
-            _ => "has no hint: nobody will look at it".into(),
-        };
-        broken.push(Breach::new(Promise::WokenUp, format!("run `{}` ({}) {what}", run.run.id, run.status)));
         Ok(())
-    }
-
-    /// When somebody has to look at a run that nobody drives: now if what it waits for is there.
-    async fn needs_attention_at(&self, run: &Run) -> Result<Option<Time>> {
-        if let Some(lease) = &run.lease {
-            // A second is nothing: hints are put by clocks that are apart by so much.
-            return Ok(Some(lease.until.after(Duration::from_secs(1))));
-        }
-        if run.status != Status::Paused && run.run.family == Family::Workflow && self.is_satisfied(run).await? {
-            return Ok(Some(self.now));
-        }
-        Ok(run.next_at.map(|at| at.after(Duration::from_secs(1))))
     }
 
     /// Whether a wait is open whose signal is there.
     async fn is_satisfied(&self, run: &Run) -> Result<bool> {
         let waits = run.waits_in_order();
-        if waits.is_empty() {
+        if waits.is_empty() || run.status == Status::Paused || run.run.family == Family::Task {
             return Ok(false);
         }
         let signals = match self.client.run(run.run.id.as_str())?.signals(None).await {

@@ -1,21 +1,24 @@
-//! What the workers run, and how it is to end.
+//! What the workers run.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use wigwag::{Builder, Client, Ctx, Engine, Failure, Status};
+use wigwag::{Builder, Ctx, Engine, Failure};
 use wigwag_examples::fan_out::{self, Total};
 use wigwag_examples::onboarding::{self, Customer};
 use wigwag_examples::order_fulfilment::{self, Order};
 use wigwag_examples::{Moment, Watch, World};
 use wigwag_store::{Clock as _, Store, System};
 
-use super::ledger;
+use super::{ledger, waits};
 
 /// A run that has children and tasks.
 pub(crate) const FAMILY: &str = "family";
+
+/// A run with one step.
+pub(crate) const SHORT: &str = "short";
 
 /// A run whose step goes on until a file is there.
 pub(crate) const LONG: &str = "long";
@@ -41,9 +44,13 @@ async fn family(ctx: Ctx, input: Family) -> Result<u64, Failure> {
 }
 
 /// What [`family`] gives.
-fn family_result(tasks: u64) -> u64 {
+pub(crate) fn family_result(tasks: u64) -> u64 {
     let squares: u64 = (0..tasks).map(|number| number * number).sum();
     ("on its way to Utrecht".len() + 4 + "no carrier goes to the moon".len()) as u64 + squares
+}
+
+async fn short(world: World, ctx: Ctx) -> Result<(), Failure> {
+    ctx.step_with("act", |info| waits::act(&world, info)).await
 }
 
 async fn long(watch: Watch, ctx: Ctx, until: PathBuf) -> Result<(), Failure> {
@@ -66,51 +73,15 @@ pub(crate) fn builder(store: Arc<dyn Store>, folder: &Path, takes: Duration) -> 
     let watch = ledger::watch(folder);
     let world = World::watched(takes, Arc::clone(&watch));
     let (for_onboarding, for_inline, for_square) = (world.clone(), world.clone(), world.clone());
-    Engine::builder(store)
+    let for_short = world.clone();
+    let builder = Engine::builder(store)
         .workflow(order_fulfilment::graph(&world))
         .function(onboarding::NAME, 1, move |ctx, customer| onboarding::onboard(for_onboarding.clone(), ctx, customer))
         .function(fan_out::BY_TASKS, 1, fan_out::by_tasks)
         .function(fan_out::INLINE, 1, move |ctx, count| fan_out::inline(for_inline.clone(), ctx, count))
         .task(fan_out::TASK, move |ctx| fan_out::square(for_square.clone(), ctx))
         .function(FAMILY, 1, family)
-        .function(LONG, 1, move |ctx, until| long(Arc::clone(&watch), ctx, until))
-}
-
-/// A run that was started.
-#[derive(Clone, Debug)]
-pub(crate) struct Started {
-    pub(crate) id: String,
-    pub(crate) of: &'static str,
-    /// How many steps of it and its children are undone.
-    pub(crate) undone: usize,
-    pub(crate) status: Status,
-    /// What it gives as JSON, if it ends well.
-    pub(crate) result: Option<String>,
-}
-
-/// How many kinds of runs there are.
-pub(crate) const KINDS: usize = 6;
-
-/// Starts the run with that number: the first so many kinds take turns.
-pub(crate) async fn start(client: &Client, number: usize, kinds: usize) -> Started {
-    let kind = number % kinds;
-    let of =
-        [order_fulfilment::NAME, order_fulfilment::NAME, onboarding::NAME, fan_out::INLINE, fan_out::BY_TASKS, FAMILY]
-            [kind];
-    let id = format!("{of}-{number}");
-    let (call, result) = match kind {
-        0 => (client.start(of, &Order::good()), Some(r#""on its way to Utrecht""#.to_owned())),
-        1 => (client.start(of, &Order::undeliverable()), None),
-        2 => (client.start(of, &Customer::new("Ada", Duration::from_millis(8))), None),
-        3 => (client.start(of, &8_u64), Some(r#"{"count":8,"sum":140}"#.to_owned())),
-        4 => (client.start(of, &6_u64), Some(r#"{"count":6,"sum":55}"#.to_owned())),
-        _ => {
-            let family = Family { tasks: 10, day_micros: 5_000 };
-            (client.start(of, &family), Some(family_result(family.tasks).to_string()))
-        }
-    };
-    call.id(&id).await.unwrap();
-    // A family has one order that fails.
-    let undone = if kind == 1 || kind == 5 { 3 } else { 0 };
-    Started { id, of, undone, status: if kind == 1 { Status::Failed } else { Status::Completed }, result }
+        .function(SHORT, 1, move |ctx, ()| short(for_short.clone(), ctx))
+        .function(LONG, 1, move |ctx, until| long(Arc::clone(&watch), ctx, until));
+    waits::add(builder, &world)
 }

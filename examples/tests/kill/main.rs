@@ -1,18 +1,31 @@
-//! Worker processes are killed under load, on one machine and on buckets. Every run ends as it should, no recorded step
-//! runs again, and nothing is left lying about.
+//! Worker and client processes are killed under load, on one machine and on buckets; disks fill and buckets go away.
+//! Nothing that was acknowledged is missing, no recorded step runs again, and nothing is left lying about.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 #![expect(clippy::print_stderr, reason = "what was measured is said aloud")]
 #![expect(clippy::disallowed_methods, reason = "it times real processes")]
 
+mod answers;
+mod cases;
 mod check;
+mod clients;
 mod crash;
+mod disk;
+mod faults;
 mod fleet;
 mod ledger;
 mod load;
+mod proxy;
 mod s3;
+mod server;
+mod waits;
 
 #[test]
 #[ignore = "runs as a child process of the tests that kill"]
 fn child_works_until_it_is_killed() {
     fleet::work();
+}
+
+/// How much of it: `cargo xtask test --long` wants more.
+fn how_many(short: usize, long: usize) -> usize {
+    if std::env::var_os("WIGWAG_LONG").is_some() { long } else { short }
 }

@@ -1,19 +1,22 @@
-//! Worker processes that share a bucket are killed under load: on each S3 server that `cargo xtask test` starts.
+//! Processes that share a bucket are killed under load: on each S3 server that `cargo xtask test` starts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::check::{self, Slack};
-use crate::fleet::{self, Fleet, Told};
-use crate::{ledger, load};
-use wigwag::{Client, Engine, Settings};
+use wigwag::{Client, Engine};
 use wigwag_store::{Store, conformance};
+
+use crate::cases::{Case, Kind, case};
+use crate::check::{self, Scene, Slack, Tidy};
+use crate::fleet::{Fleet, Told};
+use crate::ledger::{self, Gauge};
+use crate::{how_many, load};
 
 const LEASE: Duration = Duration::from_secs(6);
 
 /// The bucket's time is known to a second or two; a step that ran again after a takeover would be later than that.
-const SLACK: Slack = Slack { clocks: Duration::from_secs(3), commit: Duration::from_secs(3) };
+pub(crate) const SLACK: Slack = Slack { clocks: Duration::from_secs(3), commit: Some(Duration::from_secs(3)) };
 
 /// A server and how much it can bear.
 #[derive(Clone, Copy, Debug)]
@@ -23,36 +26,56 @@ struct Server {
     kinds: usize,
 }
 
+/// Where a server is; or a loud word that the test is skipped.
+pub(crate) fn endpoint(server: &str) -> Option<String> {
+    let endpoint = std::env::var(format!("WIGWAG_TEST_{server}")).ok();
+    if endpoint.is_none() {
+        conformance::skip(&format!("{server} does not run; `cargo xtask test` starts it"));
+    }
+    endpoint
+}
+
+/// A corner of a server's bucket.
+pub(crate) fn told(folder: &std::path::Path, endpoint: String) -> Told {
+    Told {
+        url: format!("s3://wigwag/kill-{:016x}", fastrand::u64(..)),
+        endpoint,
+        ledger: folder.join("ledger"),
+        takes: Duration::from_millis(100),
+        lease: LEASE,
+        look_max: Duration::from_millis(500),
+        turns_max: 3,
+        light: true,
+        lanes: 2,
+        pause: Duration::from_secs(1),
+        off: None,
+        seat: None,
+    }
+}
+
 /// What a test has at hand.
 struct Bench {
     told: Told,
     store: Arc<dyn Store>,
     client: Client,
-    started: Vec<load::Started>,
+    started: Vec<Case>,
     kinds: usize,
     folder: tempfile::TempDir,
 }
 
 impl Bench {
-    /// A corner of the server's bucket; or a loud word that the test is skipped.
     async fn new(server: Server) -> Option<Self> {
-        let Ok(endpoint) = std::env::var(format!("WIGWAG_TEST_{}", server.name)) else {
-            conformance::skip(&format!("{} does not run; `cargo xtask test` starts it", server.name));
-            return None;
-        };
         let folder = tempfile::tempdir().unwrap();
-        let mut settings = Settings::default();
-        (settings.lease, settings.look_max, settings.turns_max) = (LEASE, Duration::from_millis(500), 3);
-        let url = format!("s3://wigwag/kill-{:016x}", fastrand::u64(..));
-        let ledger = fleet::ledger_folder(folder.path());
-        let told = Told { url, endpoint, ledger, takes: Duration::from_millis(100), settings };
+        let told = told(folder.path(), endpoint(server.name)?);
         let store = told.open().store;
         let client = Engine::builder(Arc::clone(&store)).client().await.unwrap();
         Some(Self { told, store, client, started: Vec::new(), kinds: server.kinds, folder })
     }
 
     async fn start_one(&mut self) {
-        self.started.push(load::start(&self.client, self.started.len(), self.kinds).await);
+        let case = case(&Kind::PLAIN[..self.kinds], "x", self.started.len());
+        self.client.start(case.of, &case.input).id(&case.id).await.unwrap();
+        self.started.push(case);
     }
 
     /// In how many runs each process had the last word.
@@ -120,16 +143,52 @@ async fn s3_moto_one_of_two_workers_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s3_seaweedfs_no_run_is_lost_over_10_kills() {
-    let Some(mut bench) = Bench::new(Server { name: "SEAWEEDFS", runs: 0, kinds: 5 }).await else { return };
-    bench.start_one().await;
-    let mut fleet = Fleet::start(bench.told.clone(), 2);
-    for _ in 0..10 {
-        for _ in 0..4 {
-            bench.start_one().await;
-        }
-        tokio::time::sleep(Duration::from_millis(fastrand::u64(200..1_200))).await;
-        fleet.replace(fastrand::usize(..2));
+async fn s3_seaweedfs_nothing_acknowledged_is_lost_over_50_kills() {
+    let mut kills = 0;
+    for _ in 0..how_many(1, 4) {
+        let Some(killed) = one_round(how_many(54, 130)).await else { return };
+        kills += killed;
     }
-    bench.check(&fleet).await;
+    eprintln!("{kills} kills in all");
+    assert!(kills >= how_many(50, 500));
+}
+
+/// Kills workers and clients, lets the rest come to its end, and looks whether all is as it should be.
+async fn one_round(kills: usize) -> Option<usize> {
+    let folder = tempfile::tempdir().unwrap();
+    let told = Told { lease: Duration::from_secs(4), turns_max: 8, ..told(folder.path(), endpoint("SEAWEEDFS")?) };
+    let store = told.open().store;
+    let client = Engine::builder(Arc::clone(&store)).client().await.unwrap();
+    let gauge = Gauge::start(folder.path());
+    let mut fleet = Fleet::start(told.clone(), 2);
+    ["a", "b"].iter().for_each(|seat| fleet.add_client(seat));
+    let began = Instant::now();
+    while fleet.kills.len() < kills {
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(100..900))).await;
+        // Clients are at work from their first moment on; a worker has to find work first.
+        let places = fleet.places(fastrand::u8(..5) < 3);
+        let place = places[fastrand::usize(..places.len())];
+        if fastrand::bool() {
+            fleet.catch_at_work(place).await;
+        }
+        fleet.replace(place);
+    }
+    eprintln!("{} kills in {:?}", fleet.kills.len(), began.elapsed());
+    fleet.dismiss_clients(told.lease * 6).await;
+    let scene = Scene {
+        store,
+        client,
+        ledger: told.ledger.clone(),
+        kinds: told.manner().kinds,
+        slack: SLACK.and(gauge.longest()),
+        patience: told.lease * 6,
+        tidy: Tidy::Harmless,
+        tidy_within: told.lease * 3,
+    };
+    let (counted, answered) = scene.check(&fleet.kills).await;
+    eprintln!("all as it should be after {:?}; the disk stood still for {:?}", began.elapsed(), gauge.longest());
+    assert!(counted.held > 3, "workers were killed with leases: {counted:?}");
+    assert!(answered.cut_off > 3, "and clients within what they did: {answered:?}");
+    assert!(answered.signals > 20 && answered.timeouts > 0 && answered.cancels > 0, "{answered:?}");
+    Some(fleet.kills.len())
 }

@@ -2,7 +2,7 @@
 
 use std::error::Error as _;
 
-use object_store::client::HttpErrorKind;
+use object_store::client::{HttpError, HttpErrorKind};
 
 use super::http::Seen;
 use crate::{Action, Error, ErrorKind, Result};
@@ -41,7 +41,8 @@ impl Failure {
             _ => self.what(asked, code, &text),
         };
         let failed = Error::new(kind, what).on(asked.action, asked.key).wait(self.seen.retry_after);
-        let failed = match advice(code, kind) {
+        let away = self.seen.broken == Some(HttpErrorKind::Connect);
+        let failed = match if away { Some(AWAY) } else { advice(code, kind) } {
             Some(advice) => failed.hint(advice),
             None => failed,
         };
@@ -72,6 +73,8 @@ impl Failure {
         match (self.seen.status, self.seen.broken) {
             (_, Some(HttpErrorKind::Connect)) => ErrorKind::Unavailable,
             (_, Some(_)) => in_doubt,
+            // What it says is in the body, and that did not come whole: a 404 may be of the bucket or of the object.
+            (Some(_), None) if self.broke_off() => in_doubt,
             // The head said yes and then the answer broke off, or held an error for one of several keys.
             (Some(200..=299), _) => in_doubt,
             (Some(429 | 503), _) => ErrorKind::Unavailable,
@@ -92,6 +95,7 @@ impl Failure {
     fn what(&self, asked: &Asked<'_>, code: &str, text: &str) -> String {
         let url = asked.url;
         match (self.seen.status, code) {
+            (Some(_), _) if self.broke_off() => format!("the answer of `{url}` broke off: {}", root(&self.error)),
             (_, "NoSuchBucket" | "ContainerNotFound") => format!("there is no bucket `{url}`"),
             (Some(404), _) => format!("there is no bucket `{url}`, or it does not let us see it"),
             (Some(409), _) => "another conditional write was under way; nothing landed".into(),
@@ -107,6 +111,12 @@ impl Failure {
                 None => format!("no request could be made to `{url}`: {text}"),
             },
         }
+    }
+
+    /// Whether the head of an answer came and its body did not come whole.
+    fn broke_off(&self) -> bool {
+        let mut causes = std::iter::successors(self.error.source(), |cause| (*cause).source());
+        self.seen.status.is_some() && causes.any(|cause| cause.is::<HttpError>())
     }
 
     /// The error with all its causes, where the answer's body is.
@@ -141,6 +151,8 @@ fn is_full(code: &str) -> bool {
     matches!(code, "XMinioStorageFull" | "InsufficientStorage" | "QuotaExceeded" | "QuotaExceededException")
 }
 
+const AWAY: &str = "check that the server runs and that the endpoint is right; once it answers, all goes on by itself";
+
 fn advice(code: &str, kind: ErrorKind) -> Option<&'static str> {
     Some(match (code, kind) {
         ("RequestTimeTooSkewed" | "RequestExpired", _) => {
@@ -162,6 +174,11 @@ fn advice(code: &str, kind: ErrorKind) -> Option<&'static str> {
              credentials come from `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, a profile, or the machine's role"
         }
         (_, ErrorKind::Full) => "make room in the bucket; the store goes on as it was",
+        ("SlowDown" | "TooManyRequests" | "ServiceUnavailable" | "ThrottlingException", _) => {
+            "the server wants fewer requests; try again later"
+        }
+        (_, ErrorKind::Unavailable) => "try again later",
+        (_, ErrorKind::Unknown) => "it may have been done all the same; look, or do it again with the same id or key",
         _ => return None,
     })
 }

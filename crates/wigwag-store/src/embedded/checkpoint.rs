@@ -47,7 +47,7 @@ impl Checkpoint {
             told.store(pages.unsigned_abs(), Ordering::Relaxed);
             Ok(())
         };
-        writer.wal_hook(Some(hook)).map_err(|error| schema::failure(error, "open the database"))?;
+        writer.wal_hook(Some(hook)).map_err(|error| schema::failure(error, "open", &directory.database()))?;
 
         let connection = schema::connect_writer(&directory.database())?;
         let (bulk, asked) = mpsc::sync_channel(1);

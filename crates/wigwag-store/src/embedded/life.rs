@@ -82,7 +82,11 @@ fn bury_the_dead(folder: &Path) {
 
 impl Directory {
     pub(super) fn failed(&self, doing: &str, error: std::io::Error) -> Error {
-        Error::new(super::schema::kind_of_io(&error), format!("cannot {doing} `{}`: {error}", self.path.display()))
-            .because(error)
+        let kind = super::schema::kind_of_io(&error);
+        let failed = Error::new(kind, format!("cannot {doing} `{}`: {error}", self.path.display())).because(error);
+        match super::schema::advice(kind) {
+            Some(advice) => failed.hint(advice),
+            None => failed,
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The reader threads: `get` and `list`, each from a connection of its own.
 
+use std::path::PathBuf;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,6 +18,7 @@ const THREADS: usize = 2;
 pub(super) struct Readers {
     questions: mpsc::Sender<Question>,
     room: Arc<Semaphore>,
+    database: PathBuf,
 }
 
 struct Question {
@@ -37,7 +39,7 @@ impl Readers {
                 .spawn(move || answer(&connection, &waiting))
                 .map_err(|error| directory.failed("start a thread for", error))?;
         }
-        Ok(Self { questions, room: Arc::new(Semaphore::new(READS_WAITING_MAX)) })
+        Ok(Self { questions, room: Arc::new(Semaphore::new(READS_WAITING_MAX)), database: directory.database() })
     }
 
     pub(super) async fn get(&self, key: &str) -> Result<Option<Object>> {
@@ -77,7 +79,7 @@ impl Readers {
             let _ = sender.send(read(connection));
         });
         self.questions.send(Question { ask, _room: room }).map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())?.map_err(|error| schema::failure(error, "read the database"))
+        answer.await.map_err(|_| closed())?.map_err(|error| schema::failure(error, "read", &self.database))
     }
 }
 

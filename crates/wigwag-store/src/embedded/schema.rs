@@ -48,7 +48,7 @@ pub(super) fn create(path: &Path, now: Stamp) -> Result<()> {
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.close().map_err(|(_, error)| error)
     };
-    make().map_err(|error| failure(error, "make the database"))
+    make().map_err(|error| failure(error, "make", path))
 }
 
 /// Looks whether the file is ours, read-only, so that what is not stays as it is.
@@ -70,7 +70,7 @@ pub(super) fn check_header(path: &Path) -> Result<()> {
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
             damaged(format!("`{shown}` is damaged, or not a database at all"))
         }
-        _ => failure(error, "open the database"),
+        _ => failure(error, "open", path),
     })?;
     if application != APPLICATION {
         return Err(Error::invalid(format!("`{shown}` is a database of another program")).hint("it was left as it is"));
@@ -102,7 +102,7 @@ pub(super) fn connect_writer(path: &Path) -> Result<Connection> {
         let synchronous = connection.pragma_query_value(None, "synchronous", |row| row.get(0))?;
         Ok((connection, journal, synchronous))
     };
-    let (connection, journal, synchronous) = connect().map_err(|error| failure(error, "open the database"))?;
+    let (connection, journal, synchronous) = connect().map_err(|error| failure(error, "open", path))?;
     if journal != "wal" || synchronous != 2 {
         let what = format!(
             "`{}` cannot be written durably: journal_mode `{journal}`, synchronous {synchronous}",
@@ -120,7 +120,7 @@ pub(super) fn connect_reader(path: &Path) -> Result<Connection> {
         connection.pragma_update(None, "mmap_size", 256 * 1024 * 1024)?;
         Ok(connection)
     };
-    connect().map_err(|error| failure(error, "open the database"))
+    connect().map_err(|error| failure(error, "open", path))
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
@@ -131,7 +131,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 /// What an error of SQLite before the commit means to the caller.
-pub(super) fn failure(error: rusqlite::Error, doing: &str) -> Error {
+pub(super) fn failure(error: rusqlite::Error, doing: &str, database: &Path) -> Error {
     let kind = match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => ErrorKind::Full,
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => ErrorKind::Damaged,
@@ -143,17 +143,27 @@ pub(super) fn failure(error: rusqlite::Error, doing: &str) -> Error {
         ) => ErrorKind::Denied,
         _ => ErrorKind::Unavailable,
     };
-    let hint = match kind {
-        ErrorKind::Full => Some("make room on the disk; the store goes on as it was"),
-        ErrorKind::Damaged => Some("stop, copy the directory, and restore it from a backup"),
-        ErrorKind::Denied => Some("the directory and the files in it must be writable by this user"),
-        _ => None,
+    let hint = match (kind, error.sqlite_error_code()) {
+        (ErrorKind::Damaged, _) => Some("stop, copy the directory, and restore it from a backup"),
+        (ErrorKind::Unavailable, Some(ErrorCode::SystemIoFailure)) => Some(
+            "look at the disk, and at limits on the size of files (`ulimit -f`); the store goes on once it can write",
+        ),
+        _ => advice(kind),
     };
-    let what = format!("cannot {doing}: {error}");
+    let what = format!("cannot {doing} `{}`: {error}", database.display());
     let failed = Error::new(kind, what).because(error);
     match hint {
         Some(hint) => failed.hint(hint),
         None => failed,
+    }
+}
+
+/// What helps against what a disk refuses.
+pub(super) fn advice(kind: ErrorKind) -> Option<&'static str> {
+    match kind {
+        ErrorKind::Full => Some("make room on the disk; the store goes on as it was"),
+        ErrorKind::Denied => Some("the directory and the files in it must be writable by this user"),
+        _ => None,
     }
 }
 

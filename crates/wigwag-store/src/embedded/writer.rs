@@ -2,6 +2,9 @@
 //!
 //! What if we die here? Up to the commit nothing is there and nobody was told; after it everything is there,
 //! told or not. SQLite writes the group to its log and syncs it (`synchronous=FULL`) before COMMIT returns.
+//!
+//! What if the files are taken away? SQLite goes on with the ones it has open. So the writer looks before a commit, and
+//! again before it says yes, whether their names still lead to them.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -12,6 +15,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::checkpoint::Checkpoint;
 use super::directory::Directory;
+use super::files::Files;
 use super::life::Life;
 use super::pen::Pen;
 use super::schema::{connect_writer, failure};
@@ -52,15 +56,17 @@ impl Writer {
     ) -> Result<Self> {
         let mut connection = connect_writer(&directory.database())?;
         let checkpoint = Checkpoint::start(directory, &mut connection)?;
-        let mark = high_water(&connection).map_err(|error| failure(error, "read the clock"))?;
+        let mark = high_water(&connection).map_err(|error| failure(error, "read", &directory.database()))?;
         time.observe(mark);
-        let data_version = data_version(&connection).map_err(|error| failure(error, "read the database"))?;
+        let data_version = data_version(&connection).map_err(|error| failure(error, "read", &directory.database()))?;
         let turnstile = Turnstile::open(directory, turn_wait)?;
+        let files = Files::look(directory);
         // Bounded by `room`: a job holds a permit until it is answered.
         let (jobs, waiting) = mpsc::channel();
         let room = Arc::new(Semaphore::new(WRITES_WAITING_MAX));
         let desk = Desk {
             connection,
+            files,
             time,
             followers,
             waiting,
@@ -96,6 +102,7 @@ impl Writer {
 /// The writer thread's own things.
 struct Desk {
     connection: Connection,
+    files: Files,
     time: Arc<Time>,
     followers: Arc<Followers>,
     waiting: mpsc::Receiver<Job>,
@@ -216,9 +223,11 @@ impl Desk {
     }
 
     fn commit(&mut self, group: &mut [Pending]) -> Result<()> {
+        // Nobody would ever find what is written to a file that has no name any more.
+        self.files.check()?;
         let mark = self.begin().map_err(|error| {
             self.roll_back();
-            failure(error, "begin to write")
+            failure(error, "write to", self.files.database())
         })?;
         if mark > self.told {
             self.tell_of_others(mark);
@@ -226,14 +235,14 @@ impl Desk {
         let last = place(group, mark.max(self.time.now()));
         if let Err(error) = self.fill(group, last) {
             self.roll_back();
-            return Err(failure(error, "write"));
+            return Err(failure(error, "write to", self.files.database()));
         }
         if let Err(error) = self.connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
             return Err(self.commit_failed(error));
         }
         self.told = last.max(self.told);
         self.time.observe(last);
-        Ok(())
+        self.files.check().map_err(|error| error.with_kind(ErrorKind::Unknown))
     }
 
     fn begin(&self) -> rusqlite::Result<Stamp> {
@@ -253,7 +262,7 @@ impl Desk {
     /// After a failed COMMIT the group may be on disk or not, unless there was simply no room for it.
     fn commit_failed(&self, error: rusqlite::Error) -> Error {
         self.roll_back();
-        let failed = failure(error, "commit");
+        let failed = failure(error, "write to", self.files.database());
         match failed.kind() {
             ErrorKind::Full => failed,
             _ => failed.with_kind(ErrorKind::Unknown),

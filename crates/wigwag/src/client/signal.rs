@@ -161,6 +161,7 @@ impl SignalCall {
     async fn send(self) -> Result<(Receipt, Sent)> {
         let inner = Arc::clone(&self.inner);
         let message = Message::of(self)?;
+        let began = inner.clock.boot();
         let mut run = read_or_start(&inner, &message).await?;
         if message.point.is_some() {
             log::make_whole(&*inner.store, &mut run).await?;
@@ -175,7 +176,7 @@ impl SignalCall {
                 return Ok((receipt, Sent { inner, run, message, definition, only: None }));
             }
         };
-        let put = put_signal(&inner, &message, &mut run, only).await?;
+        let put = put_signal(&inner, &message, &mut run, only, began).await?;
         let mode = run.mode_of(&message.name, definition.as_deref());
         let state = settle(&inner, &message, &run, mode, &put).await?;
         let id = put.suffix.split_once('_').map(|(_, id)| id.to_owned()).unwrap_or_default();
@@ -402,6 +403,9 @@ async fn read_or_start(inner: &Arc<Inner>, message: &Message) -> Result<Run> {
     handle.read().await.map(|loaded| loaded.run)
 }
 
+/// How often a run is read again that could only be read slowly.
+const READ_TRIES_MAX: usize = 3;
+
 /// A signal that is in the inbox.
 #[derive(Debug)]
 struct Put {
@@ -413,8 +417,14 @@ struct Put {
     hinted: bool,
 }
 
-/// Puts the signal and reads what was added to the run since.
-async fn put_signal(inner: &Arc<Inner>, message: &Message, run: &mut Run, only: Option<Bound>) -> Result<Put> {
+/// Puts the signal and reads what was added to the run since, which was read at `read_at` or later.
+async fn put_signal(
+    inner: &Arc<Inner>,
+    message: &Message,
+    run: &mut Run,
+    only: Option<Bound>,
+    read_at: Duration,
+) -> Result<Put> {
     let began = inner.clock.boot();
     let now = inner.now().await?;
     if now.uncertainty > limits::UNCERTAINTY_MAX {
@@ -431,11 +441,9 @@ async fn put_signal(inner: &Arc<Inner>, message: &Message, run: &mut Run, only: 
     let took = inner.clock.boot().saturating_sub(began);
     // Under a key the stamp may be that of an earlier try.
     let took = stamp_of(&put.suffix).map_or(took, |stamp| took.max(now.at.after(now.uncertainty + took).since(stamp)));
-    if took > limits::PUT_MAX && !is_mutated(Mutation::SlowSenderTrusts) {
-        // So much may have happened that the run is gone: what was removed cannot be told from what was never there.
-        *run = RunHandle { inner: Arc::clone(inner), run: message.run.clone() }.read().await?.run;
-    } else {
-        log::catch_up_run(&*inner.store, run).await?;
+    match inner.clock.boot().saturating_sub(read_at) > limits::PUT_MAX && !is_mutated(Mutation::SlowSenderTrusts) {
+        true => *run = read_anew(inner, message).await?,
+        false => log::catch_up_run(&*inner.store, run).await?,
     }
     if put.repeated {
         log::make_whole(&*inner.store, run).await?;
@@ -451,6 +459,21 @@ async fn put_signal(inner: &Arc<Inner>, message: &Message, run: &mut Run, only: 
         log::catch_up_run(&*inner.store, run).await?;
     }
     Ok(put)
+}
+
+/// Reads the run as one who has never seen it: so much time has passed that retention may have taken it, and what was
+/// removed cannot be told from what was never there. What was read slowly may be out of date as well.
+async fn read_anew(inner: &Arc<Inner>, message: &Message) -> Result<Run> {
+    let handle = RunHandle { inner: Arc::clone(inner), run: message.run.clone() };
+    for _ in 0..READ_TRIES_MAX {
+        let began = inner.clock.boot();
+        let run = handle.read().await?.run;
+        if inner.clock.boot().saturating_sub(began) <= limits::RETENTION_RECENT / 2 {
+            return Ok(run);
+        }
+    }
+    let what = format!("reading run `{}` takes too long to say what became of the signal", message.run.id);
+    Err(Error::new(ErrorKind::Unavailable, what).hint("it may have arrived: send it again with the same key"))
 }
 
 /// The least stamp that a new signal may have: behind what was read, and behind what this process sent.

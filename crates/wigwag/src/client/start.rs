@@ -401,10 +401,14 @@ async fn start_for_others(
     }
 }
 
+/// How often an entry is created again that is not there although it may have been.
+const CREATE_TRIES_MAX: usize = 4;
+
 /// Creates an entry; says whether it is ours. After a lost answer it is read back.
 async fn create(inner: &Inner, batch: Batch, entry: &str, by: &str) -> Result<bool> {
     use wigwag_store::ErrorKind as Store;
-    for _ in 0..4 {
+    let mut tries = 1;
+    loop {
         let Err(error) = inner.store.write(batch.clone()).await else { return Ok(true) };
         if !matches!(error.kind(), Store::Exists | Store::Unknown) {
             return Err(error.into());
@@ -412,8 +416,16 @@ async fn create(inner: &Inner, batch: Batch, entry: &str, by: &str) -> Result<bo
         if let Some(there) = inner.store.get(entry).await? {
             return Ok(log::is_by(&there.body, by));
         }
+        if tries == CREATE_TRIES_MAX {
+            let unsettled = format!("the store does not say whether `{entry}` was created");
+            // What the store said of its own trouble names what is wrong.
+            return Err(match error.kind() {
+                Store::Unknown => error.into(),
+                _ => Error::new(ErrorKind::Unavailable, unsettled),
+            });
+        }
+        tries += 1;
     }
-    Err(Error::new(ErrorKind::Unavailable, format!("the store does not say whether `{entry}` was created")))
 }
 
 /// The id is taken: by the same run, or by another.

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tracing::{info, warn};
+use wigwag_core::limits::RETENTION_RECENT;
 use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{Family, Key, Run, RunRef, Status, Time, Tombstone, prefix, read_entry};
 use wigwag_store::Batch;
@@ -27,9 +28,6 @@ use crate::pages::Pages;
 
 /// How long a tombstone keeps an id from being used again: longer than any writer stalls.
 const TOMBSTONE_AGE: Duration = Duration::from_secs(24 * 3_600);
-
-/// A quick sender may have read a run that ended no longer ago than this before its end.
-const RECENT: Duration = Duration::from_secs(60);
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(3_600);
@@ -169,7 +167,7 @@ async fn take(inner: &Inner, run: &Run, now: Time, pruned: &mut Pruned) -> Resul
         inner.store.write(Batch::new().put(&first, tombstone)).await?;
     }
     pruned.runs += 1;
-    if now.since(run.updated_at) > RECENT {
+    if now.since(run.updated_at) > RETENTION_RECENT {
         pruned.objects += remove(inner, &run.run, &[first, fence]).await?;
     }
     Ok(())
@@ -190,7 +188,7 @@ async fn take_the_rest(inner: &Inner, run: &RunRef, done: &str, now: Time, prune
         return Ok(());
     }
     let gone_for = now.since(crate::inner::time(object.modified));
-    if gone_for <= RECENT {
+    if gone_for <= RETENTION_RECENT {
         return Ok(());
     }
     let kept: Vec<String> = [first.clone()].into_iter().chain(fence.map(|(fence, _)| fence)).collect();
