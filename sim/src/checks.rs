@@ -66,13 +66,14 @@ async fn read_all(memory: &Memory) -> Vec<Told> {
 }
 
 /// What became of the signals of each run.
-type Views = BTreeMap<String, Vec<wigwag::SignalView>>;
+type Views = BTreeMap<String, Result<Vec<wigwag::SignalView>, String>>;
 
 async fn views(client: &Client, runs: &[Told]) -> Views {
     let mut views = Views::new();
     for told in runs.iter().filter(|told| told.run.task.is_none()) {
         let Ok(handle) = client.run(told.run.run.id.as_str()) else { continue };
-        views.extend(handle.signals(None).await.ok().map(|signals| (told.run.run.id.to_string(), signals)));
+        let signals = handle.signals(None).await.map_err(|error| error.to_string());
+        views.insert(told.run.run.id.to_string(), signals);
     }
     views
 }
@@ -131,9 +132,12 @@ fn an_acknowledged_signal_is_never_gone(runs: &[Told], views: &Views, known: &Kn
     let mut wrong = Vec::new();
     for told in runs.iter().filter(|told| told.run.task.is_none()) {
         let id = told.run.run.id.as_str();
-        let Some(signals) = views.get(id) else {
-            wrong.push(format!("the signals of `{id}` cannot be read"));
-            continue;
+        let signals = match views.get(id) {
+            Some(Ok(signals)) => signals,
+            other => {
+                wrong.push(format!("the signals of `{id}` cannot be read: {other:?}"));
+                continue;
+            }
         };
         let acknowledged = known.sent.iter().filter(|sent| sent.run == id);
         for (sent, suffix) in acknowledged.filter_map(|sent| Some((sent, sent.suffix.as_ref()?))) {
@@ -282,7 +286,7 @@ fn whoever_can_go_on_does(runs: &[Told], views: &Views, known: &Known) -> Vec<St
             wrong.push(format!("`{id}` is `{}` and nothing happens", told.run.status));
             continue;
         }
-        let signals = views.get(id).map(Vec::as_slice).unwrap_or_default();
+        let signals = views.get(id).and_then(|signals| signals.as_deref().ok()).unwrap_or_default();
         for (path, point, wait) in waits {
             if point.until.is_some() {
                 wrong.push(format!("`{path}` of `{id}` is open long after its time"));

@@ -43,6 +43,9 @@ fn seeds_that_broke_a_promise_keep_it() {
         (123, "a slow sender took a run that retention had removed for one that had not moved, and acknowledged"),
         (213, "the fate of a signal that a `latest` wait superseded, once its run was restarted"),
         (285, "a run that had ended was put back into `live/` by one who had read it before"),
+        (1_289, "a run that was being undone could not be read once its points had left the snapshot"),
+        (1_360, "a sender that was slow to read took a run that retention had removed for one that had not moved"),
+        (4_447, "a worker began steps that another had recorded, because the machine's clock was set past its lease"),
         (2_443, "after a lost answer an old snapshot was written over a newer one"),
     ];
     for (seed, what) in seeds {

@@ -95,6 +95,8 @@ mutations! {
     SlowSenderTrusts,
     /// After a lost answer all that went with an entry is written again, though it landed with it.
     RepeatedAfterLanding,
+    /// A log is folded on without the points that left the snapshot, though it goes back to them.
+    RolledForgotten,
 }
 
 #[cfg(feature = "testing")]

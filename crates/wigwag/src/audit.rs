@@ -199,8 +199,8 @@ impl Auditor<'_> {
                 looked.broken = of_log(&told);
                 self.signals_are_kept(&told, &folder, &mut looked.broken).await?;
                 self.a_key_is_one_signal(&told, &folder, &mut looked.broken).await?;
-                self.the_snapshot_follows_from_the_log(&told, &mut looked.broken).await?;
-                self.indexes_name_it(&told.run, &mut looked.broken).await?;
+                self.the_snapshot_follows_from_the_log(&told, &mut looked).await?;
+                self.indexes_name_it(&told.run, &mut looked).await?;
                 self.it_is_woken_up(&told.run, hints, &mut looked).await?;
                 looked.told = Some(told);
             }
@@ -291,8 +291,9 @@ impl Auditor<'_> {
         Ok(())
     }
 
-    /// The snapshot is the log folded up to some entry; that of a run that ended shows its end.
-    async fn the_snapshot_follows_from_the_log(&self, told: &Told, broken: &mut Vec<Breach>) -> Result<()> {
+    /// The snapshot is the log folded up to some entry; that of a run that ended shows its end, unless that failed.
+    async fn the_snapshot_follows_from_the_log(&self, told: &Told, looked: &mut Looked) -> Result<()> {
+        let broken = &mut looked.broken;
         let key = Key::State { run: told.run.run.clone() }.to_string();
         let Some(object) = self.inner.store.get(&key).await? else { return Ok(()) };
         let mut snapshot = match read_state(told.run.run.clone(), &object.body) {
@@ -313,7 +314,7 @@ impl Auditor<'_> {
         let Some(folded) = told.at(snapshot.seq) else { return Ok(()) };
         if told.run.status.is_final() && self.is_old(&told.run) && snapshot.seq < told.run.seq {
             let what = format!("`{key}` is of entry {}, and the run ended with {}", snapshot.seq, told.run.seq);
-            broken.push(Breach::new(Promise::IndexesFollow, what));
+            looked.untidy.push(Breach::new(Promise::IndexesFollow, what));
         }
         let differs = beside_rolling(snapshot, &folded);
         if let Some(differs) = differs {
@@ -328,7 +329,7 @@ impl Auditor<'_> {
     }
 
     /// A run that has not ended is in `live/`, its waits are in `waiting/`; one that ended is in `done/`.
-    async fn indexes_name_it(&self, run: &Run, broken: &mut Vec<Breach>) -> Result<()> {
+    async fn indexes_name_it(&self, run: &Run, looked: &mut Looked) -> Result<()> {
         if !self.is_old(run) {
             return Ok(());
         }
@@ -341,10 +342,13 @@ impl Auditor<'_> {
         if missing.is_empty() || self.has_moved(run).await? {
             return Ok(());
         }
-        broken.extend(missing.into_iter().map(|key| {
+        // Of a bucket, the end before a restart may be completed late: whoever looks at the run next puts it back.
+        let late = |key: &str| run.restarts > 0 && key.starts_with("live/") && !self.inner.store.traits().atomic;
+        for key in missing {
             let what = format!("`{key}` is missing: run `{}` is `{}`", run.run.id, run.status);
-            Breach::new(Promise::IndexesFollow, what)
-        }));
+            let breach = Breach::new(Promise::IndexesFollow, what);
+            if late(&key) { looked.untidy.push(breach) } else { looked.broken.push(breach) }
+        }
         Ok(())
     }
 

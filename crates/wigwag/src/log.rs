@@ -57,8 +57,10 @@ pub(crate) async fn catch_up(store: &dyn Store, run: &RunRef, folded: &mut Optio
         for entry in entries {
             // These change points that may have left the snapshot.
             let reaches_back = |event: &Event| match event {
+                _ if is_mutated(Mutation::RolledForgotten) => false,
                 Event::RunRestarted(_) | Event::RunMigrated(_) => true,
                 Event::StepStarted(started) => started.attempt > 1,
+                Event::CompensationStarted(_) | Event::CompensationCompleted(_) | Event::CompensationFailed(_) => true,
                 _ => false,
             };
             if let Some(folded) = folded.as_mut().filter(|_| entry.events.iter().any(reaches_back)) {
