@@ -294,6 +294,7 @@ impl Store for SimStore {
     }
 
     async fn now(&self) -> Result<Now> {
+        self.live_on().await;
         let now = self.memory.now().await?;
         if self.memory.traits().atomic {
             return Ok(now);

@@ -45,6 +45,7 @@ fn seeds_that_broke_a_promise_keep_it() {
         (285, "a run that had ended was put back into `live/` by one who had read it before"),
         (1_289, "a run that was being undone could not be read once its points had left the snapshot"),
         (1_360, "a sender that was slow to read took a run that retention had removed for one that had not moved"),
+        (5_501, "retention took a child whose worker had died before it woke the parent"),
         (4_447, "a worker began steps that another had recorded, because the machine's clock was set past its lease"),
         (2_443, "after a lost answer an old snapshot was written over a newer one"),
     ];

@@ -504,3 +504,38 @@ fn hints_name_the_store_that_was_named() {
     assert!(text(&output.stderr).contains(" --after live/greet/a --store here`"), "{}", text(&output.stderr));
     bad(&place.run(&["resume", "a", "--store", "here"]), 4, "is not paused", "`wigwag status a --store here`");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_reads_every_run_and_names_the_promise_that_is_broken() {
+    let place = Place::new();
+    let engine = place.builder().function("greet", 1, greet).function("nap", 1, nap).start().await.unwrap();
+    place.good(&["start", "greet", "\"ada\"", "--id", "done", "--wait"]);
+    place.good(&["start", "nap", "--id", "open"]);
+    place.until("open", "running");
+    let said = place.good(&["doctor"]);
+    assert!(
+        said.contains("proven   runs                 2 runs, 1 of them unfinished, "),
+        "while it is at work: {said}"
+    );
+    assert!(said.contains("`./.wigwag` is good"), "{said}");
+    engine.stop().await;
+    let seen = place.json(&["doctor", "--no-store"]);
+    assert_eq!((&seen["findings"], &seen["runs"]["runs"]), (&Value::Null, &2.into()));
+    assert_eq!(place.json(&["doctor", "--no-store", "--limit", "1"])["runs"]["runs"], 1);
+    assert_eq!(place.json(&["doctor", "--no-runs"])["runs"], Value::Null);
+
+    let opened = wigwag_store::open(place.0.path().join(".wigwag").to_str().unwrap(), &Default::default()).unwrap();
+    let key = "workflow/done/log/0000000002.json";
+    opened.store.write(wigwag_store::Batch::new().put(key, "{\"seq\": ")).await.unwrap();
+    let broken = place.run(&["doctor", "--no-store"]);
+    let (said, talk) = (text(&broken.stdout), text(&broken.stderr));
+    assert_eq!(broken.status.code(), Some(1), "{said}{talk}");
+    assert!(said.contains(&format!("BROKEN   promise 7            `{key}` cannot be read")), "{said}");
+    assert!(said.contains("FAILED   runs                 1 run, 1 of them unfinished"), "{said}");
+    assert!(talk.contains("error: `./.wigwag` breaks what is promised, in 1 place"), "{talk}");
+    assert!(talk.contains("hint: keep a copy of the store"), "{talk}");
+    let json = place.run(&["doctor", "--no-store", "--json"]);
+    let json: Value = serde_json::from_str(&text(&json.stdout)).unwrap();
+    assert_eq!((&json["good"], &json["runs"]["broken"][0]["promise"]), (&false.into(), &7.into()));
+    assert_eq!(place.run(&["doctor", "--no-store", "--no-runs"]).status.code(), Some(2), "nothing would be left to do");
+}

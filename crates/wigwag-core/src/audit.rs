@@ -126,10 +126,13 @@ impl Told {
     }
 }
 
+/// Asks a log one thing; each answer is a breach.
+type Check = fn(&Told) -> Vec<String>;
+
 /// Asks all that a log alone can answer.
 #[must_use]
 pub fn of_log(told: &Told) -> Vec<Breach> {
-    let checks: [(Promise, fn(&Told) -> Vec<String>); 9] = [
+    let checks: [(Promise, Check); 9] = [
         (Promise::AcknowledgedIsKept, no_signal_is_consumed_twice),
         (Promise::OverTakesNothing, a_wait_that_is_over_consumes_nothing),
         (Promise::OneRunPerId, one_run_per_id),
@@ -140,7 +143,7 @@ pub fn of_log(told: &Told) -> Vec<Breach> {
         (Promise::FinalIsFinal, final_is_final),
         (Promise::UndoneInReverse, compensation_runs_in_reverse),
     ];
-    let ask = |(promise, check): (Promise, fn(&Told) -> Vec<String>)| {
+    let ask = |(promise, check): (Promise, Check)| {
         check(told).into_iter().map(move |what| Breach::new(promise, format!("{what} (run `{}`)", told.run.run.id)))
     };
     checks.into_iter().flat_map(ask).collect()

@@ -97,6 +97,8 @@ mutations! {
     RepeatedAfterLanding,
     /// A log is folded on without the points that left the snapshot, though it goes back to them.
     RolledForgotten,
+    /// Retention takes a child before its parent was told of its end.
+    PruneBeforeReport,
 }
 
 #[cfg(feature = "testing")]

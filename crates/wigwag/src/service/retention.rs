@@ -145,9 +145,23 @@ async fn prune_run(
         return Ok(());
     }
     match loaded {
+        Some(loaded) if is_waited_for(inner, &loaded.run).await? => Ok(()),
         Some(loaded) => take(inner, &loaded.run, now, pruned).await,
         None => take_the_rest(inner, run, done, now, pruned).await,
     }
+}
+
+/// Whether the parent of a run may not know yet that it has ended: who is to wake it finds the run by this hint.
+async fn is_waited_for(inner: &Inner, run: &Run) -> Result<bool> {
+    if run.parent.is_none() || is_mutated(Mutation::PruneBeforeReport) {
+        return Ok(false);
+    }
+    for hint in &run.hints {
+        if inner.store.get(hint).await?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Takes a run that has ended.
@@ -195,7 +209,7 @@ async fn take_the_rest(inner: &Inner, run: &RunRef, done: &str, now: Time, prune
     pruned.objects += remove(inner, run, &kept).await?;
     if gone_for > TOMBSTONE_AGE {
         pruned.freed += 1;
-        remove(inner, run, &[first.clone()]).await?;
+        remove(inner, run, std::slice::from_ref(&first)).await?;
         inner.store.write(Batch::new().delete(first).delete(done)).await?;
     }
     Ok(())
