@@ -47,6 +47,7 @@ fn seeds_that_broke_a_promise_keep_it() {
         (1_360, "a sender that was slow to read took a run that retention had removed for one that had not moved"),
         (5_501, "retention took a child whose worker had died before it woke the parent"),
         (4_447, "a worker began steps that another had recorded, because the machine's clock was set past its lease"),
+        (18_769, "the same in a function, whose steps begin by another way"),
         (2_443, "after a lost answer an old snapshot was written over a newer one"),
     ];
     for (seed, what) in seeds {

@@ -365,7 +365,7 @@ impl Turn {
 
     /// The entry is durable: code that waited for it goes on.
     async fn release(&mut self) -> Result<(), Lost> {
-        if !self.log.holds_lease() || self.is_over_by_the_clock().await {
+        if self.is_over_by_the_clock().await || !self.log.holds_lease() {
             // The answer took so long that another may have the run: no code begins that it may have run already.
             return Err(Lost::Lease);
         }
@@ -392,10 +392,10 @@ impl Turn {
 
     /// Whether others take our lease for over although it has not lasted so long: somebody set the machine's clock.
     async fn is_over_by_the_clock(&self) -> bool {
-        let begins = self.releases.iter().any(|release| matches!(release, Release::Step(..) | Release::Undo(..)));
+        let begins = !self.releases.is_empty() || self.begin_again;
         let until = self.log.run.lease.as_ref().map(|lease| lease.until);
         let Some(until) = until.filter(|_| begins && self.inner.store.traits().atomic) else { return false };
-        self.inner.now().await.is_ok_and(|now| now.at > until)
+        self.inner.now().await.map_or(true, |now| now.at > until)
     }
 
     /// Waits until something happens.

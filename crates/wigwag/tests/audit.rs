@@ -70,7 +70,7 @@ async fn broken(kit: &Kit) -> (Vec<u8>, String) {
 }
 
 #[track_caller]
-fn assert_found(found: (Vec<u8>, String), promise: u8, said: &str) {
+fn assert_found(found: &(Vec<u8>, String), promise: u8, said: &str) {
     assert!(found.0.contains(&promise), "promise {promise} is named: {found:?}");
     assert!(found.1.contains(said), "it says `{said}`: {}", found.1);
 }
@@ -104,7 +104,7 @@ async fn a_signal_that_was_consumed_and_is_gone_is_found() {
     let kit = a_store().await;
     let signal = key(&kit, "workflow/ended/signals/approval/", "").await;
     remove(&kit, &signal).await;
-    assert_found(broken(&kit).await, 1, "was consumed, and is gone");
+    assert_found(&broken(&kit).await, 1, "was consumed, and is gone");
 }
 
 #[tokio::test]
@@ -113,14 +113,14 @@ async fn two_keys_of_one_signal_are_found() {
     let marks = keys(&kit, "workflow/ended/keys/approval/", "").await;
     let first = kit.store().get(&marks[0]).await.unwrap().unwrap().body;
     kit.store().write(Batch::new().put(&marks[1], first)).await.unwrap();
-    assert_found(broken(&kit).await, 3, "name the same signal");
+    assert_found(&broken(&kit).await, 3, "name the same signal");
 }
 
 #[tokio::test]
 async fn an_entry_that_is_missing_is_found() {
     let kit = a_store().await;
     remove(&kit, "workflow/ended/log/0000000002.json").await;
-    assert_found(broken(&kit).await, 6, "`workflow/ended/log/0000000002.json` is missing, and the log goes on");
+    assert_found(&broken(&kit).await, 6, "`workflow/ended/log/0000000002.json` is missing, and the log goes on");
 }
 
 #[tokio::test]
@@ -129,8 +129,8 @@ async fn an_entry_that_cannot_be_read_is_found_and_the_other_runs_are_still_look
     replace(&kit, "workflow/ended/log/0000000002.json", |text| text[..text.len() / 2].to_owned()).await;
     remove(&kit, "live/order/waits").await;
     let found = broken(&kit).await;
-    assert_found(found.clone(), 7, "`workflow/ended/log/0000000002.json` cannot be read");
-    assert_found(found, 11, "`live/order/waits` is missing");
+    assert_found(&found, 7, "`workflow/ended/log/0000000002.json` cannot be read");
+    assert_found(&found, 11, "`live/order/waits` is missing");
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn an_entry_by_another_than_the_owner_is_found() {
     let (by, forged) = (entry.by.clone(), Entry { by: "somebody.1".into(), ..entry });
     kit.store().write(Batch::new().put(key, forged.to_json())).await.unwrap();
     assert!(claims, "the third entry claims the run, so that its writer is known: {by}");
-    assert_found(broken(&kit).await, 8, "is by `somebody.1`");
+    assert_found(&broken(&kit).await, 8, "is by `somebody.1`");
 }
 
 #[tokio::test]
@@ -155,17 +155,17 @@ async fn an_entry_after_the_end_is_found() {
     let again = Entry { seq: entry.seq + 1, by: format!("{}1", entry.by), ..entry.clone() };
     let next = last.replace(&format!("{:010}", entry.seq), &format!("{:010}", entry.seq + 1));
     kit.store().write(Batch::new().put(next, again.to_json())).await.unwrap();
-    assert_found(broken(&kit).await, 7, "contradicts itself");
+    assert_found(&broken(&kit).await, 7, "contradicts itself");
 }
 
 #[tokio::test]
 async fn a_snapshot_that_does_not_follow_from_the_log_is_found() {
     let kit = a_store().await;
     replace(&kit, "workflow/waits/state.json", |text| text.replace("\"waiting_signal\"", "\"running\"")).await;
-    assert_found(broken(&kit).await, 11, "is not what the log folds to");
+    assert_found(&broken(&kit).await, 11, "is not what the log folds to");
     let kit = a_store().await;
     replace(&kit, "workflow/waits/state.json", |_| "{}".into()).await;
-    assert_found(broken(&kit).await, 11, "`workflow/waits/state.json` cannot be read");
+    assert_found(&broken(&kit).await, 11, "`workflow/waits/state.json` cannot be read");
 }
 
 #[tokio::test]
@@ -173,11 +173,11 @@ async fn an_index_that_misses_or_invents_something_is_found() {
     let kit = a_store().await;
     let waiting = key(&kit, "waiting/approval/", "").await;
     remove(&kit, &waiting).await;
-    assert_found(broken(&kit).await, 11, &format!("`{waiting}` is missing"));
+    assert_found(&broken(&kit).await, 11, &format!("`{waiting}` is missing"));
     let kit = a_store().await;
     let done = key(&kit, "done/", "ended").await;
     remove(&kit, &done).await;
-    assert_found(broken(&kit).await, 11, &format!("`{done}` is missing"));
+    assert_found(&broken(&kit).await, 11, &format!("`{done}` is missing"));
     let kit = a_store().await;
     kit.store().write(Batch::new().put("live/order/ended", "{}")).await.unwrap();
     let audit = audit(&kit).await;
@@ -189,7 +189,7 @@ async fn an_index_that_misses_or_invents_something_is_found() {
 async fn an_entry_of_a_run_that_was_removed_is_found() {
     let kit = a_store().await;
     kit.store().write(Batch::new().put("workflow/old/log/0000000004.json", "{}")).await.unwrap();
-    assert_found(broken(&kit).await, 12, "`workflow/old` has entry 4 and no first");
+    assert_found(&broken(&kit).await, 12, "`workflow/old` has entry 4 and no first");
 }
 
 #[tokio::test]
@@ -198,7 +198,7 @@ async fn a_run_that_nobody_would_look_at_is_found() {
     for hint in keys(&kit, "due/", "").await {
         remove(&kit, &hint).await;
     }
-    assert_found(broken(&kit).await, 13, "run `waits` (waiting_signal) has no hint: nobody will look at it");
+    assert_found(&broken(&kit).await, 13, "run `waits` (waiting_signal) has no hint: nobody will look at it");
 }
 
 #[tokio::test]

@@ -410,3 +410,43 @@ async fn a_restart_begins_again_from_the_start_or_from_a_step() {
     let listed = kit.client().list(&wigwag::Filter::default()).await.unwrap();
     assert_eq!(listed.runs.len(), 1, "it is listed once: {listed:?}");
 }
+
+/// Its worker may die while it is undone: whoever takes it over reads a snapshot that its points have left, and then
+/// entries that go back to them.
+#[tokio::test]
+async fn a_run_whose_results_left_the_snapshot_can_be_read_while_it_is_undone() {
+    let gate = Arc::new(tokio::sync::Notify::new());
+    let held = Arc::clone(&gate);
+    let many = move |ctx: Ctx, _: Value| {
+        let held = Arc::clone(&held);
+        async move {
+            let undo = move |_: Option<Value>| {
+                let held = Arc::clone(&held);
+                async move {
+                    held.notified().await;
+                    Ok::<_, Failure>(())
+                }
+            };
+            ctx.step("first", || async { Ok::<_, Failure>(json!(1)) }).compensate(undo).await?;
+            for _ in 0..60 {
+                ctx.step("large", || async { Ok::<_, Failure>("x".repeat(2_000)) }).await?;
+            }
+            ctx.sleep("rest", Duration::from_secs(60)).await?;
+            Err::<Value, _>(permanent("it was not to be"))
+        }
+    };
+    let kit = Kit::start(|engine| engine.function("many", 1, many)).await.unwrap();
+    let run = kit.client().start("many", &json!({})).id("m").await.unwrap();
+    kit.settle().await.unwrap();
+    let chunks = kit.store().list("workflow/m/chunk/", "", 10).await.unwrap().entries;
+    assert!(!chunks.is_empty(), "results have left the snapshot");
+    kit.clock().advance(Duration::from_secs(61));
+    while run.status().await.unwrap() != Status::Compensating {
+        tokio::task::yield_now().await;
+    }
+    let steps = run.steps().await.unwrap();
+    assert_eq!(steps.len(), 62, "all of it can be read");
+    gate.notify_one();
+    kit.settle().await.unwrap();
+    assert_eq!(run.status().await.unwrap(), Status::Failed);
+}

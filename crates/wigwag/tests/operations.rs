@@ -227,6 +227,27 @@ async fn old_runs_are_removed_in_two_phases_and_unfinished_ones_never() {
 }
 
 #[tokio::test]
+async fn a_child_is_not_removed_before_its_parent_was_told_of_its_end() {
+    let parent = |ctx: Ctx, _: Value| async move { ctx.child::<Value, _>("child", "echo", &1).await };
+    let kit = Kit::start(|engine| engine.function("echo", 1, echo).function("parent", 1, parent)).await.unwrap();
+    let client = kit.client();
+    client.start("parent", &json!({})).id("p").await.unwrap();
+    kit.settle().await.unwrap();
+    let child = client.run("p:child").unwrap();
+    let hints = child.get().await.unwrap().run().hints.clone();
+    assert!(!hints.is_empty(), "the hint of its last lease is known");
+    // As if its worker had died after the last entry: this hint leads whoever wakes the parent.
+    kit.store().write(Batch::new().put(&hints[0], "{}")).await.unwrap();
+    kit.clock().advance(Duration::from_secs(7_200));
+    let all = PruneOptions::older_than(Duration::ZERO);
+    assert_eq!(client.prune(&all).await.unwrap().runs, 1, "the parent alone");
+    assert_eq!(child.status().await.unwrap(), Status::Completed);
+    kit.store().write(Batch::new().delete(&hints[0])).await.unwrap();
+    assert_eq!(client.prune(&all).await.unwrap().runs, 1);
+    assert_eq!(child.get().await.unwrap_err().kind(), ErrorKind::Gone);
+}
+
+#[tokio::test]
 async fn a_worker_passes_over_what_it_does_not_know() {
     let kit = Kit::start(|engine| engine.function("echo", 1, echo)).await.unwrap();
     let client = kit.client();
