@@ -439,8 +439,12 @@ async fn put_signal(
         return Ok(put);
     }
     let took = inner.clock.boot().saturating_sub(began);
-    // Under a key the stamp may be that of an earlier try.
-    let took = stamp_of(&put.suffix).map_or(took, |stamp| took.max(now.at.after(now.uncertainty + took).since(stamp)));
+    // Under a key the stamp may be that of an earlier try; and somebody may have set the clock since it was drawn.
+    let passed = match (inner.now().await, stamp_of(&put.suffix)) {
+        (Ok(after), Some(stamp)) => after.at.after(after.uncertainty).since(stamp),
+        _ => Duration::MAX,
+    };
+    let took = took.max(passed);
     match inner.clock.boot().saturating_sub(read_at) > limits::PUT_MAX && !is_mutated(Mutation::SlowSenderTrusts) {
         true => *run = read_anew(inner, message).await?,
         false => log::catch_up_run(&*inner.store, run).await?,
