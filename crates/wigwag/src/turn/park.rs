@@ -161,6 +161,7 @@ impl Turn {
             return Ok(false);
         }
         self.log.write_snapshot().await?;
+        self.give_back_if_overtaken(&mut left).await?;
         left.insert(self.lease_hint.clone());
         let batch = left.into_iter().fold(Batch::new(), |batch, hint| batch.delete(hint));
         if self.log.holds_lease() {
@@ -171,6 +172,19 @@ impl Turn {
             _ = self.handle.poke(Some(&parked_hint));
         }
         Ok(true)
+    }
+
+    /// The answer to our last entry may have been late, or our lease be over for others: then these hints may be what the
+    /// run stands on by now, and are not ours to delete. They go back to the dispatcher with the end of this turn.
+    pub(super) async fn give_back_if_overtaken(&mut self, hints: &mut BTreeSet<String>) -> Result<(), Lost> {
+        if hints.is_empty() {
+            return Ok(());
+        }
+        let next = Key::Entry { run: self.log.run.run.clone(), seq: self.log.run.seq + 1 }.to_string();
+        if self.inner.store.get(&next).await?.is_some() {
+            std::mem::take(hints).iter().for_each(|hint| _ = self.handle.poke(Some(hint)));
+        }
+        Ok(())
     }
 
     /// Looks again at every source; if something is there, claims the run again and goes on.

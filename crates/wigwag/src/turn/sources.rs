@@ -1,6 +1,6 @@
 //! What comes from outside: control objects and the results of children, folded in by the owner of the turn.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -148,7 +148,7 @@ impl Turn {
     /// Looks at what came from outside, and folds it in.
     pub(super) async fn look_outside(&mut self) -> Result<(), Lost> {
         // Hints that come after this are for the next look.
-        let hints = self.handle.take_hints();
+        let mut hints: BTreeSet<String> = self.handle.take_hints().into_iter().collect();
         let found = look_at_sources(&self.inner, &self.log.run).await?;
         self.unlooked = false;
         self.now = self.inner.now().await?.at;
@@ -158,6 +158,7 @@ impl Turn {
             return self.commit().await;
         }
         // The hints that led here have done their work; the lease's hint stands for the run.
+        self.give_back_if_overtaken(&mut hints).await?;
         if !hints.is_empty() && self.log.holds_lease() {
             let batch = hints.into_iter().fold(wigwag_store::Batch::new(), |batch, hint| batch.delete(hint));
             self.inner.store.write(batch).await?;
