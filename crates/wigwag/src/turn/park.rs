@@ -176,15 +176,16 @@ impl Turn {
 
     /// The answer to our last entry may have been late, or our lease be over for others: then these hints may be what the
     /// run stands on by now, and are not ours to delete. They go back to the dispatcher with the end of this turn.
-    pub(super) async fn give_back_if_overtaken(&mut self, hints: &mut BTreeSet<String>) -> Result<(), Lost> {
+    pub(super) async fn give_back_if_overtaken(&mut self, hints: &mut BTreeSet<String>) -> Result<bool, Lost> {
         if hints.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let next = Key::Entry { run: self.log.run.run.clone(), seq: self.log.run.seq + 1 }.to_string();
-        if self.inner.store.get(&next).await?.is_some() {
+        let overtaken = self.inner.store.get(&next).await?.is_some();
+        if overtaken {
             std::mem::take(hints).iter().for_each(|hint| _ = self.handle.poke(Some(hint)));
         }
-        Ok(())
+        Ok(overtaken)
     }
 
     /// Looks again at every source; if something is there, claims the run again and goes on.

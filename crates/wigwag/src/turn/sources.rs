@@ -158,7 +158,9 @@ impl Turn {
             return self.commit().await;
         }
         // The hints that led here have done their work; the lease's hint stands for the run.
-        self.give_back_if_overtaken(&mut hints).await?;
+        if self.give_back_if_overtaken(&mut hints).await? {
+            return Err(Lost::Taken);
+        }
         if !hints.is_empty() && self.log.holds_lease() {
             let batch = hints.into_iter().fold(wigwag_store::Batch::new(), |batch, hint| batch.delete(hint));
             self.inner.store.write(batch).await?;
