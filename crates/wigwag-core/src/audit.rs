@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::limits::UNCERTAINTY_MAX;
-use crate::{Entry, Event, Path, Point, Refusal, Run, RunMigrated, RunRef, Time, stamp_of};
+use crate::{Entry, Event, Path, Point, Refusal, Run, RunMigrated, RunRef, SignalReceived, Time, stamp_of};
 
 /// What is promised, numbered as in `docs/internals/guarantees.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,18 +106,18 @@ impl Told {
         Some(run)
     }
 
-    /// Every event with its entry and the run before that entry.
-    fn replay(&self, mut look: impl FnMut(&Run, &Run, &Entry)) {
-        let Some(mut before) = self.log.first().and_then(|first| Run::begin(self.run.run.clone(), first).ok()) else {
+    /// Every entry, with the run before and after it: what `before` takes from the one is given to `after` with the
+    /// other. A long run is not copied for each of its entries.
+    fn replay<T>(&self, mut before: impl FnMut(&Run, &Entry) -> T, mut after: impl FnMut(T, &Run, &Entry)) {
+        let Some(mut run) = self.log.first().and_then(|first| Run::begin(self.run.run.clone(), first).ok()) else {
             return;
         };
         for entry in &self.log[1..] {
-            let mut after = before.clone();
-            if after.apply(entry).is_err() {
+            let taken = before(&run, entry);
+            if run.apply(entry).is_err() {
                 return;
             }
-            look(&before, &after, entry);
-            before = after;
+            after(taken, &run, entry);
         }
     }
 
@@ -165,26 +165,45 @@ pub fn no_signal_is_consumed_twice(told: &Told) -> Vec<String> {
 #[must_use]
 pub fn a_wait_that_is_over_consumes_nothing(told: &Told) -> Vec<String> {
     let mut wrong = Vec::new();
-    told.replay(|before, after, entry| {
-        for event in &entry.events {
-            let Event::SignalReceived(event) = event else { continue };
-            // One that was opened in this very entry has no deadline that could be over.
-            let point = before.points.get(&event.point).filter(|_| before.restarts == after.restarts);
-            let (over, open) = (point.filter(is_settled), point.filter(|point| !is_settled(point)));
-            let reopened = entry.events.iter().any(|other| is_opening(other, &event.point));
-            if over.is_some() && !reopened {
-                wrong.push(format!("`{}` is over and consumes", event.point));
-            }
-            let until = open.and_then(|point| deadline_in(before, entry, point));
-            let late = |stamp: Time| until.is_some_and(|until| stamp > until);
-            let taken = event.signals.iter().filter(|taken| stamp_of(&taken.signal).is_some_and(late));
-            wrong.extend(taken.map(|taken| format!("`{}` consumes `{}` after its time", event.point, taken.signal)));
+    told.replay(what_is_over_consumes, |over, after, entry| {
+        wrong.extend(over);
+        for event in received_in(entry) {
             let open = after.losers_to(&event.point);
             if !open.is_empty() {
                 wrong.push(format!("`{}` won its race, and {open:?} stay open", event.point));
             }
         }
     });
+    wrong
+}
+
+fn received_in(entry: &Entry) -> impl Iterator<Item = &SignalReceived> {
+    entry.events.iter().filter_map(|event| match event {
+        Event::SignalReceived(event) => Some(event),
+        _ => None,
+    })
+}
+
+/// Waits that were over before an entry, or whose signals came after their deadline, and that consume in it.
+fn what_is_over_consumes(before: &Run, entry: &Entry) -> Vec<String> {
+    let is_restart = |event: &Event| matches!(event, Event::RunRestarted(event) if event.refused.is_none());
+    if entry.events.iter().any(is_restart) {
+        return Vec::new();
+    }
+    let mut wrong = Vec::new();
+    for event in received_in(entry) {
+        // One that was opened in this very entry has no deadline that could be over.
+        let point = before.points.get(&event.point);
+        let (over, open) = (point.filter(is_settled), point.filter(|point| !is_settled(point)));
+        let reopened = entry.events.iter().any(|other| is_opening(other, &event.point));
+        if over.is_some() && !reopened {
+            wrong.push(format!("`{}` is over and consumes", event.point));
+        }
+        let until = open.and_then(|point| deadline_in(before, entry, point));
+        let late = |stamp: Time| until.is_some_and(|until| stamp > until);
+        let taken = event.signals.iter().filter(|taken| stamp_of(&taken.signal).is_some_and(late));
+        wrong.extend(taken.map(|taken| format!("`{}` consumes `{}` after its time", event.point, taken.signal)));
+    }
     wrong
 }
 
@@ -333,21 +352,23 @@ pub fn every_wait_is_closed_once(told: &Told) -> Vec<String> {
 #[must_use]
 pub fn timers_are_never_early(told: &Told) -> Vec<String> {
     let mut wrong = Vec::new();
-    told.replay(|before, _, entry| {
-        for event in &entry.events {
-            let (point, at) = match event {
-                Event::SleepFired(event) => (&event.point, event.at),
-                Event::SignalTimeout(event) => (&event.point, event.at),
-                _ => continue,
-            };
-            // What was opened in this entry is not known before it, and is not over in it.
-            let until = before.points.get(point).filter(|point| !point.status.is_settled());
-            if let Some(until) = until.and_then(|point: &Point| point.until).filter(|until| at < *until) {
-                wrong.push(format!("`{point}` was over at {at}, before {until}"));
-            }
-        }
-    });
+    told.replay(what_is_early, |early, _, _| wrong.extend(early));
     wrong
+}
+
+fn what_is_early(before: &Run, entry: &Entry) -> Vec<String> {
+    let early = |event: &Event| {
+        let (point, at) = match event {
+            Event::SleepFired(event) => (&event.point, event.at),
+            Event::SignalTimeout(event) => (&event.point, event.at),
+            _ => return None,
+        };
+        // What was opened in this entry is not known before it, and is not over in it.
+        let open = before.points.get(point).filter(|point| !point.status.is_settled());
+        let until = open.and_then(|point| point.until).filter(|until| at < *until)?;
+        Some(format!("`{point}` was over at {at}, before {until}"))
+    };
+    entry.events.iter().filter_map(early).collect()
 }
 
 /// After the end there is nothing but an explicit restart.

@@ -104,6 +104,23 @@ struct Looked {
     signals: usize,
     broken: Vec<Breach>,
     untidy: Vec<Breach>,
+    forgotten: Option<Forgotten>,
+}
+
+/// A run that seems to have no hint in time.
+#[derive(Debug)]
+struct Forgotten {
+    run: Run,
+    /// When it needs attention at the latest.
+    needed: Option<Time>,
+    /// What it waits for is there.
+    signalled: bool,
+}
+
+impl Forgotten {
+    fn is_seen_in_time(&self, due: Time, now: Time) -> bool {
+        self.needed.is_none_or(|needed| due <= needed) && (!self.signalled || due <= now)
+    }
 }
 
 /// The earliest hint of each run.
@@ -115,22 +132,25 @@ impl Auditor<'_> {
         let hints = self.hints().await?;
         let mut runs = self.runs().await?;
         runs.truncate(self.options.limit.unwrap_or(usize::MAX));
-        let mut expected = Expected::default();
+        let mut expected = BTreeSet::new();
+        let mut forgotten = Vec::new();
         let mut looks = stream::iter(&runs).map(|run| self.look(run, &hints)).buffered(AT_ONCE);
         while let Some(looked) = looks.next().await {
             let mut looked = looked?;
             audit.broken.append(&mut looked.broken);
             audit.untidy.append(&mut looked.untidy);
+            forgotten.extend(looked.forgotten);
             audit.signals += looked.signals;
             audit.gone += usize::from(looked.gone);
             if let Some(told) = looked.told {
                 audit.runs += 1;
                 audit.unfinished += usize::from(!told.run.status.is_final());
                 audit.entries += told.log.len();
-                expected.add(&told.run);
+                expected.extend(index_keys(&told.run).into_iter().filter(|_| !told.run.status.is_final()));
             }
             progress(&audit);
         }
+        self.all_are_woken_up(forgotten, &mut audit).await?;
         if self.options.limit.is_none() {
             self.indexes_name_no_others(&expected, &mut audit).await?;
         }
@@ -201,7 +221,7 @@ impl Auditor<'_> {
                 self.a_key_is_one_signal(&told, &folder, &mut looked.broken).await?;
                 self.the_snapshot_follows_from_the_log(&told, &mut looked).await?;
                 self.indexes_name_it(&told.run, &mut looked).await?;
-                self.it_is_woken_up(&told.run, hints, &mut looked).await?;
+                looked.forgotten = self.seems_forgotten(&told.run, hints).await?;
                 looked.told = Some(told);
             }
             Err(refusal) => {
@@ -263,7 +283,7 @@ impl Auditor<'_> {
         for event in told.log.iter().flat_map(|entry| &entry.events) {
             let Event::SignalReceived(received) = event else { continue };
             for taken in &received.signals {
-                let kept = folder.signals.iter().any(|(_, suffix)| *suffix == taken.signal);
+                let kept = folder.signals.contains(&(received.name.clone(), taken.signal.clone()));
                 if !kept && !self.is_gone(&told.run.run).await? {
                     let what = format!("signal `{}` of `{}` was consumed, and is gone", taken.signal, told.run.run.id);
                     broken.push(Breach::new(Promise::AcknowledgedIsKept, what));
@@ -358,34 +378,46 @@ impl Auditor<'_> {
         Ok(self.inner.store.get(&next).await?.is_some() || self.is_gone(&run.run).await?)
     }
 
-    /// Every unfinished run has a hint at or before the moment it needs attention.
-    async fn it_is_woken_up(&self, run: &Run, hints: &Hints, looked: &mut Looked) -> Result<()> {
+    /// Every unfinished run has a hint at or before the moment it needs attention: one that seems to have none.
+    async fn seems_forgotten(&self, run: &Run, hints: &Hints) -> Result<Option<Forgotten>> {
         if run.status.is_final() || !self.is_old(run) {
-            return Ok(());
+            return Ok(None);
         }
         // A second is nothing: hints are put by clocks that are apart by so much.
         let lease = run.lease.as_ref().map(|lease| lease.until);
         let needed = lease.or(run.next_at).map(|at| at.after(Duration::from_secs(1)));
         let signalled = lease.is_none() && self.is_satisfied(run).await?;
-        let in_time = |due: Time| needed.is_none_or(|needed| due <= needed) && (!signalled || due <= self.now);
-        if hints.get(&run.run.id).copied().is_some_and(in_time) || self.has_moved(run).await? {
+        let forgotten = Forgotten { run: run.clone(), needed, signalled };
+        let hinted = hints.get(&run.run.id).is_some_and(|due| forgotten.is_seen_in_time(*due, self.now));
+        Ok(Some(forgotten).filter(|_| !hinted))
+    }
+
+    /// Those that seemed to have no hint, looked at again: hints may have changed hands since they were listed.
+    async fn all_are_woken_up(&self, forgotten: Vec<Forgotten>, audit: &mut Audit) -> Result<()> {
+        if forgotten.is_empty() {
             return Ok(());
         }
-        // Hints may have changed hands since they were listed.
-        let hinted = self.hints().await?.get(&run.run.id).copied();
-        let said =
-            |what: String| Breach::new(Promise::WokenUp, format!("run `{}` ({}) {what}", run.run.id, run.status));
-        match (hinted, needed) {
-            (None, _) => looked.broken.push(said("has no hint: nobody will look at it".into())),
-            (Some(due), Some(needed)) if due > needed => {
-                looked.broken.push(said(format!("needs attention at {needed}, and is looked at only on {due}")));
+        let hints = self.hints().await?;
+        for one in forgotten {
+            if self.has_moved(&one.run).await? {
+                continue;
             }
-            // Its sender was not told that it arrived: a sender that was has put a hint.
-            (Some(due), _) if !in_time(due) => {
-                let what = format!("waits for a signal that is there and was not acknowledged; it is seen on {due}");
-                looked.untidy.push(said(what));
+            let said = |what: String| {
+                Breach::new(Promise::WokenUp, format!("run `{}` ({}) {what}", one.run.run.id, one.run.status))
+            };
+            match (hints.get(&one.run.run.id).copied(), one.needed) {
+                (None, _) => audit.broken.push(said("has no hint: nobody will look at it".into())),
+                (Some(due), Some(needed)) if due > needed => {
+                    audit.broken.push(said(format!("needs attention at {needed}, and is looked at only on {due}")));
+                }
+                // Its sender was not told that it arrived: a sender that was has put a hint.
+                (Some(due), _) if !one.is_seen_in_time(due, self.now) => {
+                    let what =
+                        format!("waits for a signal that is there and was not acknowledged; it is seen on {due}");
+                    audit.untidy.push(said(what));
+                }
+                _ => {}
             }
-            _ => {}
         }
         Ok(())
     }
@@ -421,12 +453,12 @@ impl Auditor<'_> {
     }
 
     /// What the indexes name beside what the runs want there.
-    async fn indexes_name_no_others(&self, expected: &Expected, audit: &mut Audit) -> Result<()> {
+    async fn indexes_name_no_others(&self, expected: &BTreeSet<String>, audit: &mut Audit) -> Result<()> {
         let mut extra = Vec::new();
         for below in ["live/", "waiting/"] {
             self.keys(below, |key, put| {
                 let old = self.options.at_rest || self.now.since(put) > ORPHAN_AGE;
-                if old && !expected.keys.contains(key) {
+                if old && !expected.contains(key) {
                     extra.push(key.to_owned());
                 }
             })
@@ -454,19 +486,6 @@ fn index_keys(run: &Run) -> Vec<String> {
     let mut keys = vec![Key::Live { of: run.index_type(), run: run.run.id.clone() }.to_string()];
     keys.extend(run.waits_in_order().into_iter().map(|(_, _, wait)| waiting_key(run, wait)));
     keys
-}
-
-#[derive(Debug, Default)]
-struct Expected {
-    keys: BTreeSet<String>,
-}
-
-impl Expected {
-    fn add(&mut self, run: &Run) {
-        if !run.status.is_final() {
-            self.keys.extend(index_keys(run));
-        }
-    }
 }
 
 /// In what a snapshot differs from the fold, but for which of its points are rolled out.

@@ -38,7 +38,7 @@ use crate::mailbox::{BodyId, Mailbox, Reply, Request, Slot, Spec};
 use crate::scope::{self, Made, Outputs, Scope};
 use crate::workflow::{Code, Workflow, in_scope};
 
-pub(crate) use ends::{complete_end, is_restarted};
+pub(crate) use ends::{complete_end, take_back_if_restarted};
 pub(crate) use inbox::{decide, waiting_facts, waiting_key};
 pub(crate) use sources::{index_of_closed, look_at_sources};
 

@@ -28,11 +28,12 @@ pub(super) async fn run(args: &StoreArgs, wanted: &Sweep, json: bool) -> Result<
 
 fn show(swept: &Swept, dry_run: bool, json: bool) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    let Swept { hints, orphan_hints, stale_live, runs, lost_runs, .. } = swept;
+    let Swept { hints, orphan_hints, stale_live, runs, lost_runs, stale_waits, lost_waits, .. } = swept;
     if json {
         let shown = json!({
             "dry_run": dry_run, "hints": hints, "runs": runs,
             "orphan_hints": orphan_hints, "stale_live": stale_live, "lost_runs": lost_runs,
+            "stale_waits": stale_waits, "lost_waits": lost_waits,
         });
         return writeln!(stdout, "{shown}");
     }
@@ -42,6 +43,8 @@ fn show(swept: &Swept, dry_run: bool, json: bool) -> std::io::Result<()> {
         (*lost_runs, "unfinished, that nobody would look at", "given a hint"),
         (*orphan_hints, "of the hints, without a run", "removed"),
         (*stale_live, "listed as unfinished though they have ended", "removed"),
+        (*stale_waits, "of the waits that are listed, over", "removed"),
+        (*lost_waits, "open waits that were not listed", "listed"),
     ];
     for (number, what, done) in found.iter().filter(|(number, ..)| *number > 0) {
         writeln!(stdout, "{number} {what}: {would}{done}")?;

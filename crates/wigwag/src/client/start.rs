@@ -20,7 +20,7 @@ use super::RunHandle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inner::{Inner, Stop};
 use crate::log::{self, Log, Lost, blob};
-use crate::turn::{Turn, is_restarted};
+use crate::turn::{Turn, take_back_if_restarted};
 use crate::workflow::{Workflow, default_queue};
 
 /// A workflow about to be started.
@@ -438,7 +438,7 @@ async fn existing(inner: &Arc<Inner>, start: &Start) -> Result<()> {
     if run.status.is_final() && !inner.store.traits().atomic {
         // Our `live/` object may lie over one that was deleted at its end.
         inner.store.write(Batch::new().delete(inner.live(&run).0)).await?;
-        is_restarted(inner, &run).await?;
+        take_back_if_restarted(inner, &run).await?;
     }
     let input = inner.payload(&run.run, None, &run.input).await?;
     let same_parent = start.parent.is_none() || start.parent == run.parent;

@@ -429,7 +429,7 @@ pub(crate) async fn complete_end(inner: &Arc<Inner>, loaded: Loaded, hint: &str,
             debug!(?error, "the last snapshot was not written");
         }
         finish_index(inner, &log.run).await?;
-        if !is_mutated(Mutation::EndOverRestart) && is_restarted(inner, &log.run).await? {
+        if !is_mutated(Mutation::EndOverRestart) && take_back_if_restarted(inner, &log.run).await? {
             return Ok(false);
         }
         log.run
@@ -460,10 +460,10 @@ async fn finish_at_once(inner: &Inner, loaded: Loaded) -> Result<Option<Run>> {
     }
 }
 
-/// Whether a run was restarted while its end was completed: then what that changed in the indexes is taken back.
+/// If a run was restarted while its end was completed, takes back what that changed in the indexes; says whether it was.
 ///
 /// What if we die here? The hint stands, and whoever follows it puts the run back (`live_again` in the worker).
-pub(crate) async fn is_restarted(inner: &Inner, ended: &Run) -> Result<bool> {
+pub(crate) async fn take_back_if_restarted(inner: &Inner, ended: &Run) -> Result<bool> {
     let mut now = ended.clone();
     match log::catch_up_run(&*inner.store, &mut now).await {
         Err(error) if error.kind() == ErrorKind::Gone => return Ok(false),
