@@ -1,6 +1,7 @@
 //! What is asked of runs from outside: start, look, wait, cancel, pause, resume, restart, migrate.
 
 mod control;
+mod follow;
 pub(crate) mod inbox;
 mod list;
 pub(crate) mod signal;
@@ -16,6 +17,7 @@ use wigwag_core::{Definition, Entry, Path, Payload, Point, Run, RunId, RunRef, S
 
 pub(crate) use control::cancel_child;
 pub use control::{Asked, Cancel, Migrate, Restart, Resume};
+pub use follow::Follow;
 pub use inbox::{OpenWait, SignalView, WaitingRun, WaitingRuns};
 pub use list::{Filter, Listing, Summary};
 pub(crate) use signal::signal_name;
@@ -71,6 +73,12 @@ impl Client {
     /// Runs, unfinished ones first, then finished ones from the last day back.
     pub async fn list(&self, filter: &Filter) -> Result<Listing> {
         list::list(&self.inner, filter).await
+    }
+
+    /// Asks the store for something small: whether it answers.
+    pub async fn check(&self) -> Result<()> {
+        self.inner.store.get(wigwag_store::LAYOUT_KEY).await?;
+        Ok(())
     }
 
     /// What workers have known of a type, the newest last.

@@ -54,9 +54,9 @@ mod worker;
 
 pub use audit::{Audit, AuditOptions};
 pub use client::{
-    Asked, Cancel, Client, Consumed, Filter, Listing, Migrate, OpenWait, Receipt, Restart, Resume, RunHandle, RunView,
-    SignalAndWait, SignalCall, SignalState, SignalView, StartCall, SubmitCall, Summary, TaskOptions, WaitingRun,
-    WaitingRuns,
+    Asked, Cancel, Client, Consumed, Filter, Follow, Listing, Migrate, OpenWait, Receipt, Restart, Resume, RunHandle,
+    RunView, SignalAndWait, SignalCall, SignalState, SignalView, StartCall, SubmitCall, Summary, TaskOptions,
+    WaitingRun, WaitingRuns,
 };
 pub use context::{Ctx, FanOut, Joined, Map, Point, Step, StepCtx, StepInfo, TaskEnd};
 pub use engine::{Builder, Engine};

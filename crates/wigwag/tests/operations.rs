@@ -333,3 +333,29 @@ async fn a_group_is_a_sequence_with_paths_of_its_own() {
     let paths: Vec<String> = run.steps().await.unwrap().keys().map(ToString::to_string).collect();
     assert_eq!(paths, ["first", "last", "pack/label/print", "pack/label/stick", "pack/wrap"]);
 }
+
+#[tokio::test]
+async fn a_log_is_followed_to_its_end_and_from_anywhere_in_it() {
+    let kit = Kit::start(|engine| engine.function("nap", 1, nap)).await.unwrap();
+    let run = kit.client().start("nap", &1).id("n").await.unwrap();
+    let mut log = run.follow(1);
+    let first = log.next().await.unwrap().unwrap();
+    assert_eq!(first[0].events[0].name(), "run.started");
+    let rest = tokio::spawn(async move {
+        let mut seen = first;
+        while let Some(more) = log.next().await.unwrap() {
+            seen.extend(more);
+        }
+        seen
+    });
+    kit.run_until_idle().await.unwrap();
+    let seen = rest.await.unwrap();
+    assert_eq!(seen, run.history(1, 1_000).await.unwrap(), "nothing is lost and nothing repeated");
+    let last = seen.last().unwrap();
+    assert_eq!(last.events.last().unwrap().name(), "run.completed");
+    assert_eq!(run.follow(last.seq).next().await.unwrap().unwrap(), [last.clone()]);
+    assert!(run.follow(last.seq + 1).next().await.unwrap().is_none(), "it has ended");
+    assert_eq!(run.follow(last.seq + 2).next().await.unwrap_err().kind(), ErrorKind::Invalid);
+    let missing = kit.client().run("nobody").unwrap();
+    assert_eq!(missing.follow(1).next().await.unwrap_err().kind(), ErrorKind::NotFound);
+}

@@ -218,8 +218,9 @@ async fn read_into(
     listing: &mut Listing,
 ) -> Result<Option<String>> {
     for some in refs.chunks(16) {
-        let read = some.iter().map(|(key, run)| async move {
-            match log::read(&*inner.store, run).await {
+        // Owned, because the compiler cannot see that a stream of borrowing futures may go to another thread.
+        let read = some.to_vec().into_iter().map(|(key, run)| async move {
+            match log::read(&*inner.store, &run).await {
                 Ok(loaded) => Ok((key, Ok(loaded))),
                 Err(error) if error.kind() == ErrorKind::Gone => Ok((key, Ok(None))),
                 // One that cannot be read does not hide the others.
@@ -235,7 +236,7 @@ async fn read_into(
                 Err(error) => listing.unreadable.push(error),
             }
             if listing.runs.len() >= limit {
-                return Ok(Some(key.clone()));
+                return Ok(Some(key));
             }
         }
     }

@@ -1,0 +1,212 @@
+//! The route table: the whole API on one screen, and a little more.
+
+mod control;
+mod links;
+mod runs;
+mod shape;
+mod signals;
+mod system;
+mod tasks;
+
+use serde_json::Value;
+
+use crate::auth::Need;
+use crate::problem::Code;
+use crate::route::Route;
+use crate::wire::Page;
+
+/// Every route. What is not here is not served.
+pub(crate) fn routes() -> Vec<Route> {
+    let mut routes = runs();
+    routes.extend(controls());
+    routes.extend(signals());
+    routes.extend(tasks());
+    routes.extend(system());
+    routes
+}
+
+fn runs() -> Vec<Route> {
+    use Code::{Conflict, Gone, NotFound, RunCancelled, RunFailed, Stopped, TimedOut};
+    vec![
+        Route::post("/v1/runs", Need::Write, runs::start)
+            .named("startRun", "Start a run")
+            .more("The same id, or `Idempotency-Key`, with the same type and input is the same run; with another it is a conflict.")
+            .keyed()
+            .body::<runs::Start>()
+            .answers::<runs::Started>(201, "The run is durable")
+            .problems(&[Conflict, Gone]),
+        Route::get("/v1/runs", Need::Read, runs::list)
+            .named("listRuns", "List runs")
+            .more("Unfinished ones first, then finished ones from the last day back.")
+            .query::<runs::ListQuery>()
+            .answers::<runs::Listing>(200, "Some runs"),
+        Route::get("/v1/runs/{id}", Need::Read, runs::get)
+            .named("getRun", "Look at a run")
+            .answers::<shape::Run>(200, "The run as it is")
+            .problems(&[NotFound, Gone]),
+        Route::get("/v1/runs/{id}/wait", Need::Read, runs::wait)
+            .named("waitForRun", "Wait for a run's end")
+            .slow()
+            .query::<runs::WaitQuery>()
+            .answers::<shape::Run>(200, "The run as it ended")
+            .answers::<shape::Run>(202, "The run as it is: it has not ended in this time. Ask again")
+            .problems(&[NotFound, Gone, Stopped]),
+        Route::get("/v1/runs/{id}/result", Need::Read, runs::result)
+            .named("getRunResult", "Wait for a run's result")
+            .slow()
+            .query::<runs::WaitQuery>()
+            .answers::<Value>(200, "What the run gave")
+            .problems(&[NotFound, Gone, RunFailed, RunCancelled, TimedOut, Stopped]),
+        Route::get("/v1/runs/{id}/input", Need::Read, runs::input)
+            .named("getRunInput", "What a run was started with")
+            .answers::<Value>(200, "The input")
+            .problems(&[NotFound, Gone]),
+        Route::get("/v1/runs/{id}/output", Need::Read, runs::output)
+            .named("getRunOutput", "What a run, or one of its steps, has given")
+            .query::<runs::OutputQuery>()
+            .answers::<Value>(200, "The output")
+            .problems(&[NotFound, Gone]),
+        Route::get("/v1/runs/{id}/steps", Need::Read, runs::steps)
+            .named("listSteps", "List a run's steps and other points")
+            .more("In the order in which they began.")
+            .query::<runs::PageQuery>()
+            .answers::<Page<shape::Step>>(200, "Some points")
+            .problems(&[NotFound, Gone]),
+        Route::get("/v1/runs/{id}/history", Need::Read, runs::history)
+            .named("listHistory", "Read a run's log")
+            .query::<runs::HistoryQuery>()
+            .answers::<Page<shape::Entry>>(200, "Some entries")
+            .problems(&[NotFound, Gone]),
+    ]
+}
+
+fn controls() -> Vec<Route> {
+    use Code::{Conflict, Gone, NotFound, NotRunning};
+    let asked = |route: Route| {
+        route
+            .answers::<control::Acknowledged>(202, "It is recorded, and done soon")
+            .problems(&[NotFound, Gone, NotRunning])
+    };
+    vec![
+        asked(Route::post("/v1/runs/{id}/cancel", Need::Write, control::cancel).body::<control::Cancel>())
+            .named("cancelRun", "Cancel a run")
+            .more("What was done is undone, in reverse order."),
+        asked(Route::post("/v1/runs/{id}/pause", Need::Write, control::pause).body::<control::Nothing>())
+            .named("pauseRun", "Pause a run")
+            .more("A step that runs is not interrupted."),
+        asked(Route::post("/v1/runs/{id}/resume", Need::Write, control::resume).body::<control::Resume>())
+            .named("resumeRun", "Resume a paused run")
+            .problems(&[Conflict]),
+        asked(Route::post("/v1/runs/{id}/restart", Need::Write, control::restart).body::<control::Restart>())
+            .named("restartRun", "Restart a run that has ended or is paused"),
+        asked(Route::post("/v1/runs/{id}/migrate", Need::Write, control::migrate).body::<control::Migrate>())
+            .named("migrateRun", "Bring a paused run to changed code"),
+    ]
+}
+
+fn signals() -> Vec<Route> {
+    use Code::{Conflict, Gone, InvalidName, InvalidPayload, NotFound, NotRunning, NotWaiting, Stopped, TimedOut};
+    vec![
+        Route::post("/v1/runs/{id}/signals/{name}", Need::Signal, signals::send)
+            .named("sendSignal", "Send a signal to a run")
+            .more("Answered when the signal is durable: from then on it is never lost.")
+            .slow()
+            .keyed()
+            .body::<signals::Send>()
+            .answers::<signals::Sent>(200, "The signal is durable")
+            .problems(&[NotFound, Gone, Conflict, NotRunning, InvalidName, InvalidPayload])
+            .problems(&[NotWaiting, Code::UnknownPoint, TimedOut, Stopped]),
+        Route::post("/v1/signals", Need::Signal, signals::send_many)
+            .named("sendSignals", "Send many signals")
+            .more("One that cannot be sent stops none of the others.")
+            .keyed()
+            .body::<signals::SendMany>()
+            .answers::<signals::Outcomes>(200, "What became of each, in order"),
+        Route::get("/v1/runs/{id}/signals", Need::Read, signals::inbox)
+            .named("listSignals", "List a run's signals, and what became of each")
+            .query::<signals::NamedPage>()
+            .answers::<Page<shape::Signal>>(200, "Some signals")
+            .problems(&[NotFound, Gone, InvalidName]),
+        Route::get("/v1/runs/{id}/waiting", Need::Read, signals::waiting_of)
+            .named("listWaits", "List what a run waits for")
+            .answers::<Page<shape::OpenWait>>(200, "The waits that are open, the earliest first")
+            .problems(&[NotFound, Gone]),
+        Route::get("/v1/waiting", Need::Read, signals::waiting)
+            .named("listWaiting", "List the runs that wait for a signal")
+            .more("Waits that a run opened together share a place, so that a page may hold a few more than asked.")
+            .query::<signals::NamedPage>()
+            .answers::<Page<shape::WaitingRun>>(200, "Some of those that wait")
+            .problems(&[InvalidName]),
+        Route::post("/v1/links", Need::Signal, links::make)
+            .named("makeLink", "Make a link that sends a signal")
+            .body::<links::Make>()
+            .answers::<links::Made>(201, "Whoever has it may send the signal")
+            .problems(&[NotFound, Gone, NotRunning, InvalidName]),
+        Route::get("/v1/links/{token}", Need::Public, links::show)
+            .named("showLink", "Look at a link")
+            .more("A page with a button for those who accept `text/html`. Nothing is sent.")
+            .answers::<links::Shown>(200, "What it may do")
+            .problems(&[Gone]),
+        Route::post("/v1/links/{token}", Need::Public, links::using)
+            .named("useLink", "Use a link")
+            .more("Takes the form of the page too, and then answers with a page.")
+            .body::<links::Use>()
+            .answers::<signals::Sent>(200, "The signal is durable")
+            .problems(&[Gone, Conflict, NotFound, NotRunning, InvalidPayload]),
+    ]
+}
+
+fn tasks() -> Vec<Route> {
+    use Code::{Conflict, Gone, NotFound, NotRunning, RunCancelled, RunFailed, Stopped, TimedOut};
+    vec![
+        Route::post("/v1/tasks", Need::Tasks, tasks::submit)
+            .named("submitTask", "Submit a task")
+            .more("The same key of the same type is the same task; with another input it is a conflict.")
+            .keyed()
+            .body::<tasks::Submit>()
+            .answers::<runs::Started>(201, "The task is durable")
+            .problems(&[Conflict, Gone]),
+        Route::get("/v1/tasks", Need::Tasks, tasks::list)
+            .named("listTasks", "List tasks")
+            .query::<tasks::ListQuery>()
+            .answers::<runs::Listing>(200, "Some tasks"),
+        Route::get("/v1/tasks/{id}", Need::Tasks, tasks::get)
+            .named("getTask", "Look at a task")
+            .answers::<shape::Run>(200, "The task as it is")
+            .problems(&[NotFound, Gone]),
+        Route::post("/v1/tasks/{id}/cancel", Need::Tasks, tasks::cancel)
+            .named("cancelTask", "Cancel a task")
+            .body::<control::Cancel>()
+            .answers::<control::Acknowledged>(202, "It is recorded, and done soon")
+            .problems(&[NotFound, Gone, NotRunning]),
+        Route::get("/v1/tasks/{id}/wait", Need::Tasks, tasks::wait)
+            .named("waitForTask", "Wait for a task's end")
+            .slow()
+            .query::<runs::WaitQuery>()
+            .answers::<shape::Run>(200, "The task as it ended")
+            .answers::<shape::Run>(202, "The task as it is: it has not ended in this time. Ask again")
+            .problems(&[NotFound, Gone, Stopped]),
+        Route::get("/v1/tasks/{id}/result", Need::Tasks, tasks::result)
+            .named("getTaskResult", "Wait for a task's result")
+            .slow()
+            .query::<runs::WaitQuery>()
+            .answers::<Value>(200, "What the task gave")
+            .problems(&[NotFound, Gone, RunFailed, RunCancelled, TimedOut, Stopped]),
+    ]
+}
+
+fn system() -> Vec<Route> {
+    vec![
+        Route::get("/v1/definitions/{type}", Need::Read, system::definitions)
+            .named("listDefinitions", "What workers have known of a type, the newest last")
+            .answers::<Page<shape::Definition>>(200, "The definitions")
+            .problems(&[Code::NotFound]),
+        Route::get("/v1/health", Need::Public, system::health)
+            .named("health", "Whether the server lives")
+            .answers::<system::Health>(200, "It does"),
+        Route::get("/v1/ready", Need::Public, system::ready)
+            .named("ready", "Whether the store answers")
+            .answers::<system::Health>(200, "It does")
+            .problems(&[Code::Stopped]),
+    ]
+}

@@ -1,0 +1,126 @@
+//! What people ask of a run: cancel, pause, resume, restart, migrate.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use wigwag::{Asked, RunHandle};
+
+use crate::app::App;
+use crate::extract::{Json, Path};
+use crate::problem::Result;
+use crate::wire::{self, Raw};
+
+/// Nothing more need be said.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nothing {}
+
+/// What became of asking: it is recorded, and done soon.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Acknowledged {
+    id: String,
+    /// `cancel`, `pause`, `resume`, `restart` or `migrate`.
+    asked: String,
+    /// Nobody had asked before.
+    new: bool,
+}
+
+pub(crate) fn asked(handle: &RunHandle, what: &str, asked: Asked) -> Result<Raw> {
+    let new = asked == Asked::Now;
+    wire::json(202, &Acknowledged { id: handle.id().to_string(), asked: what.to_owned(), new })
+}
+
+/// How a run is cancelled.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cancel {
+    /// Why; it is kept and shown.
+    reason: Option<String>,
+}
+
+pub(crate) async fn cancel(State(app): State<App>, Path(id): Path<String>, Json(wanted): Json<Cancel>) -> Result<Raw> {
+    cancel_it(&app.run(&id)?, wanted).await
+}
+
+pub(crate) async fn cancel_it(handle: &RunHandle, wanted: Cancel) -> Result<Raw> {
+    let call = handle.cancel();
+    let call = match wanted.reason {
+        Some(reason) => call.reason(reason),
+        None => call,
+    };
+    asked(handle, "cancel", call.await?)
+}
+
+pub(crate) async fn pause(State(app): State<App>, Path(id): Path<String>, _: Json<Nothing>) -> Result<Raw> {
+    let handle = app.run(&id)?;
+    asked(&handle, "pause", handle.pause().await?)
+}
+
+/// How a run is resumed.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Resume {
+    /// Leave it to the workers whether the code fits.
+    #[serde(default)]
+    anyway: bool,
+}
+
+pub(crate) async fn resume(State(app): State<App>, Path(id): Path<String>, Json(wanted): Json<Resume>) -> Result<Raw> {
+    let handle = app.run(&id)?;
+    let call = handle.resume();
+    let call = if wanted.anyway { call.anyway() } else { call };
+    asked(&handle, "resume", call.await?)
+}
+
+/// How a run is restarted.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Restart {
+    /// Back to this step; from the start if absent.
+    from: Option<String>,
+}
+
+pub(crate) async fn restart(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Json(wanted): Json<Restart>,
+) -> Result<Raw> {
+    let handle = app.run(&id)?;
+    let call = handle.restart();
+    let call = match wanted.from {
+        Some(step) => call.from(step),
+        None => call,
+    };
+    asked(&handle, "restart", call.await?)
+}
+
+/// How a run is brought to changed code.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Migrate {
+    /// Steps that have another name now: old to new.
+    #[serde(default)]
+    rename: BTreeMap<String, String>,
+    /// Steps that are passed over.
+    #[serde(default)]
+    skip: Vec<String>,
+    /// The hash of the definition; that of the server's engine or the newest if absent.
+    to: Option<String>,
+}
+
+pub(crate) async fn migrate(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Json(wanted): Json<Migrate>,
+) -> Result<Raw> {
+    let handle = app.run(&id)?;
+    let renamed = wanted.rename.iter().fold(handle.migrate(), |call, (old, new)| call.rename(old, new));
+    let call = wanted.skip.iter().fold(renamed, |call, step| call.skip(step));
+    let call = match wanted.to {
+        Some(hash) => call.to(hash),
+        None => call,
+    };
+    asked(&handle, "migrate", call.await?)
+}

@@ -1,0 +1,215 @@
+//! Resume links: made for whoever may send the signal, shown on a page that changes nothing, used by a button.
+//!
+//! Holds: looking at a link sends nothing, so that a mail scanner's prefetch approves nothing. The token stands in the
+//! path alone: answers forbid to keep it, to pass it on as referrer, and to show the page inside another.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest as _, Request, State};
+use axum::http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_FRAME_OPTIONS,
+};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use wigwag::{Link, Payload};
+
+use super::signals::Sent;
+use crate::app::App;
+use crate::auth::Caller;
+use crate::extract::{self, Json, Path};
+use crate::html::escaped;
+use crate::limits::{LINK_LIFE, TOKEN_BYTES_MAX};
+use crate::problem::{Code, Problem, Result};
+use crate::wire::{self, Raw, Span};
+
+/// A link to be made.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Make {
+    /// To which run.
+    run: String,
+    /// Which signal.
+    name: String,
+    /// For how long it can be used; a week if absent.
+    expires_in: Option<Span>,
+    /// It can be used once.
+    #[serde(default)]
+    once: bool,
+}
+
+/// A link. Whoever has it may send the signal.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Made {
+    token: String,
+    /// Where it is on this server.
+    path: String,
+    /// The whole address, if the server knows its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+    #[serde(flatten)]
+    link: Shown,
+}
+
+/// What a link may do.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Shown {
+    run: String,
+    name: String,
+    expires: String,
+    once: bool,
+}
+
+impl From<Link> for Shown {
+    fn from(link: Link) -> Self {
+        let Link { run, name, expires, once, .. } = link;
+        Self { run: run.to_string(), name: name.to_string(), expires: expires.to_string(), once: once.is_some() }
+    }
+}
+
+pub(crate) async fn make(State(app): State<App>, caller: Caller, Json(wanted): Json<Make>) -> Result<Raw> {
+    caller.may_signal(&wanted.name)?;
+    // A link starts nothing: one to a run that is not there, or has ended, could never be used.
+    let status = app.client.run(&wanted.run)?.status().await?;
+    if status.is_final() {
+        return Err(Problem::new(Code::NotRunning, format!("run `{}` has already finished: `{status}`", wanted.run)));
+    }
+    let span = wanted.expires_in.map_or(LINK_LIFE, |span| span.0);
+    if span < Duration::from_secs(1) {
+        return Err(Problem::new(Code::Invalid, "nobody can use a link that fast").hint("`2d` gives people time"));
+    }
+    let link = app.client.link(&wanted.run, &wanted.name, span);
+    let link = if wanted.once { link.once() } else { link };
+    let token = link.token().await?;
+    let path = format!("/v1/links/{token}");
+    // Made from what the server was told, never from `Host`: whoever asks could say anything there.
+    let url = app.settings.public_url.as_ref().map(|url| format!("{}{path}", url.trim_end_matches('/')));
+    let link = app.client.read_link(&token).await?.into();
+    wire::json(201, &Made { token, path, url, link })
+}
+
+pub(crate) async fn show(State(app): State<App>, Path(token): Path<String>, headers: HeaderMap) -> Response {
+    let for_people = wants_html(&headers);
+    let answer = match read(&app, &token).await {
+        Ok(link) if for_people => page(StatusCode::OK, "Send this signal?", &confirm(&link)),
+        Ok(link) => wire::json(200, &Shown::from(link)).into_response(),
+        Err(problem) => refused(problem, for_people),
+    };
+    guarded(answer)
+}
+
+pub(crate) async fn using(State(app): State<App>, Path(token): Path<String>, request: Request) -> Response {
+    let by_form = extract::media_type(request.headers()) == FORM;
+    let for_people = by_form || wants_html(request.headers());
+    let answer = match send(&app, &token, by_form, request).await {
+        Ok(sent) if for_people => {
+            let said = match sent.is_repeated() {
+                true => "It had been sent before.",
+                false => "You can close this page.",
+            };
+            page(StatusCode::OK, "Sent", &format!("<p>{said}</p>"))
+        }
+        Ok(sent) => wire::json(200, &sent).into_response(),
+        Err(problem) => refused(problem, for_people),
+    };
+    guarded(answer)
+}
+
+const FORM: &str = "application/x-www-form-urlencoded";
+
+/// What a link sends.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Use {
+    /// What the signal carries; `null` if absent.
+    #[schemars(with = "serde_json::Value")]
+    #[serde(default = "Payload::null")]
+    payload: Payload,
+}
+
+/// The same from the page's form: JSON text.
+#[derive(Debug, Deserialize)]
+struct Filled {
+    #[serde(default)]
+    payload: String,
+}
+
+async fn send(app: &App, token: &str, by_form: bool, request: Request) -> Result<Sent> {
+    let payload = match by_form {
+        false => Json::<Use>::from_request(request, app).await?.0.payload,
+        true => {
+            let body = extract::read_body(request, app).await?;
+            let filled = form(body, app).await?;
+            match filled.payload.trim() {
+                "" => Payload::null(),
+                text => Payload::parse(text).map_err(|refusal| {
+                    Problem::new(Code::MalformedJson, refusal.to_string()).hint("a text has quotes, as in `\"ada\"`")
+                })?,
+            }
+        }
+    };
+    read(app, token).await?;
+    Ok(app.client.use_link(token, &payload).await?.into())
+}
+
+async fn form(body: Bytes, app: &App) -> Result<Filled> {
+    let request = Request::post("/").header(CONTENT_TYPE, FORM).body(body.into());
+    let unread = || Problem::new(Code::InvalidBody, "the form cannot be read");
+    let read = axum::Form::<Filled>::from_request(request.map_err(|_| unread())?, app).await;
+    read.map(|filled| filled.0).map_err(|_| unread())
+}
+
+async fn read(app: &App, token: &str) -> Result<Link> {
+    if token.len() > TOKEN_BYTES_MAX {
+        return Err(Problem::new(Code::Invalid, "this link is not valid"));
+    }
+    Ok(app.client.read_link(token).await?)
+}
+
+fn wants_html(headers: &HeaderMap) -> bool {
+    headers.get(ACCEPT).and_then(|value| value.to_str().ok()).is_some_and(|accept| accept.contains("text/html"))
+}
+
+fn refused(problem: Problem, for_people: bool) -> Response {
+    if !for_people {
+        return problem.into_response();
+    }
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let hint = problem.hint.as_deref().unwrap_or_default();
+    page(status, &problem.title, &format!("<p>{}</p><p>{}</p>", escaped(&problem.detail), escaped(hint)))
+}
+
+fn confirm(link: &Link) -> String {
+    let (name, run, expires) =
+        (escaped(link.name.as_str()), escaped(link.run.as_str()), escaped(&link.expires.to_string()));
+    let once = if link.once.is_some() { ", and once" } else { "" };
+    format!(
+        "<p>The signal <b>{name}</b> goes to the run <b>{run}</b>. This link can be used until {expires}{once}.</p>\
+         <form method=\"post\"><p><label>What it carries, as JSON<br>\
+         <textarea name=\"payload\" rows=\"4\" cols=\"60\">null</textarea></label></p>\
+         <p><button>Send</button></p></form>"
+    )
+}
+
+fn page(status: StatusCode, title: &str, body: &str) -> Response {
+    let title = escaped(title);
+    let text = format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\
+         <meta name=\"viewport\" content=\"width=device-width\"></head><body><h1>{title}</h1>{body}</body></html>"
+    );
+    (status, [(CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response()
+}
+
+/// Nobody keeps it, passes it on, or shows it inside another page.
+fn guarded(mut answer: Response) -> Response {
+    use axum::http::HeaderValue;
+    let headers = answer.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    let policy = "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+    answer
+}

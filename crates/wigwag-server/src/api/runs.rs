@@ -1,0 +1,315 @@
+//! Runs: start, look, list, wait.
+
+use axum::extract::State;
+use axum::http::header::LOCATION;
+use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use wigwag::core::{Data, Entry, Path as PointPath, Point, Run, state_to_json};
+use wigwag::{Filter, Payload, RunHandle, RunId, Status, Summary};
+
+use crate::app::App;
+use crate::extract::{Json, Key, Path, Query};
+use crate::limits::{WAIT, WAIT_MAX};
+use crate::problem::{Code, Problem, Result};
+use crate::wire::{self, Moment, Page, Paging, Raw, Span};
+
+/// A run to be started.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Start {
+    /// The name of a workflow.
+    #[serde(rename = "type")]
+    of: String,
+    /// The run's id; without it, it is made from `Idempotency-Key`, or from the time.
+    id: Option<String>,
+    /// What it is started with; `null` if absent.
+    #[schemars(with = "serde_json::Value")]
+    #[serde(default = "Payload::null")]
+    input: Payload,
+    /// Not before this span is over.
+    delay: Option<Span>,
+    /// Not before this moment.
+    at: Option<Moment>,
+}
+
+/// What was started.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Started {
+    /// Its id.
+    pub(crate) id: String,
+}
+
+/// Answers with the id, and where to look.
+pub(crate) fn started(place: &str, handle: &RunHandle) -> Result<Response> {
+    let location = format!("/v1/{place}/{}", handle.id());
+    let answer = wire::json(201, &Started { id: handle.id().to_string() })?;
+    Ok(([(LOCATION, location)], answer).into_response())
+}
+
+pub(crate) async fn start(State(app): State<App>, key: Key, Json(wanted): Json<Start>) -> Result<Response> {
+    let mut call = app.client.start(&wanted.of, &wanted.input);
+    // One key is one run, whatever else is asked of it: another body under the same key is a conflict.
+    if let Some(id) = wanted.id.or_else(|| key.0.map(|key| RunId::hashed(&["http", &key]).to_string())) {
+        call = call.id(id);
+    }
+    if let Some(span) = wanted.delay {
+        call = call.delay(span.0);
+    }
+    if let Some(moment) = wanted.at {
+        call = call.at(moment.0);
+    }
+    started("runs", &call.await?)
+}
+
+/// Which runs are listed.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListQuery {
+    /// Only of this type.
+    #[serde(rename = "type")]
+    of: Option<String>,
+    /// Only those that are so far: `pending`, `running`, `paused`, `waiting_signal`, `compensating`, `completed`,
+    /// `failed` or `cancelled`.
+    status: Option<String>,
+    /// At most so many; 50 unless said otherwise, 1000 at most.
+    limit: Option<usize>,
+    /// After the place that the page before gave as `next`.
+    after: Option<String>,
+}
+
+/// A run in a list.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Listed {
+    id: String,
+    #[serde(rename = "type")]
+    of: String,
+    #[schemars(with = "super::shape::Status")]
+    status: Status,
+    created_at: String,
+    updated_at: String,
+    /// When something is due next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_at: Option<String>,
+    /// The points that are under way, at most 20.
+    current_steps: Vec<String>,
+    /// What went wrong, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl From<Summary> for Listed {
+    fn from(run: Summary) -> Self {
+        Self {
+            id: run.id.to_string(),
+            of: run.of.to_string(),
+            status: run.status,
+            created_at: run.created_at.to_string(),
+            updated_at: run.updated_at.to_string(),
+            next_at: run.next_at.map(|at| at.to_string()),
+            current_steps: run.current_steps,
+            error: run.error,
+        }
+    }
+}
+
+/// Some runs, unfinished ones first, then finished ones from the last day back.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Listing {
+    items: Vec<Listed>,
+    /// Give it as `after` for the items that follow; absent after the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+    /// Runs that would be in this list and cannot be read, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<String>,
+}
+
+pub(crate) async fn list(State(app): State<App>, Query(wanted): Query<ListQuery>) -> Result<Raw> {
+    let mut filter = Filter::default();
+    filter.of = wanted.of;
+    list_by(&app, filter, wanted.status.as_deref(), Paging { limit: wanted.limit, after: wanted.after }).await
+}
+
+pub(crate) async fn list_by(app: &App, mut filter: Filter, status: Option<&str>, paging: Paging) -> Result<Raw> {
+    let status = status.map(str::parse::<Status>).transpose();
+    filter.status = status.map_err(|refusal| Problem::new(Code::InvalidQuery, refusal.to_string()))?;
+    filter.limit = wire::limit(paging.limit)?;
+    filter.after = wire::cursor(paging.after)?;
+    let listing = app.client.list(&filter).await?;
+    let items = listing.runs.into_iter().map(Listed::from).collect();
+    let unreadable = listing.unreadable.iter().map(ToString::to_string).collect();
+    wire::json(200, &Listing { items, next: listing.next, unreadable })
+}
+
+pub(crate) async fn get(State(app): State<App>, Path(id): Path<String>) -> Result<Raw> {
+    let handle = app.run(&id)?;
+    let run = handle.get().await?.run().clone();
+    Ok(Raw::ok(shown(&handle, run).await?))
+}
+
+/// A run as its `state.json` has it, with input and result in place.
+pub(crate) async fn shown(handle: &RunHandle, mut run: Run) -> Result<Vec<u8>> {
+    if let Some(Data::Blob(_)) = run.result {
+        run.result = handle.output_payload().await?.map(Data::Inline);
+    }
+    if let Data::Blob(_) = run.input {
+        run.input = Data::Inline(handle.input().await?);
+    }
+    Ok(state_to_json(&run, "wigwag-server"))
+}
+
+/// How long something is waited for.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WaitQuery {
+    /// How long to wait; 30 s unless said otherwise, 55 s at most.
+    timeout: Option<Span>,
+}
+
+impl WaitQuery {
+    fn span(&self) -> std::time::Duration {
+        self.timeout.map_or(WAIT, |span| span.0).min(WAIT_MAX)
+    }
+}
+
+pub(crate) async fn wait(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Query(wanted): Query<WaitQuery>,
+) -> Result<Raw> {
+    wait_for(&app, &app.run(&id)?, &wanted).await
+}
+
+/// The run as it ended (200), or as it is when the time is over (202).
+pub(crate) async fn wait_for(app: &App, handle: &RunHandle, wanted: &WaitQuery) -> Result<Raw> {
+    let ended = app.poll(wanted.span(), handle.wait()).await?;
+    let view = match ended {
+        Some(view) => view?,
+        None => handle.get().await?,
+    };
+    let text = shown(handle, view.run().clone()).await?;
+    Ok(Raw(if view.status().is_final() { axum::http::StatusCode::OK } else { axum::http::StatusCode::ACCEPTED }, text))
+}
+
+pub(crate) async fn result(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Query(wanted): Query<WaitQuery>,
+) -> Result<Raw> {
+    result_of(&app, &app.run(&id)?, &wanted).await
+}
+
+pub(crate) async fn result_of(app: &App, handle: &RunHandle, wanted: &WaitQuery) -> Result<Raw> {
+    let span = wanted.span();
+    match app.poll(span, handle.result_payload()).await? {
+        Some(payload) => Ok(Raw::ok(payload?.text())),
+        None => Err(Problem::new(Code::TimedOut, format!("run `{}` has not ended within {span:?}", handle.id()))),
+    }
+}
+
+pub(crate) async fn input(State(app): State<App>, Path(id): Path<String>) -> Result<Raw> {
+    Ok(Raw::ok(app.run(&id)?.input().await?.text()))
+}
+
+/// Whose output.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OutputQuery {
+    /// The path of a step; without it, the run's own output.
+    step: Option<String>,
+}
+
+pub(crate) async fn output(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Query(wanted): Query<OutputQuery>,
+) -> Result<Raw> {
+    let handle = app.run(&id)?;
+    if let Some(step) = wanted.step {
+        let text: Box<RawValue> = handle.output(&step).await?;
+        return Ok(Raw::ok(text.get()));
+    }
+    let payload = handle.output_payload().await?;
+    let none = || Problem::new(Code::NotFound, format!("run `{id}` has no output yet")).hint("wait for its `result`");
+    Ok(Raw::ok(payload.ok_or_else(none)?.text()))
+}
+
+/// Which part of a list.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PageQuery {
+    /// At most so many; 50 unless said otherwise, 1000 at most.
+    limit: Option<usize>,
+    /// After the place that the page before gave as `next`.
+    after: Option<String>,
+}
+
+impl From<PageQuery> for Paging {
+    fn from(query: PageQuery) -> Self {
+        Self { limit: query.limit, after: query.after }
+    }
+}
+
+pub(crate) async fn steps(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Query(wanted): Query<PageQuery>,
+) -> Result<Raw> {
+    let handle = app.run(&id)?;
+    let mut points: Vec<(PointPath, Point)> = handle.steps().await?.into_iter().collect();
+    // When a point began does not change, so that a place in this order stays a place.
+    let place = |(path, point): &(PointPath, Point)| {
+        let began = point.started_at.or(point.ended_at).unwrap_or_default();
+        format!("{began}~{path}")
+    };
+    points.sort_by_cached_key(place);
+    let page = wire::page(points, &wanted.into(), place)?;
+    let mut items = Vec::with_capacity(page.items.len());
+    for (path, point) in page.items {
+        items.push(step_text(&handle, &path, point).await?);
+    }
+    wire::json(200, &Page { items, next: page.next })
+}
+
+/// A point as it is stored, with its path and a whole result.
+async fn step_text(handle: &RunHandle, path: &PointPath, mut point: Point) -> Result<Box<RawValue>> {
+    if let Some(Data::Blob(_)) = point.result {
+        let whole: Box<RawValue> = handle.output(path.as_str()).await?;
+        point.result = Payload::parse(whole.get()).ok().map(Data::Inline);
+    }
+    let unwritten = |error: serde_json::Error| Problem::new(Code::Internal, error.to_string());
+    let rest = serde_json::to_string(&point).map_err(unwritten)?;
+    let text = format!("{{\"path\":\"{path}\",{}", rest.get(1..).unwrap_or_default());
+    RawValue::from_string(text).map_err(unwritten)
+}
+
+/// Which entries.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HistoryQuery {
+    /// From this entry on; the first is 1.
+    from: Option<u64>,
+    /// After this entry: what the page before gave as `next`.
+    after: Option<u64>,
+    /// At most so many; 50 unless said otherwise, 1000 at most.
+    limit: Option<usize>,
+}
+
+pub(crate) async fn history(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Query(wanted): Query<HistoryQuery>,
+) -> Result<Raw> {
+    let handle = app.run(&id)?;
+    let limit = wire::limit(wanted.limit)?;
+    let from = wanted.after.map_or(wanted.from.unwrap_or(1), |after| after.saturating_add(1));
+    let items: Vec<Entry> = handle.history(from, limit as u64).await?;
+    if items.is_empty() {
+        // Nothing there yet, or no run at all.
+        handle.status().await?;
+    }
+    let next = items.last().filter(|_| items.len() == limit).map(|last| last.seq.to_string());
+    wire::json(200, &Page { items, next })
+}

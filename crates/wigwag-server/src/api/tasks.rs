@@ -1,0 +1,134 @@
+//! Tasks: single steps that any worker of a queue runs.
+
+use axum::extract::State;
+use axum::response::Response;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use wigwag::core::{Name, TypeName};
+use wigwag::{Filter, Payload, Retry};
+
+use super::control::{self, Cancel};
+use super::runs::{self, WaitQuery};
+use crate::app::App;
+use crate::extract::{Json, Key, Path, Query};
+use crate::problem::{Code, Problem, Result};
+use crate::wire::{Moment, Paging, Raw, Span};
+
+/// The queue of tasks that name none.
+const QUEUE: &str = "default";
+
+/// A task to be submitted.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Submit {
+    /// The name of a task.
+    #[serde(rename = "type")]
+    of: String,
+    /// What it works on; `null` if absent.
+    #[schemars(with = "serde_json::Value")]
+    #[serde(default = "Payload::null")]
+    input: Payload,
+    /// The same key of the same type is the same task. `Idempotency-Key` says the same.
+    key: Option<String>,
+    /// The queue whose workers take it; `default` if absent.
+    queue: Option<String>,
+    /// How often it is tried again.
+    retries: Option<u32>,
+    /// How long one try may take.
+    timeout: Option<Span>,
+    /// Not before this span is over.
+    delay: Option<Span>,
+    /// Not before this moment.
+    at: Option<Moment>,
+    /// It fails if nobody took it before this span is over.
+    expires_in: Option<Span>,
+    /// It fails if nobody took it by this moment.
+    expires_at: Option<Moment>,
+}
+
+pub(crate) async fn submit(State(app): State<App>, key: Key, Json(wanted): Json<Submit>) -> Result<Response> {
+    let mut call = app.client.submit(&wanted.of, &wanted.input);
+    if let Some(key) = key.or(wanted.key)? {
+        call = call.key(key);
+    }
+    if let Some(queue) = wanted.queue {
+        call = call.queue(queue);
+    }
+    if let Some(retries) = wanted.retries {
+        call = call.retry(Retry::times(retries));
+    }
+    if let Some(span) = wanted.timeout {
+        call = call.timeout(span.0);
+    }
+    if let Some(span) = wanted.delay {
+        call = call.delay(span.0);
+    }
+    if let Some(moment) = wanted.at {
+        call = call.at(moment.0);
+    }
+    if let Some(span) = wanted.expires_in {
+        call = call.expires_in(span.0);
+    }
+    if let Some(moment) = wanted.expires_at {
+        call = call.expires_at(moment.0);
+    }
+    runs::started("tasks", &call.await?)
+}
+
+/// Which tasks are listed.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListQuery {
+    /// Only of this type, of the queue `queue`.
+    #[serde(rename = "type")]
+    of: Option<String>,
+    /// The queue of the type; `default` if absent.
+    queue: Option<String>,
+    /// Only those that are so far.
+    status: Option<String>,
+    /// At most so many; 50 unless said otherwise, 1000 at most.
+    limit: Option<usize>,
+    /// After the place that the page before gave as `next`.
+    after: Option<String>,
+}
+
+pub(crate) async fn list(State(app): State<App>, Query(wanted): Query<ListQuery>) -> Result<Raw> {
+    let mut filter = Filter::default();
+    filter.tasks = true;
+    filter.of = wanted.of.map(|of| type_in_lists(&of, wanted.queue.as_deref())).transpose()?;
+    runs::list_by(&app, filter, wanted.status.as_deref(), Paging { limit: wanted.limit, after: wanted.after }).await
+}
+
+/// The type under which the store lists a task: it holds the queue.
+fn type_in_lists(of: &str, queue: Option<&str>) -> Result<String> {
+    let refused = |refusal: wigwag::core::Refusal| Problem::new(Code::InvalidQuery, refusal.to_string());
+    let of = TypeName::new(of).map_err(refused)?;
+    let queue = Name::new(queue.unwrap_or(QUEUE)).map_err(refused)?;
+    Ok(TypeName::of_task(&queue, &of).map_err(refused)?.to_string())
+}
+
+pub(crate) async fn get(State(app): State<App>, Path(id): Path<String>) -> Result<Raw> {
+    let handle = app.task(&id)?;
+    let run = handle.get().await?.run().clone();
+    Ok(Raw::ok(runs::shown(&handle, run).await?))
+}
+
+pub(crate) async fn cancel(State(app): State<App>, Path(id): Path<String>, Json(wanted): Json<Cancel>) -> Result<Raw> {
+    control::cancel_it(&app.task(&id)?, wanted).await
+}
+
+pub(crate) async fn wait(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Query(wanted): Query<WaitQuery>,
+) -> Result<Raw> {
+    runs::wait_for(&app, &app.task(&id)?, &wanted).await
+}
+
+pub(crate) async fn result(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Query(wanted): Query<WaitQuery>,
+) -> Result<Raw> {
+    runs::result_of(&app, &app.task(&id)?, &wanted).await
+}

@@ -1,0 +1,74 @@
+//! What every handler has at hand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use wigwag::store::{Clock as _, System};
+use wigwag::{Client, RunHandle, RunId};
+
+use crate::problem::{Code, Problem, Result};
+use crate::settings::Settings;
+
+/// What every handler has at hand. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct App(Arc<Parts>);
+
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) client: Client,
+    pub(crate) settings: Settings,
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+impl std::ops::Deref for App {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+impl App {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+
+    /// The workflow run that a path names.
+    pub(crate) fn run(&self, id: &str) -> Result<RunHandle> {
+        self.client.run(checked(id)?).map_err(Problem::from)
+    }
+
+    /// The task that a path names.
+    pub(crate) fn task(&self, id: &str) -> Result<RunHandle> {
+        self.client.task(checked(id)?).map_err(Problem::from)
+    }
+
+    /// Ends when the server stops; never if nobody can stop it.
+    pub(crate) async fn stops(&self) {
+        let mut stopping = self.stopping.clone();
+        if stopping.wait_for(|stopping| *stopping).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Does something that may take long, but not longer than this nor than the server runs.
+    pub(crate) async fn poll<T>(&self, span: Duration, doing: impl Future<Output = T>) -> Result<Option<T>> {
+        tokio::select! {
+            biased;
+            done = doing => Ok(Some(done)),
+            () = self.stops() => Err(stopping()),
+            () = System.sleep(span) => Ok(None),
+        }
+    }
+}
+
+/// What a long-poll is told when the server stops.
+pub(crate) fn stopping() -> Problem {
+    Problem::new(Code::Stopped, "the server is stopping")
+}
+
+/// An id that came in a path.
+fn checked(id: &str) -> Result<RunId> {
+    RunId::new(id).map_err(|refusal| Problem::new(Code::InvalidPath, refusal.to_string()))
+}

@@ -1,0 +1,168 @@
+//! Who asks, and what they may do.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use wigwag::core::Name;
+
+use crate::app::App;
+use crate::problem::{Code, Problem, Result};
+
+/// What a token may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Scope {
+    /// `runs:read`: look at runs, their steps, logs and inboxes, and at what waits.
+    RunsRead,
+    /// `runs:write`: start runs, and cancel, pause, resume, restart and migrate them.
+    RunsWrite,
+    /// `signals:NAME`: send signals of that name, and make links that do; `signals:*`: of any name.
+    Signals(Option<Name>),
+    /// `tasks`: submit tasks, look at them, wait for them and cancel them.
+    Tasks,
+    /// `admin`: all of it, and the server's metrics.
+    Admin,
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RunsRead => f.write_str("runs:read"),
+            Self::RunsWrite => f.write_str("runs:write"),
+            Self::Signals(None) => f.write_str("signals:*"),
+            Self::Signals(Some(name)) => write!(f, "signals:{name}"),
+            Self::Tasks => f.write_str("tasks"),
+            Self::Admin => f.write_str("admin"),
+        }
+    }
+}
+
+impl FromStr for Scope {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "runs:read" => Ok(Self::RunsRead),
+            "runs:write" => Ok(Self::RunsWrite),
+            "signals:*" => Ok(Self::Signals(None)),
+            "tasks" => Ok(Self::Tasks),
+            "admin" => Ok(Self::Admin),
+            other => {
+                let name = other.strip_prefix("signals:").and_then(|name| Name::new(name).ok());
+                let want = "`runs:read`, `runs:write`, `signals:NAME`, `signals:*`, `tasks` or `admin`";
+                name.map(|name| Self::Signals(Some(name)))
+                    .ok_or_else(|| format!("not a scope (want {want}): `{}`", other.escape_debug()))
+            }
+        }
+    }
+}
+
+/// What a route needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Nothing: anybody may ask.
+    Public,
+    /// A scope.
+    Read,
+    Write,
+    Tasks,
+    Admin,
+    /// Some scope for signals; the handler asks for that of the name.
+    Signal,
+}
+
+impl Need {
+    /// The scope in words.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Public => "none",
+            Self::Read => "runs:read",
+            Self::Write => "runs:write",
+            Self::Tasks => "tasks",
+            Self::Admin => "admin",
+            Self::Signal => "signals:NAME",
+        }
+    }
+
+    fn is_met_by(self, scope: &Scope) -> bool {
+        match (self, scope) {
+            (_, Scope::Admin) | (Self::Public, _) => true,
+            (Self::Read, scope) => *scope == Scope::RunsRead,
+            (Self::Write, scope) => *scope == Scope::RunsWrite,
+            (Self::Tasks, scope) => *scope == Scope::Tasks,
+            (Self::Signal, scope) => matches!(scope, Scope::Signals(_)),
+            (Self::Admin, _) => false,
+        }
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    name: Option<String>,
+    /// `None` where the server wants no tokens.
+    scopes: Option<Arc<[Scope]>>,
+}
+
+impl Caller {
+    /// Whoever reaches a server that wants no tokens.
+    pub(crate) fn anybody() -> Self {
+        Self { name: None, scopes: None }
+    }
+
+    fn has(&self, enough: impl Fn(&Scope) -> bool) -> bool {
+        self.scopes.as_ref().is_none_or(|scopes| scopes.iter().any(enough))
+    }
+
+    pub(crate) fn may(&self, need: Need) -> Result<()> {
+        match need == Need::Public || self.has(|scope| need.is_met_by(scope)) {
+            true => Ok(()),
+            false => Err(not_allowed(need.name())),
+        }
+    }
+
+    pub(crate) fn may_signal(&self, name: &str) -> Result<()> {
+        let enough = |scope: &Scope| match scope {
+            Scope::Admin | Scope::Signals(None) => true,
+            Scope::Signals(Some(allowed)) => allowed.as_str() == name,
+            _ => false,
+        };
+        if self.has(enough) { Ok(()) } else { Err(not_allowed(&format!("signals:{}", shown(name)))) }
+    }
+
+    pub(crate) fn may_start(&self) -> Result<()> {
+        self.may(Need::Write)
+    }
+
+    /// In whose name a signal is sent. A quorum counts names, so that nobody may borrow one.
+    pub(crate) fn sender(&self, wanted: Option<String>) -> Result<Option<String>> {
+        let may_say = self.has(|scope| *scope == Scope::Admin);
+        match (wanted, &self.name) {
+            (Some(wanted), own) if may_say || Some(&wanted) == own.as_ref() => Ok(Some(wanted)),
+            (Some(_), _) => Err(Problem::new(Code::NotAllowed, "a signal is sent in the name of its token")
+                .hint("leave `by` out, or use a token with the scope `admin`")),
+            (None, own) => Ok(own.clone()),
+        }
+    }
+}
+
+fn not_allowed(scope: &str) -> Problem {
+    Problem::new(Code::NotAllowed, format!("this needs the scope `{scope}`"))
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(80).collect::<String>().escape_debug().to_string()
+}
+
+impl FromRequestParts<App> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self> {
+        // Every route has a guard, which puts it there.
+        let caller = parts.extensions.get::<Self>().cloned();
+        caller.ok_or_else(|| Problem::new(Code::Internal, "a route without a guard"))
+    }
+}

@@ -1,0 +1,136 @@
+//! What comes in: bodies, queries, paths and headers, each refused with a problem document.
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName};
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+use wigwag::core::limits::SENDER_BYTES_MAX;
+
+use crate::app::App;
+use crate::problem::{Code, Problem, Result};
+
+/// A JSON body; none at all is an empty object.
+#[derive(Debug)]
+pub(crate) struct Json<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self> {
+        let kind = media_type(request.headers());
+        let body = read_body(request, app).await?;
+        if body.is_empty() && kind.is_empty() {
+            return parse(b"{}").map(Self);
+        }
+        if !is_json(&kind) {
+            return Err(not_json(&kind));
+        }
+        parse(&body).map(Self)
+    }
+}
+
+/// What the body is said to be, without its parameters.
+pub(crate) fn media_type(headers: &HeaderMap) -> String {
+    let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+pub(crate) fn is_json(kind: &str) -> bool {
+    kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
+}
+
+pub(crate) fn not_json(kind: &str) -> Problem {
+    let got: String = kind.escape_debug().take(80).collect();
+    Problem::new(Code::UnsupportedMediaType, format!("the body is to be `application/json`, got: `{got}`"))
+}
+
+/// The whole body, within its limits of size and time.
+pub(crate) async fn read_body(request: Request, app: &App) -> Result<Bytes> {
+    let (max, span) = (app.settings.body_bytes_max, app.settings.body_timeout);
+    match tokio::time::timeout(span, Bytes::from_request(request, app)).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(rejection)) => Err(unread(&rejection, max)),
+        Err(_) => Err(Problem::new(Code::BodyTimeout, format!("the body was not there within {span:?}"))),
+    }
+}
+
+fn unread(rejection: &BytesRejection, max: usize) -> Problem {
+    match rejection.status().as_u16() {
+        413 => Problem::new(Code::BodyTooLarge, format!("a body has at most {max} bytes")),
+        // The client went away, or said another length than it sent: nobody reads the answer.
+        _ => Problem::new(Code::MalformedJson, "the body ended before it was whole"),
+    }
+}
+
+pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    serde_json::from_slice(body).map_err(|error| match error.classify() {
+        Category::Data => Problem::new(Code::InvalidBody, error.to_string()),
+        _ => Problem::new(Code::MalformedJson, error.to_string()),
+    })
+}
+
+/// What stands after the `?`.
+#[derive(Debug)]
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequestParts<App> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self> {
+        let read = axum::extract::Query::<T>::try_from_uri(&parts.uri);
+        read.map(|query| Self(query.0)).map_err(|rejection| Problem::new(Code::InvalidQuery, rejection.body_text()))
+    }
+}
+
+/// The variable parts of the path.
+#[derive(Debug)]
+pub(crate) struct Path<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<App> for Path<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
+        let read = axum::extract::Path::<T>::from_request_parts(parts, app).await;
+        read.map(|path| Self(path.0)).map_err(|rejection| Problem::new(Code::InvalidPath, rejection.body_text()))
+    }
+}
+
+/// `Idempotency-Key`: whoever repeats a request with the same key does it once.
+#[derive(Debug)]
+pub(crate) struct Key(pub(crate) Option<String>);
+
+pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+impl FromRequestParts<App> for Key {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self> {
+        let mut values = parts.headers.get_all(IDEMPOTENCY_KEY).iter();
+        let Some(first) = values.next() else { return Ok(Self(None)) };
+        let key = first.to_str().ok().filter(|key| !key.is_empty() && key.len() <= SENDER_BYTES_MAX);
+        match (key, values.next()) {
+            (Some(key), None) => Ok(Self(Some(key.to_owned()))),
+            _ => Err(Problem::new(
+                Code::InvalidHeader,
+                format!("`Idempotency-Key` is one text of 1 to {SENDER_BYTES_MAX} ASCII letters"),
+            )),
+        }
+    }
+}
+
+impl Key {
+    /// The key in the header, or that in the body; not two that differ.
+    pub(crate) fn or(self, in_body: Option<String>) -> Result<Option<String>> {
+        match (self.0, in_body) {
+            (Some(header), Some(body)) if header != body => {
+                Err(Problem::new(Code::InvalidHeader, "`Idempotency-Key` and the body's `key` differ")
+                    .hint("give one of them"))
+            }
+            (header, body) => Ok(header.or(body)),
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The HTTP API of wigwag: every operation of a [`wigwag::Client`] under `/v1`.
+//!
+//! ```
+//! use wigwag::{Ctx, Engine, Failure};
+//! use wigwag_server::Server;
+//!
+//! async fn greet(_: Ctx, name: String) -> Result<String, Failure> {
+//!     Ok(format!("hello {name}"))
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = Engine::open("memory:")?.function("greet", 1, greet).start().await?;
+//! let server = Server::builder(engine.client()).bind("127.0.0.1:0".parse()?).start().await?;
+//! println!("listening on http://{}", server.addr());
+//! server.stop().await;
+//! engine.stop().await;
+//! # Ok(()) }
+//! ```
+//!
+//! Errors are RFC 9457 problem documents with a stable [`Code`]. Every POST that creates takes `Idempotency-Key`. Lists
+//! have cursors.
+
+mod api;
+mod app;
+mod auth;
+mod error;
+mod extract;
+mod html;
+pub mod limits;
+mod problem;
+mod route;
+mod serve;
+mod server;
+mod settings;
+mod wire;
+
+pub use auth::Scope;
+pub use error::Error;
+pub use problem::{Code, Problem};
+pub use serve::Running;
+pub use server::{Builder, Server};
+pub use settings::Settings;

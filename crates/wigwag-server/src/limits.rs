@@ -1,0 +1,41 @@
+//! Every hard limit of the server, each with its reason.
+
+use std::time::Duration;
+
+use wigwag::core::limits::PAYLOAD_BYTES_MAX;
+
+/// A body holds one payload, and a little around it.
+pub const BODY_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 64 * 1024;
+
+/// How many items a page has unless it is asked for otherwise.
+pub const PAGE: usize = 50;
+
+/// How many items a page has at most: each may be an object that is read.
+pub const PAGE_MAX: usize = 1_000;
+
+/// A cursor is a key of the store, or shorter.
+pub const CURSOR_BYTES_MAX: usize = 1_024;
+
+/// So many signals are sent by one request.
+pub const SIGNALS_MAX: usize = 1_000;
+
+/// How long a long-poll waits unless it is asked for otherwise.
+pub const WAIT: Duration = Duration::from_secs(30);
+
+/// The longest: proxies give up on a silent connection after about a minute.
+pub const WAIT_MAX: Duration = Duration::from_secs(55);
+
+/// How long a link lives unless it is asked for otherwise.
+pub const LINK_LIFE: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+/// Events of one run that are kept for its followers; who is further behind reads the store.
+pub const RECENT_EVENTS_MAX: usize = 1_024;
+
+/// And at most so much text of them.
+pub const RECENT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Entries that a follower who is behind reads at a time.
+pub const CATCH_UP_ENTRIES: u64 = 64;
+
+/// A token or link that is longer was not made by us.
+pub const TOKEN_BYTES_MAX: usize = 8 * 1024;

@@ -1,0 +1,209 @@
+//! One route: method, path, what it needs, what does it, and what its description says.
+//!
+//! Holds: a route cannot be made without saying what scope it needs, and every route made so is described.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::handler::Handler;
+use axum::http::Method;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, MethodRouter, on};
+use schemars::generate::SchemaGenerator;
+use schemars::{JsonSchema, Schema};
+
+use crate::app::App;
+use crate::auth::{Caller, Need};
+use crate::problem::{Code, Problem, Result};
+
+/// How long a route may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// As long as any request.
+    Usual,
+    /// It sees to its time itself.
+    Own,
+}
+
+/// What a parameter, body or answer looks like; made when the description is.
+pub(crate) type Shape = fn(&mut SchemaGenerator) -> Schema;
+
+fn shape<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Schema {
+    schemas.subschema_for::<T>()
+}
+
+/// A query's fields stand in the description one by one, so that it is not made a schema of its own.
+fn fields<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Schema {
+    T::json_schema(schemas)
+}
+
+/// An answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) kind: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) shape: Option<Shape>,
+}
+
+/// What a route's description says.
+#[derive(Debug)]
+pub(crate) struct About {
+    pub(crate) id: &'static str,
+    pub(crate) group: &'static str,
+    pub(crate) summary: &'static str,
+    pub(crate) more: &'static str,
+    pub(crate) query: Option<Shape>,
+    pub(crate) body: Option<Shape>,
+    pub(crate) keyed: bool,
+    pub(crate) last_event_id: bool,
+    pub(crate) answers: Vec<Answer>,
+    pub(crate) codes: Vec<Code>,
+}
+
+/// One route.
+pub(crate) struct Route {
+    pub(crate) method: Method,
+    pub(crate) path: &'static str,
+    pub(crate) need: Need,
+    pub(crate) pace: Pace,
+    pub(crate) about: About,
+    handler: MethodRouter<App, Infallible>,
+}
+
+impl Route {
+    pub(crate) fn get<H, T>(path: &'static str, need: Need, handler: H) -> Self
+    where
+        H: Handler<T, App>,
+        T: 'static,
+    {
+        Self::new(Method::GET, path, need, on(MethodFilter::GET, handler))
+    }
+
+    pub(crate) fn post<H, T>(path: &'static str, need: Need, handler: H) -> Self
+    where
+        H: Handler<T, App>,
+        T: 'static,
+    {
+        Self::new(Method::POST, path, need, on(MethodFilter::POST, handler))
+    }
+
+    fn new(method: Method, path: &'static str, need: Need, handler: MethodRouter<App>) -> Self {
+        let group = path.strip_prefix("/v1/").unwrap_or(path).split('/').next().unwrap_or_default();
+        let about = About {
+            id: "",
+            group,
+            summary: "",
+            more: "",
+            query: None,
+            body: None,
+            keyed: false,
+            last_event_id: false,
+            answers: Vec::new(),
+            codes: Vec::new(),
+        };
+        Self { method, path, need, pace: Pace::Usual, about, handler }
+    }
+
+    /// What it is called, and what it does.
+    pub(crate) fn named(mut self, id: &'static str, summary: &'static str) -> Self {
+        (self.about.id, self.about.summary) = (id, summary);
+        self
+    }
+
+    /// More about what it does.
+    pub(crate) fn more(mut self, more: &'static str) -> Self {
+        self.about.more = more;
+        self
+    }
+
+    pub(crate) fn query<T: JsonSchema>(mut self) -> Self {
+        self.about.query = Some(fields::<T>);
+        self
+    }
+
+    pub(crate) fn body<T: JsonSchema>(mut self) -> Self {
+        self.about.body = Some(shape::<T>);
+        self
+    }
+
+    /// It takes `Idempotency-Key`.
+    pub(crate) fn keyed(mut self) -> Self {
+        self.about.keyed = true;
+        self
+    }
+
+    /// It takes `Last-Event-ID`.
+    pub(crate) fn resumable(mut self) -> Self {
+        self.about.last_event_id = true;
+        self
+    }
+
+    pub(crate) fn answers<T: JsonSchema>(self, status: u16, what: &'static str) -> Self {
+        self.answer(Answer { status, kind: "application/json", what, shape: Some(shape::<T>) })
+    }
+
+    /// Answers with something else than JSON.
+    pub(crate) fn gives(self, status: u16, kind: &'static str, what: &'static str) -> Self {
+        self.answer(Answer { status, kind, what, shape: None })
+    }
+
+    fn answer(mut self, answer: Answer) -> Self {
+        self.about.answers.push(answer);
+        self
+    }
+
+    /// Problems of its own, beside those that any route may have.
+    pub(crate) fn problems(mut self, codes: &[Code]) -> Self {
+        self.about.codes.extend_from_slice(codes);
+        self
+    }
+
+    /// It sees to its time itself.
+    pub(crate) fn slow(mut self) -> Self {
+        self.pace = Pace::Own;
+        self
+    }
+
+    /// What serves it, behind its guard.
+    pub(crate) fn guarded(self, app: &App) -> (&'static str, MethodRouter<App>) {
+        let rule = Rule { app: app.clone(), need: self.need, pace: self.pace };
+        (self.path, self.handler.layer(from_fn_with_state(rule, guard)))
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Rule {
+    app: App,
+    need: Need,
+    pace: Pace,
+}
+
+/// Asks who it is and whether they may; then sees that it does not take for ever.
+async fn guard(State(rule): State<Rule>, mut request: Request, next: Next) -> Response {
+    let caller = match admit(&rule, &request) {
+        Ok(caller) => caller,
+        Err(problem) => return problem.into_response(),
+    };
+    request.extensions_mut().insert(caller);
+    let span = rule.app.settings.request_timeout;
+    match rule.pace {
+        Pace::Own => next.run(request).await,
+        Pace::Usual => match tokio::time::timeout(span, next.run(request)).await {
+            Ok(response) => response,
+            Err(_) => too_slow(span).into_response(),
+        },
+    }
+}
+
+fn too_slow(span: Duration) -> Problem {
+    Problem::new(Code::RequestTimeout, format!("the request was not done within {span:?}"))
+}
+
+fn admit(rule: &Rule, _: &Request) -> Result<Caller> {
+    let caller = Caller::anybody();
+    caller.may(rule.need)?;
+    Ok(caller)
+}

@@ -1,0 +1,170 @@
+//! Parts that several requests and answers share.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Error as _, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use wigwag::Time;
+use wigwag::core::limits::SPAN_MAX;
+
+use crate::limits::{CURSOR_BYTES_MAX, PAGE, PAGE_MAX};
+use crate::problem::{Code, Problem, Result};
+
+/// Some items, and where to go on.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Page<T> {
+    /// The items.
+    pub(crate) items: Vec<T>,
+    /// Give it as `after` for the items that follow; absent after the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<String>,
+}
+
+/// How many items, and after which.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+pub(crate) struct Paging {
+    /// At most so many; 50 unless said otherwise, 1000 at most.
+    pub(crate) limit: Option<usize>,
+    /// After the place that the page before gave as `next`.
+    pub(crate) after: Option<String>,
+}
+
+pub(crate) fn limit(given: Option<usize>) -> Result<usize> {
+    match given.unwrap_or(PAGE) {
+        limit @ 1..=PAGE_MAX => Ok(limit),
+        other => Err(Problem::new(Code::InvalidQuery, format!("`limit` is 1 to {PAGE_MAX}, got: {other}"))),
+    }
+}
+
+pub(crate) fn cursor(given: Option<String>) -> Result<Option<String>> {
+    match given {
+        Some(text) if text.is_empty() || text.len() > CURSOR_BYTES_MAX || text.contains(char::is_control) => {
+            Err(Problem::new(Code::InvalidQuery, "`after` is what the page before gave as `next`"))
+        }
+        given => Ok(given),
+    }
+}
+
+/// The items after a place in a list that is at hand as a whole and in order.
+pub(crate) fn page<T>(items: Vec<T>, paging: &Paging, place: impl Fn(&T) -> String) -> Result<Page<T>> {
+    let (limit, after) = (limit(paging.limit)?, cursor(paging.after.clone())?);
+    let mut rest = items.into_iter().filter(|item| after.as_ref().is_none_or(|after| place(item) > *after));
+    let items: Vec<T> = rest.by_ref().take(limit).collect();
+    let next = rest.next().and_then(|_| items.last().map(&place));
+    Ok(Page { items, next })
+}
+
+/// A span of time: seconds as a number, or text such as `90s`, `15m`, `2h`, `7d`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Span(pub(crate) Duration);
+
+const SPAN_WANT: &str = "a span of time: seconds as a number, or text such as `90s`, `15m`, `2h`, `7d`";
+
+impl Span {
+    fn parse(text: &str) -> Option<Self> {
+        if let Ok(seconds) = text.parse::<f64>() {
+            return Self::seconds(seconds);
+        }
+        let span = text.parse::<jiff::Span>().ok()?;
+        let exact = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok()?;
+        Duration::try_from(exact).ok().filter(|span| *span <= SPAN_MAX).map(Self)
+    }
+
+    fn seconds(seconds: f64) -> Option<Self> {
+        Duration::try_from_secs_f64(seconds).ok().filter(|span| *span <= SPAN_MAX).map(Self)
+    }
+}
+
+struct SpanVisitor;
+
+impl Visitor<'_> for SpanVisitor {
+    type Value = Span;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(SPAN_WANT)
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, seconds: u64) -> std::result::Result<Span, E> {
+        let span = Duration::from_secs(seconds);
+        if span <= SPAN_MAX { Ok(Span(span)) } else { Err(E::custom("a span has at most a hundred years")) }
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, seconds: f64) -> std::result::Result<Span, E> {
+        Span::seconds(seconds).ok_or_else(|| E::custom(format!("want {SPAN_WANT}")))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> std::result::Result<Span, E> {
+        Span::parse(text).ok_or_else(|| E::custom(format!("want {SPAN_WANT}")))
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        from.deserialize_any(SpanVisitor)
+    }
+}
+
+impl JsonSchema for Span {
+    fn schema_name() -> Cow<'static, str> {
+        "Span".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": ["string", "number"], "description": SPAN_WANT, "examples": ["90s", "2h", 30]})
+    }
+}
+
+/// A moment as RFC 3339 has it, with any offset.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment(pub(crate) Time);
+
+impl<'de> Deserialize<'de> for Moment {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        let text = Cow::<'de, str>::deserialize(from)?;
+        let micros = text.parse::<jiff::Timestamp>().ok().and_then(|at| u64::try_from(at.as_microsecond()).ok());
+        let want = "want a time after 1970 such as `2026-01-28T12:00:00Z` or `2026-01-28T13:00:00+01:00`";
+        micros.map(|micros| Self(Time::from_micros(micros))).ok_or_else(|| D::Error::custom(want))
+    }
+}
+
+impl JsonSchema for Moment {
+    fn schema_name() -> Cow<'static, str> {
+        "Moment".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "format": "date-time"})
+    }
+}
+
+/// JSON text that is passed on as it is stored.
+#[derive(Debug)]
+pub(crate) struct Raw(pub(crate) StatusCode, pub(crate) Vec<u8>);
+
+impl Raw {
+    pub(crate) fn ok(text: impl Into<Vec<u8>>) -> Self {
+        Self(StatusCode::OK, text.into())
+    }
+}
+
+impl IntoResponse for Raw {
+    fn into_response(self) -> Response {
+        let kind = (CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        (self.0, [kind], self.1).into_response()
+    }
+}
+
+/// An answer as JSON.
+pub(crate) fn json<T: Serialize>(status: u16, value: &T) -> Result<Raw> {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    match serde_json::to_vec(value) {
+        Ok(text) => Ok(Raw(status, text)),
+        Err(error) => Err(Problem::new(Code::Internal, format!("the answer cannot be written: {error}"))),
+    }
+}

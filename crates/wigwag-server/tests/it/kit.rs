@@ -1,0 +1,171 @@
+//! A server on loopback with an engine behind it, and a client that checks what every answer looks like.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use wigwag::store::{Clock as _, Memory, Store, System};
+use wigwag::{Client, Ctx, Engine, Failure, Graph, LinkSecret, Settings as EngineSettings, StepCtx, permanent};
+use wigwag_server::{Builder, Running, Server};
+
+pub(crate) struct Kit {
+    pub(crate) engine: Engine,
+    pub(crate) server: Running,
+    pub(crate) http: reqwest::Client,
+    pub(crate) store: Arc<dyn Store>,
+}
+
+/// An answer that was read whole.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: reqwest::header::HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map(|value| value.to_str().unwrap()).unwrap_or_default()
+    }
+
+    /// It is a success.
+    #[track_caller]
+    pub(crate) fn ok(self, status: u16) -> Value {
+        assert_eq!(self.status.as_u16(), status, "{}", self.text);
+        assert_eq!(self.header("content-type"), "application/json");
+        self.json()
+    }
+
+    /// It is a problem document of that code.
+    #[track_caller]
+    pub(crate) fn problem(self, code: &str) -> Value {
+        assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
+        let problem = self.json();
+        assert_eq!(problem["code"], code, "{problem}");
+        assert_eq!(problem["status"], self.status.as_u16(), "{problem}");
+        assert_eq!(problem["type"], format!("urn:wigwag:problem:{code}"));
+        for field in ["title", "detail", "hint"] {
+            assert!(problem[field].as_str().is_some_and(|text| !text.is_empty()), "{field}: {problem}");
+        }
+        problem
+    }
+}
+
+pub(crate) async fn answer(request: RequestBuilder) -> Answer {
+    let response = request.send().await.unwrap();
+    let (status, headers) = (response.status(), response.headers().clone());
+    Answer { status, headers, text: response.text().await.unwrap() }
+}
+
+impl Kit {
+    pub(crate) async fn new() -> Self {
+        Self::with(|server| server).await
+    }
+
+    pub(crate) async fn with(change: impl FnOnce(Builder) -> Builder) -> Self {
+        Self::on(Arc::new(Memory::new()), change).await
+    }
+
+    pub(crate) async fn on(store: Arc<dyn Store>, change: impl FnOnce(Builder) -> Builder) -> Self {
+        let engine = engine(Arc::clone(&store)).await;
+        let server = Server::builder(engine.client()).bind(([127, 0, 0, 1], 0).into());
+        let server = change(server).start().await.unwrap();
+        // Another test may have been first.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        Self { engine, server, http, store }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.engine.client()
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.server.addr())
+    }
+
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, self.url(path))
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        answer(self.request(Method::GET, path)).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
+        answer(self.request(Method::POST, path).json(&body)).await
+    }
+
+    /// Starts a run that waits for `approval`, and returns once it does.
+    pub(crate) async fn waiting(&self, id: &str) {
+        self.post("/v1/runs", json!({"type": "approve", "id": id})).await.ok(201);
+        self.until(&format!("/v1/runs/{id}/waiting"), |found| found["items"] != json!([])).await;
+    }
+
+    /// Asks until the answer is so.
+    pub(crate) async fn until(&self, path: &str, so: impl Fn(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        for _ in 0..500 {
+            last = self.get(path).await.json();
+            if so(&last) {
+                return last;
+            }
+            // A poll, not a guess: what ends it is the condition.
+            System.sleep(Duration::from_millis(10)).await;
+        }
+        panic!("`{path}` stays so: {last}");
+    }
+}
+
+async fn engine(store: Arc<dyn Store>) -> Engine {
+    let mut settings = EngineSettings::default();
+    settings.link_secret = Some(LinkSecret::new("a secret of the tests").unwrap());
+    settings.grace = Duration::from_millis(200);
+    let builder = Engine::builder(store).settings(settings);
+    builder
+        .function("echo", 1, |_: Ctx, input: Value| async move { Ok::<_, Failure>(input) })
+        .function("fail", 1, |_: Ctx, _: Value| async move { Err::<(), _>(permanent("no luck")) })
+        .function("approve", 1, approve)
+        .function("gather", 1, gather)
+        .function("nap", 1, |ctx: Ctx, _: Value| async move { ctx.sleep("nap", Duration::from_secs(3_600)).await })
+        .workflow(order())
+        .task(
+            "double",
+            |ctx: StepCtx<Value>| async move { Ok::<_, Failure>(ctx.input()?.as_i64().unwrap_or_default() * 2) },
+        )
+        .task("hopeless", |_: StepCtx<Value>| async move { Err::<(), _>(permanent("no luck")) })
+        .start()
+        .await
+        .unwrap()
+}
+
+async fn approve(ctx: Ctx, _: Value) -> Result<Value, Failure> {
+    let by: Value = ctx.wait("approval").await?;
+    ctx.step("note", || async { Ok::<_, Failure>(()) }).await?;
+    Ok(by)
+}
+
+/// Waits for `item` as often as it is told to.
+async fn gather(ctx: Ctx, count: u64) -> Result<Vec<Value>, Failure> {
+    let mut items = Vec::new();
+    for _ in 0..count {
+        items.push(ctx.wait("item").await?);
+    }
+    Ok(items)
+}
+
+/// Wants `{"yes": true}` or `{"yes": false}` between two steps.
+fn order() -> Graph<Value> {
+    Graph::<Value>::new("order")
+        .step("first", |_: StepCtx<Value>| async move { Ok::<_, Failure>(1) })
+        .signal("approval")
+        .after("first")
+        .schema(json!({"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"]}))
+        .step("last", |_: StepCtx<Value>| async move { Ok::<_, Failure>("done") })
+        .after("approval")
+}
