@@ -1,6 +1,7 @@
 //! The route table: the whole API on one screen, and a little more.
 
 mod control;
+mod events;
 mod links;
 mod runs;
 mod shape;
@@ -72,6 +73,16 @@ fn runs() -> Vec<Route> {
             .query::<runs::PageQuery>()
             .answers::<Page<shape::Step>>(200, "Some points")
             .problems(&[NotFound, Gone]),
+        Route::get("/v1/runs/{id}/events", Need::Read, events::follow)
+            .named("followRun", "Follow a run's events as they happen")
+            .more("Server-sent events: `id` is the entry and the place in it, `event` the event's type, `data` is \
+                `{seq, place, at, event}`. The last is `end`, with the `reason` `ended`, `stopped` or `problem`.")
+            .slow()
+            .resumable()
+            .query::<events::EventsQuery>()
+            .gives(200, "text/event-stream", "The events")
+            .gives(204, "", "The run has ended, and all of its events were seen")
+            .problems(&[NotFound, Gone, Code::InvalidHeader]),
         Route::get("/v1/runs/{id}/history", Need::Read, runs::history)
             .named("listHistory", "Read a run's log")
             .query::<runs::HistoryQuery>()
@@ -203,10 +214,33 @@ fn system() -> Vec<Route> {
             .problems(&[Code::NotFound]),
         Route::get("/v1/health", Need::Public, system::health)
             .named("health", "Whether the server lives")
+            .plain()
             .answers::<system::Health>(200, "It does"),
         Route::get("/v1/ready", Need::Public, system::ready)
             .named("ready", "Whether the store answers")
             .answers::<system::Health>(200, "It does")
             .problems(&[Code::Stopped]),
+        Route::get("/metrics", Need::Admin, system::metrics)
+            .named("metrics", "What the process counts, as Prometheus reads it")
+            .plain()
+            .gives(200, "text/plain", "The figures")
+            .problems(&[Code::NotFound]),
+        Route::get("/v1/openapi.json", Need::Public, system::description)
+            .named("describe", "This description")
+            .plain()
+            .answers::<Value>(200, "OpenAPI 3.1"),
+        Route::get("/v1/docs", Need::Public, system::docs).named("docs", "A page to try the API").plain().gives(
+            200,
+            "text/html",
+            "The page",
+        ),
+        Route::get("/v1/docs/page.js", Need::Public, system::docs_script)
+            .named("docsScript", "What the page does")
+            .plain()
+            .gives(200, "text/javascript", "The script"),
+        Route::get("/v1/docs/page.css", Need::Public, system::docs_style)
+            .named("docsStyle", "How the page looks")
+            .plain()
+            .gives(200, "text/css", "The style"),
     ]
 }

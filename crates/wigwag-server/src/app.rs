@@ -7,8 +7,11 @@ use tokio::sync::watch;
 use wigwag::store::{Clock as _, System};
 use wigwag::{Client, RunHandle, RunId};
 
+use crate::auth::Auth;
+use crate::observe::Metrics;
 use crate::problem::{Code, Problem, Result};
 use crate::settings::Settings;
+use crate::watch::Watchers;
 
 /// What every handler has at hand. Clones are the same.
 #[derive(Clone, Debug)]
@@ -18,6 +21,11 @@ pub(crate) struct App(Arc<Parts>);
 pub(crate) struct Parts {
     pub(crate) client: Client,
     pub(crate) settings: Settings,
+    pub(crate) auth: Auth,
+    pub(crate) metrics: Option<Metrics>,
+    pub(crate) watchers: Watchers,
+    /// The API's description, as it is sent.
+    pub(crate) description: Vec<u8>,
     pub(crate) stopping: watch::Receiver<bool>,
 }
 

@@ -1,5 +1,7 @@
 //! Who asks, and what they may do.
 
+mod keys;
+
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -7,6 +9,8 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use wigwag::core::Name;
+
+pub use keys::Auth;
 
 use crate::app::App;
 use crate::problem::{Code, Problem, Result};
@@ -111,6 +115,11 @@ impl Caller {
     /// Whoever reaches a server that wants no tokens.
     pub(crate) fn anybody() -> Self {
         Self { name: None, scopes: None }
+    }
+
+    /// Somebody with these scopes.
+    fn known(name: String, scopes: Arc<[Scope]>) -> Self {
+        Self { name: Some(name), scopes: Some(scopes) }
     }
 
     fn has(&self, enough: impl Fn(&Scope) -> bool) -> bool {

@@ -19,7 +19,10 @@
 //! ```
 //!
 //! Errors are RFC 9457 problem documents with a stable [`Code`]. Every POST that creates takes `Idempotency-Key`. Lists
-//! have cursors.
+//! have cursors. A run's events can be followed (`/v1/runs/{id}/events`). `/v1/openapi.json` describes it all, and
+//! `/v1/docs` is a page to try it.
+//!
+//! Beyond loopback a server wants tokens ([`Auth`]), or to be told that it need not ([`Settings::insecure`]).
 
 mod api;
 mod app;
@@ -28,16 +31,23 @@ mod error;
 mod extract;
 mod html;
 pub mod limits;
+mod observe;
+mod openapi;
+mod origin;
 mod problem;
 mod route;
 mod serve;
 mod server;
 mod settings;
+mod tls;
+mod watch;
 mod wire;
 
-pub use auth::Scope;
+pub use auth::{Auth, Scope};
 pub use error::Error;
+pub use observe::Metrics;
 pub use problem::{Code, Problem};
 pub use serve::Running;
 pub use server::{Builder, Server};
 pub use settings::Settings;
+pub use tls::Tls;

@@ -170,7 +170,7 @@ pub struct Problem {
     pub hint: Option<String>,
     /// Why a run failed, as it is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fault: Option<Value>,
+    pub fault: Option<Box<Value>>,
 }
 
 impl Problem {
@@ -197,7 +197,7 @@ impl Problem {
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let problem = Self::new(error.kind().into(), error.to_string());
-        let fault = error.fault().and_then(|fault| serde_json::to_value(fault).ok());
+        let fault = error.fault().and_then(|fault| serde_json::to_value(fault).ok()).map(Box::new);
         Self { hint: error.advice().map(str::to_owned).or(problem.hint.clone()), fault, ..problem }
     }
 }

@@ -8,11 +8,13 @@ use std::time::Duration;
 use axum::extract::{Request, State};
 use axum::handler::Handler;
 use axum::http::Method;
+use axum::http::header::AUTHORIZATION;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use schemars::generate::SchemaGenerator;
 use schemars::{JsonSchema, Schema};
+use serde::Deserialize;
 
 use crate::app::App;
 use crate::auth::{Caller, Need};
@@ -59,6 +61,7 @@ pub(crate) struct About {
     pub(crate) body: Option<Shape>,
     pub(crate) keyed: bool,
     pub(crate) last_event_id: bool,
+    pub(crate) asks_nobody: bool,
     pub(crate) answers: Vec<Answer>,
     pub(crate) codes: Vec<Code>,
 }
@@ -91,7 +94,7 @@ impl Route {
     }
 
     fn new(method: Method, path: &'static str, need: Need, handler: MethodRouter<App>) -> Self {
-        let group = path.strip_prefix("/v1/").unwrap_or(path).split('/').next().unwrap_or_default();
+        let group = path.trim_start_matches("/v1").trim_start_matches('/').split('/').next().unwrap_or_default();
         let about = About {
             id: "",
             group,
@@ -101,6 +104,7 @@ impl Route {
             body: None,
             keyed: false,
             last_event_id: false,
+            asks_nobody: false,
             answers: Vec::new(),
             codes: Vec::new(),
         };
@@ -161,6 +165,12 @@ impl Route {
         self
     }
 
+    /// It answers by itself, without the engine.
+    pub(crate) fn plain(mut self) -> Self {
+        self.about.asks_nobody = true;
+        self
+    }
+
     /// It sees to its time itself.
     pub(crate) fn slow(mut self) -> Self {
         self.pace = Pace::Own;
@@ -169,7 +179,7 @@ impl Route {
 
     /// What serves it, behind its guard.
     pub(crate) fn guarded(self, app: &App) -> (&'static str, MethodRouter<App>) {
-        let rule = Rule { app: app.clone(), need: self.need, pace: self.pace };
+        let rule = Rule { app: app.clone(), need: self.need, pace: self.pace, query_token: self.about.last_event_id };
         (self.path, self.handler.layer(from_fn_with_state(rule, guard)))
     }
 }
@@ -179,6 +189,8 @@ struct Rule {
     app: App,
     need: Need,
     pace: Pace,
+    /// Browsers follow events, and cannot send headers when they do.
+    query_token: bool,
 }
 
 /// Asks who it is and whether they may; then sees that it does not take for ever.
@@ -202,8 +214,29 @@ fn too_slow(span: Duration) -> Problem {
     Problem::new(Code::RequestTimeout, format!("the request was not done within {span:?}"))
 }
 
-fn admit(rule: &Rule, _: &Request) -> Result<Caller> {
-    let caller = Caller::anybody();
+fn admit(rule: &Rule, request: &Request) -> Result<Caller> {
+    let auth = &rule.app.auth;
+    if auth.is_empty() || rule.need == Need::Public {
+        return Ok(Caller::anybody());
+    }
+    let unknown = |what: &str| Problem::new(Code::NotAuthenticated, what);
+    let given = bearer(request, rule.query_token).ok_or_else(|| unknown("this needs a token"))?;
+    // Which of the two is not said: it would help to guess.
+    let caller = auth.identify(&given).ok_or_else(|| unknown("the token is wrong or out of date"))?;
     caller.may(rule.need)?;
     Ok(caller)
+}
+
+/// The token that a request brings; in its query only where a browser cannot send headers.
+fn bearer(request: &Request, query_token: bool) -> Option<String> {
+    #[derive(Deserialize)]
+    struct InQuery {
+        access_token: Option<String>,
+    }
+    if let Some(header) = request.headers().get(AUTHORIZATION) {
+        let (scheme, token) = header.to_str().ok()?.split_once(' ')?;
+        return scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned());
+    }
+    let query = axum::extract::Query::<InQuery>::try_from_uri(request.uri()).ok().filter(|_| query_token)?;
+    query.0.access_token
 }

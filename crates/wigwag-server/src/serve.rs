@@ -20,6 +20,7 @@ use wigwag::store::{Clock as _, System};
 
 use crate::error::Error;
 use crate::settings::Settings;
+use crate::tls::Tls;
 
 /// A server that runs. Dropped, it ends at once; [`Running::stop`] is kinder.
 #[derive(Debug)]
@@ -53,12 +54,13 @@ impl Drop for Running {
 pub(crate) fn start(
     listener: TcpListener,
     router: Router,
+    tls: Option<Tls>,
     settings: &Settings,
     stop: watch::Sender<bool>,
     stopping: watch::Receiver<bool>,
 ) -> Result<Running, Error> {
     let addr = listener.local_addr().map_err(|error| Error::new(format!("no address: {error}"), "start it again"))?;
-    let door = Door { router, header_timeout: settings.header_timeout };
+    let door = Door { router, tls, header_timeout: settings.header_timeout };
     let task = tokio::spawn(run(listener, door, settings.connections_max, settings.grace, stopping));
     Ok(Running { addr, stop, task })
 }
@@ -67,6 +69,7 @@ pub(crate) fn start(
 #[derive(Clone)]
 struct Door {
     router: Router,
+    tls: Option<Tls>,
     header_timeout: Duration,
 }
 
@@ -123,7 +126,12 @@ async fn accept(
 impl Door {
     async fn serve(self, stream: TcpStream, stopping: watch::Receiver<bool>) {
         let _ = stream.set_nodelay(true);
-        self.talk(stream, stopping).await;
+        let Some(tls) = &self.tls else { return self.talk(stream, stopping).await };
+        match tokio::time::timeout(self.header_timeout, tls.0.accept(stream)).await {
+            Ok(Ok(stream)) => self.talk(stream, stopping).await,
+            Ok(Err(error)) => debug!(%error, "no TLS"),
+            Err(_) => debug!("a handshake took too long"),
+        }
     }
 
     async fn talk<S>(self, stream: S, mut stopping: watch::Receiver<bool>)

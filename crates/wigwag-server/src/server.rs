@@ -5,18 +5,23 @@ use std::net::SocketAddr;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, OriginalUri};
 use axum::http::Method;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tower_http::catch_panic::CatchPanicLayer;
 use wigwag::Client;
 
-use crate::api;
 use crate::app::{App, Parts};
+use crate::auth::Auth;
 use crate::error::Error;
+use crate::observe::{self, Metrics};
 use crate::problem::{Code, Problem};
 use crate::serve::{self, Running};
 use crate::settings::Settings;
+use crate::tls::Tls;
+use crate::watch::Watchers;
+use crate::{api, openapi, origin};
 
 /// Serves the API.
 #[derive(Debug)]
@@ -29,6 +34,9 @@ impl Server {
             client,
             addr: SocketAddr::from(([127, 0, 0, 1], 7070)),
             settings: Settings::default(),
+            auth: Auth::new(),
+            metrics: None,
+            tls: None,
             extra: Router::new(),
         }
     }
@@ -41,6 +49,9 @@ pub struct Builder {
     client: Client,
     addr: SocketAddr,
     settings: Settings,
+    auth: Auth,
+    metrics: Option<Metrics>,
+    tls: Option<Tls>,
     extra: Router,
 }
 
@@ -57,6 +68,24 @@ impl Builder {
         self
     }
 
+    /// Whom it knows; without it, it lets everybody in who reaches it.
+    pub fn auth(mut self, auth: Auth) -> Self {
+        self.auth = auth;
+        self
+    }
+
+    /// Shows at `/metrics` what the process counts.
+    pub fn metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = Some(metrics);
+        self
+    }
+
+    /// Speaks TLS.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// Serves these as well. They see to who may ask by themselves.
     pub fn merge(mut self, routes: Router) -> Self {
         self.extra = self.extra.merge(routes);
@@ -64,42 +93,63 @@ impl Builder {
     }
 
     /// The routes alone, to be served by something else. Event streams and long-polls then end with their connection.
-    pub fn router(self) -> Router {
+    pub fn router(self) -> Result<Router, Error> {
         let (never, stopping) = watch::channel(false);
         drop(never);
         self.build(stopping)
     }
 
-    fn build(self, stopping: watch::Receiver<bool>) -> Router {
+    fn build(self, stopping: watch::Receiver<bool>) -> Result<Router, Error> {
+        let cors = origin::cors(&self.settings.origins)?;
         let body_bytes_max = self.settings.body_bytes_max;
-        let app = App::new(Parts { client: self.client, settings: self.settings, stopping });
+        let app = App::new(Parts {
+            client: self.client,
+            settings: self.settings,
+            auth: self.auth,
+            metrics: self.metrics,
+            watchers: Watchers::default(),
+            description: openapi::document().to_string().into_bytes(),
+            stopping,
+        });
         let mut router = Router::new();
         for route in api::routes() {
             let (path, handler) = route.guarded(&app);
             router = router.route(path, handler);
         }
-        router
-            .with_state(app)
+        // From the inside out: what is added last sees a request first.
+        let router = router
+            .with_state(app.clone())
             .merge(self.extra)
             .fallback(no_route)
             .method_not_allowed_fallback(no_method)
             .layer(DefaultBodyLimit::max(body_bytes_max))
             .layer(CatchPanicLayer::custom(panicked))
+            .layer(from_fn_with_state(app, origin::check))
+            .layer(from_fn(observe::observe));
+        Ok(match cors {
+            Some(cors) => router.layer(cors),
+            None => router,
+        })
     }
 
     /// Starts it.
     pub async fn start(self) -> Result<Running, Error> {
+        if !self.addr.ip().is_loopback() && self.auth.is_empty() {
+            if !self.settings.insecure {
+                let what = format!("`{}` can be reached from other machines, and there are no tokens", self.addr);
+                return Err(Error::new(what, "give it tokens, or bind it to 127.0.0.1, or tell it to be insecure"));
+            }
+            tracing::warn!(addr = %self.addr, "insecure: whoever reaches this address may do everything");
+        }
         let listener = TcpListener::bind(self.addr).await;
         let listener = listener.map_err(|error| {
-            Error::new(
-                format!("cannot listen on `{}`: {error}", self.addr),
-                "is another server there? choose another address",
-            )
+            let what = format!("cannot listen on `{}`: {error}", self.addr);
+            Error::new(what, "is another server there? choose another address")
         })?;
-        let settings = self.settings.clone();
+        let (settings, tls) = (self.settings.clone(), self.tls.clone());
         let (stop, stopping) = watch::channel(false);
-        let router = self.build(stopping.clone());
-        serve::start(listener, router, &settings, stop, stopping)
+        let router = self.build(stopping.clone())?;
+        serve::start(listener, router, tls, &settings, stop, stopping)
     }
 }
 
@@ -112,6 +162,7 @@ async fn no_method(method: Method) -> Problem {
     Problem::new(Code::MethodNotAllowed, format!("this path has no method `{method}`"))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "the signature is tower-http's")]
 fn panicked(what: Box<dyn std::any::Any + Send>) -> Response {
     let text = what.downcast_ref::<String>().map(String::as_str).or_else(|| what.downcast_ref::<&str>().copied());
     tracing::error!(panic = text.unwrap_or("no text"), "a request ended in a panic");

@@ -122,7 +122,7 @@ pub(crate) struct Listing {
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
     /// Runs that would be in this list and cannot be read, in words.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     unreadable: Vec<String>,
 }
 

@@ -115,6 +115,9 @@ async fn slow_clients_are_let_go() {
         "POST /v1/runs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
     let answer = raw(&kit, head).await;
     assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("body_timeout"), "{answer}");
+    let slow = futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>();
+    let request = kit.request(Method::POST, "/v1/runs").header("content-type", "application/json");
+    crate::kit::answer(request.body(reqwest::Body::wrap_stream(slow))).await.problem("body_timeout");
 }
 
 #[tokio::test]
@@ -194,4 +197,19 @@ async fn a_server_that_stops_lets_go_of_those_who_wait_and_finishes_the_rest() {
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     stopping.await.unwrap();
     assert!(TcpStream::connect(addr).await.is_err(), "the port is free");
+}
+
+#[tokio::test]
+async fn the_routes_can_be_served_by_something_else_and_below_a_path() {
+    let kit = Kit::new().await;
+    let routes = wigwag_server::Server::builder(kit.client()).router().unwrap();
+    let routes = axum::Router::new().nest("/wigwag", routes);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/wigwag/v1", listener.local_addr().unwrap());
+    let serving = tokio::spawn(axum::serve(listener, routes).into_future());
+    let start = kit.http.post(format!("{url}/runs")).json(&json!({"type": "echo", "id": "e"}));
+    answer(start).await.ok(201);
+    answer(kit.http.get(format!("{url}/runs/e/wait"))).await.ok(200);
+    answer(kit.http.get(format!("{url}/nothing"))).await.problem("no_route");
+    serving.abort();
 }

@@ -165,3 +165,17 @@ async fn definitions_are_those_that_workers_stored() {
     assert_eq!(known["items"][0]["steps"][0]["name"], "first");
     kit.get("/v1/definitions/nothing").await.problem("not_found");
 }
+
+#[tokio::test]
+async fn it_serves_a_directory_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = wigwag::store::open(folder.path().join("store").to_str().unwrap(), &Default::default()).unwrap();
+    let kit = Kit::on(opened.store, |server| server).await;
+    kit.waiting("a").await;
+    let followed = tokio::spawn(answer(kit.request(Method::GET, "/v1/runs/a/events")));
+    kit.post("/v1/runs/a/signals/approval", json!({"payload": "ada", "wait": "20s"})).await.ok(200);
+    assert_eq!(kit.get("/v1/runs/a/result").await.ok(200), json!("ada"));
+    assert!(followed.await.unwrap().text.contains("event: run.completed"));
+    kit.server.stop().await;
+    kit.engine.stop().await;
+}

@@ -219,7 +219,7 @@ async fn read_into(
 ) -> Result<Option<String>> {
     for some in refs.chunks(16) {
         // Owned, because the compiler cannot see that a stream of borrowing futures may go to another thread.
-        let read = some.to_vec().into_iter().map(|(key, run)| async move {
+        let read = some.iter().cloned().map(|(key, run)| async move {
             match log::read(&*inner.store, &run).await {
                 Ok(loaded) => Ok((key, Ok(loaded))),
                 Err(error) if error.kind() == ErrorKind::Gone => Ok((key, Ok(None))),

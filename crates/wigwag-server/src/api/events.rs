@@ -1,0 +1,216 @@
+//! A run's events as they happen, as server-sent events.
+//!
+//! Each has the id `SEQ.PLACE`: which entry of the log, and which event of it. Whoever comes back with the last id that it
+//! saw loses nothing and sees nothing twice. The last event is called `end` and has no id.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::watch;
+use wigwag::RunHandle;
+use wigwag::core::Run;
+
+use crate::app::App;
+use crate::extract::{Path, Query};
+use crate::limits::CATCH_UP_ENTRIES;
+use crate::problem::{Code, Problem, Result};
+use crate::watch::{End, Frame, Reach, Watch, frames};
+
+/// Where to begin.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EventsQuery {
+    /// After this event's id (`17.0`), or after all of this entry (`17`); `Last-Event-ID` says the same and counts more.
+    after: Option<String>,
+    /// A token, for browsers: an `EventSource` sends no headers.
+    #[serde(rename = "access_token")]
+    _access_token: Option<String>,
+}
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// After which event: one of an entry, or the last of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Place {
+    seq: u64,
+    place: Option<usize>,
+}
+
+impl Place {
+    fn parse(text: &str) -> Option<Self> {
+        let (seq, place) = match text.split_once('.') {
+            Some((seq, place)) => (seq, Some(place.parse().ok()?)),
+            None => (text, None),
+        };
+        Some(Self { seq: seq.parse().ok()?, place })
+    }
+
+    fn given(headers: &HeaderMap, query: Option<&str>) -> Result<Option<Self>> {
+        let header = headers.get(LAST_EVENT_ID).map(|value| value.to_str().unwrap_or("?"));
+        let (text, code) = match (header, query) {
+            (Some(""), _) | (None, None) => return Ok(None),
+            (Some(text), _) => (text, Code::InvalidHeader),
+            (None, Some(text)) => (text, Code::InvalidQuery),
+        };
+        let shown: String = text.escape_debug().take(80).collect();
+        let wrong = || Problem::new(code, format!("not the id of an event (want `17.0` or `17`): `{shown}`"));
+        Self::parse(text).map(Some).ok_or_else(wrong)
+    }
+}
+
+pub(crate) async fn follow(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    Query(wanted): Query<EventsQuery>,
+) -> Result<Response> {
+    let place = Place::given(&headers, wanted.after.as_deref())?;
+    let handle = app.run(&id)?;
+    let run = handle.get().await?.run().clone();
+    let (next, skip) = begin(&handle, &run, place).await?;
+    if next > run.seq && run.status.is_final() {
+        // An `EventSource` comes back for ever unless it is told this.
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let watch = app.watchers.join(&handle, &run);
+    let reach = watch.reach();
+    let keep_alive = KeepAlive::new().interval(app.settings.keep_alive);
+    let follower = Follower { app, handle, watch, reach, next, skip, queue: VecDeque::new(), done: false };
+    let events = stream::unfold(follower, |mut follower| async move {
+        let event = follower.next().await?;
+        Some((Ok::<_, Infallible>(event), follower))
+    });
+    let unbuffered = [(HeaderName::from_static("x-accel-buffering"), "no")];
+    Ok((unbuffered, Sse::new(events).keep_alive(keep_alive)).into_response())
+}
+
+/// From which entry on, and how many events of it were seen.
+async fn begin(handle: &RunHandle, run: &Run, place: Option<Place>) -> Result<(u64, usize)> {
+    let Some(Place { seq, place }) = place else { return Ok((1, 0)) };
+    if seq > run.seq {
+        let what = format!("run `{}` has no entry {seq} yet: its last is {}", run.id(), run.seq);
+        return Err(Problem::new(Code::Invalid, what).hint("go on after the last event that was seen"));
+    }
+    let Some(place) = place.filter(|_| seq > 0) else { return Ok((seq + 1, 0)) };
+    let entry = handle.history(seq, 1).await?;
+    let count = entry.first().map_or(0, |entry| entry.events.len());
+    Ok(if place + 1 >= count { (seq + 1, 0) } else { (seq, place + 1) })
+}
+
+/// One who follows a run.
+struct Follower {
+    app: App,
+    handle: RunHandle,
+    watch: Arc<Watch>,
+    reach: watch::Receiver<Reach>,
+    /// The entry that comes next.
+    next: u64,
+    /// So many events of it were seen before.
+    skip: usize,
+    queue: VecDeque<Event>,
+    done: bool,
+}
+
+impl Follower {
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.queue.pop_front() {
+                return Some(event);
+            }
+            if self.done {
+                return None;
+            }
+            let app = self.app.clone();
+            let end = tokio::select! {
+                biased;
+                () = app.stops() => Some(closing(&json!({"reason": "stopped"}))),
+                more = self.more() => more,
+            };
+            if let Some(end) = end {
+                self.queue.push_back(end);
+                self.done = true;
+            }
+        }
+    }
+
+    /// Waits until there is more, and queues it; or gives the closing event.
+    async fn more(&mut self) -> Option<Event> {
+        loop {
+            let reach = self.reach.borrow_and_update().clone();
+            if self.next <= reach.last {
+                let found = match self.watch.recent(self.next) {
+                    Some(frames) => Ok(frames),
+                    None => self.catch_up(reach.last).await,
+                };
+                return match found {
+                    Ok(frames) => {
+                        self.take(&frames);
+                        None
+                    }
+                    Err(problem) => Some(closing(&json!({"reason": "problem", "problem": problem}))),
+                };
+            }
+            match reach.end {
+                Some(End::Ended(status)) => {
+                    return Some(closing(&json!({"reason": "ended", "status": status, "seq": reach.last})));
+                }
+                Some(End::Problem(problem)) => {
+                    return Some(closing(&json!({"reason": "problem", "problem": *problem})));
+                }
+                None => _ = self.reach.changed().await,
+            }
+        }
+    }
+
+    /// Reads some of what the watcher no longer keeps.
+    async fn catch_up(&self, last: u64) -> Result<Vec<Arc<Frame>>> {
+        let count = (last - self.next + 1).min(CATCH_UP_ENTRIES);
+        let entries = self.handle.history(self.next, count).await?;
+        if entries.is_empty() {
+            let what = format!("run `{}` was removed while it was followed", self.handle.id());
+            return Err(Problem::new(Code::Gone, what));
+        }
+        Ok(entries.iter().flat_map(frames).collect())
+    }
+
+    fn take(&mut self, frames: &[Arc<Frame>]) {
+        for frame in frames {
+            let seen = frame.seq == self.next && frame.place < self.skip;
+            if !seen {
+                let id = format!("{}.{}", frame.seq, frame.place);
+                self.queue.push_back(Event::default().id(id).event(frame.name).data(&frame.text));
+            }
+        }
+        if let Some(last) = frames.last() {
+            (self.next, self.skip) = (last.seq + 1, 0);
+        }
+    }
+}
+
+/// The last word of a stream. It has no id, so that whoever comes back names the last event.
+fn closing(why: &serde_json::Value) -> Event {
+    Event::default().event("end").data(why.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_named_by_its_entry_and_its_place() {
+        assert_eq!(Place::parse("17.2"), Some(Place { seq: 17, place: Some(2) }));
+        assert_eq!(Place::parse("17"), Some(Place { seq: 17, place: None }));
+        for wrong in ["", "x", "1.", ".1", "1.x", "-1", "1.1.1", "99999999999999999999"] {
+            assert_eq!(Place::parse(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What is seen of every request from outside: metrics by route, and a span that belongs to the caller's trace.
+//!
+//! Holds: the route's template stands in both, never the path itself, which may hold a token.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use axum::extract::{MatchedPath, Request};
+use axum::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use axum::middleware::Next;
+use axum::response::Response;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tracing::{Instrument as _, info_span};
+use wigwag::store::{Clock as _, System};
+
+use crate::error::Error;
+use crate::problem::Code;
+
+/// What the process counts, as Prometheus reads it.
+#[derive(Clone, Debug)]
+pub struct Metrics(PrometheusHandle);
+
+/// From a memory to a slow bucket.
+const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+
+static INSTALLED: OnceLock<Result<PrometheusHandle, String>> = OnceLock::new();
+
+impl Metrics {
+    /// Collects what this process counts from now on, the engine included. Asked again, it is the same.
+    pub fn install() -> Result<Self, Error> {
+        let installed = INSTALLED.get_or_init(|| {
+            let builder = PrometheusBuilder::new().set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &BUCKETS);
+            builder.and_then(PrometheusBuilder::install_recorder).map_err(|error| error.to_string())
+        });
+        match installed {
+            Ok(handle) => Ok(Self(handle.clone())),
+            Err(error) => Err(Error::new(
+                format!("metrics cannot be collected: {error}"),
+                "something else collects them in this process; serve its figures instead",
+            )),
+        }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.0.run_upkeep();
+        self.0.render()
+    }
+}
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// Counts and times a request inside a span.
+pub(crate) async fn observe(matched: Option<MatchedPath>, request: Request, next: Next) -> Response {
+    let route = matched.map_or_else(|| "(none)".to_owned(), |path| path.as_str().to_owned());
+    let method = known(request.method());
+    let trace = Trace::of(request.headers());
+    let span = info_span!(
+        "http", method, route, trace_id = %trace.id, parent_id = %trace.parent, span_id = %trace.own,
+        status = tracing::field::Empty
+    );
+    let began = System.boot();
+    let under_way = UnderWay::new();
+    let mut response = next.run(request).instrument(span.clone()).await;
+    drop(under_way);
+    let status = response.status().as_u16();
+    span.record("status", status);
+    count(method, route, status, response.extensions().get::<Code>().copied(), System.boot().saturating_sub(began));
+    let headers = response.headers_mut();
+    if let Ok(value) = HeaderValue::from_str(&trace.header()) {
+        headers.insert(TRACEPARENT, value);
+    }
+    // What others sent is never taken for a page, and what is said of a run is true now and not later.
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+fn count(method: &'static str, route: String, status: u16, code: Option<Code>, took: Duration) {
+    let labels = [("method", method.to_owned()), ("route", route), ("status", status.to_string())];
+    metrics::counter!("wigwag_http_requests_total", &labels).increment(1);
+    metrics::histogram!("wigwag_http_request_seconds", &labels[..2]).record(took.as_secs_f64());
+    if let Some(code) = code {
+        metrics::counter!("wigwag_http_problems_total", "code" => code.name()).increment(1);
+    }
+}
+
+/// Methods of clients' own invention are counted together.
+fn known(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "OPTIONS" => "OPTIONS",
+        _ => "other",
+    }
+}
+
+/// A request under way, also if its client goes away in the middle.
+struct UnderWay;
+
+impl UnderWay {
+    fn new() -> Self {
+        metrics::gauge!("wigwag_http_requests_under_way").increment(1.0);
+        Self
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        metrics::gauge!("wigwag_http_requests_under_way").decrement(1.0);
+    }
+}
+
+/// The trace that a request belongs to (W3C Trace Context).
+#[derive(Debug, PartialEq)]
+struct Trace {
+    id: String,
+    /// Empty if the trace begins here.
+    parent: String,
+    own: String,
+    flags: String,
+}
+
+impl Trace {
+    /// The caller's trace; one that cannot be read is as good as none.
+    fn of(headers: &HeaderMap) -> Self {
+        let own = format!("{:016x}", fastrand::u64(1..));
+        let given = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()).and_then(parse);
+        match given {
+            Some((id, parent, flags)) => Self { id: id.into(), parent: parent.into(), own, flags: flags.into() },
+            None => {
+                Self { id: format!("{:032x}", fastrand::u128(1..)), parent: String::new(), own, flags: "00".into() }
+            }
+        }
+    }
+
+    fn header(&self) -> String {
+        format!("00-{}-{}-{}", self.id, self.own, self.flags)
+    }
+}
+
+fn parse(text: &str) -> Option<(&str, &str, &str)> {
+    let mut parts = text.trim().split('-');
+    let (version, id, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let is_hex = |text: &str, digits: usize| {
+        text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    let is_some = |text: &str| text.bytes().any(|byte| byte != b'0');
+    // A later version may have more parts; the first has not.
+    let fits = is_hex(version, 2) && version != "ff" && (version != "00" || parts.next().is_none());
+    let whole = is_hex(id, 32) && is_some(id) && is_hex(parent, 16) && is_some(parent) && is_hex(flags, 2);
+    (fits && whole).then_some((id, parent, flags))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_taken_over_only_if_it_is_one() {
+        let (id, parent) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+        assert_eq!(parse(&format!("00-{id}-{parent}-01")), Some((id, parent, "01")));
+        assert_eq!(parse(&format!("01-{id}-{parent}-01-more")), Some((id, parent, "01")));
+        let zeros = "0".repeat(32);
+        for wrong in [
+            String::new(),
+            format!("00-{id}-{parent}"),
+            format!("00-{id}-{parent}-01-more"),
+            format!("ff-{id}-{parent}-01"),
+            format!("00-{zeros}-{parent}-01"),
+            format!("00-{}-{parent}-01", id.to_uppercase()),
+        ] {
+            assert_eq!(parse(&wrong), None, "{wrong}");
+        }
+    }
+}

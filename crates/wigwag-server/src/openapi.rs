@@ -1,0 +1,151 @@
+//! The API's description (OpenAPI 3.1), made from the route table: what is not described is not served.
+
+use schemars::generate::{SchemaGenerator, SchemaSettings};
+use serde_json::{Map, Value, json};
+
+use crate::api;
+use crate::auth::Need;
+use crate::problem::{Code, Problem};
+use crate::route::{Answer, Pace, Route};
+
+/// Problems that any route may have.
+const ANY: [Code; 3] = [Code::ForeignOrigin, Code::ForeignHost, Code::Internal];
+
+/// Problems that a route may have that asks the engine.
+const OF_ENGINE: [Code; 4] = [Code::Invalid, Code::Damaged, Code::Unavailable, Code::RequestTimeout];
+
+/// Problems that a route with a body may have.
+const WITH_BODY: [Code; 5] =
+    [Code::MalformedJson, Code::InvalidBody, Code::UnsupportedMediaType, Code::BodyTooLarge, Code::BodyTimeout];
+
+/// The whole description.
+pub(crate) fn document() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+        settings.meta_schema = None;
+    });
+    let mut schemas = settings.into_generator();
+    let problem = schemas.subschema_for::<Problem>();
+    let mut paths = Map::new();
+    for route in api::routes() {
+        let entry = paths.entry(route.path).or_insert_with(|| json!({}));
+        entry[route.method.as_str().to_ascii_lowercase()] = operation(&route, &mut schemas, problem.as_value());
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "wigwag",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Durable workflows that wait for signals, on nothing but a bucket. Errors are RFC 9457 problem \
+                documents with a stable `code`.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas.take_definitions(true),
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "description": "An API token or a JWT."}},
+        },
+        "x-codes": Code::ALL.iter().map(|code| json!({
+            "code": code.name(), "status": code.status(), "title": code.title(),
+            "when": code.when(), "action": code.action(),
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn operation(route: &Route, schemas: &mut SchemaGenerator, problem: &Value) -> Value {
+    let about = &route.about;
+    let mut described = json!({
+        "operationId": about.id,
+        "tags": [about.group],
+        "summary": about.summary,
+        "parameters": parameters(route, schemas),
+        "responses": responses(route, schemas, problem),
+        "x-scope": route.need.name(),
+        "security": if route.need == Need::Public { json!([]) } else { json!([{"bearer": []}]) },
+    });
+    if !about.more.is_empty() {
+        described["description"] = about.more.into();
+    }
+    if let Some(body) = about.body {
+        let schema = body(schemas).to_value();
+        described["requestBody"] = json!({"content": {"application/json": {"schema": schema}}});
+    }
+    described
+}
+
+fn parameters(route: &Route, schemas: &mut SchemaGenerator) -> Vec<Value> {
+    let in_path = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let path = in_path.map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}));
+    let mut found: Vec<Value> = path.collect();
+    if let Some(query) = route.about.query {
+        let schema = query(schemas).to_value();
+        let required = schema["required"].as_array().cloned().unwrap_or_default();
+        for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+            let mut field = field.clone();
+            let said = field.as_object_mut().and_then(|field| field.remove("description"));
+            let needed = required.iter().any(|required| required == name.as_str());
+            let mut parameter = json!({"name": name, "in": "query", "required": needed, "schema": field});
+            if let Some(said) = said {
+                parameter["description"] = said;
+            }
+            found.push(parameter);
+        }
+    }
+    let header = |name: &str, what: &str| json!({"name": name, "in": "header", "required": false, "description": what, "schema": {"type": "string"}});
+    if route.about.keyed {
+        found.push(header("Idempotency-Key", "Whoever repeats the request with the same key does it once."));
+    }
+    if route.about.last_event_id {
+        found.push(header("Last-Event-ID", "The last event that was seen: what follows is sent."));
+    }
+    found
+}
+
+fn responses(route: &Route, schemas: &mut SchemaGenerator, problem: &Value) -> Map<String, Value> {
+    let mut responses = Map::new();
+    for Answer { status, kind, what, shape } in &route.about.answers {
+        let mut response = json!({"description": what});
+        if let Some(shape) = shape {
+            response["content"] = json!({(*kind): {"schema": shape(schemas).to_value()}});
+        } else if !kind.is_empty() {
+            response["content"] = json!({(*kind): {"schema": {"type": "string"}}});
+        }
+        responses.insert(status.to_string(), response);
+    }
+    let codes = codes(route);
+    for status in codes.iter().map(|code| code.status()).collect::<std::collections::BTreeSet<_>>() {
+        let mut names: Vec<&str> =
+            codes.iter().filter(|code| code.status() == status).map(|code| code.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let what = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let response = json!({"description": what, "x-codes": names,
+            "content": {"application/problem+json": {"schema": problem}}});
+        responses.insert(status.to_string(), response);
+    }
+    responses
+}
+
+/// Every problem that a route may answer with.
+fn codes(route: &Route) -> Vec<Code> {
+    let about = &route.about;
+    let mut codes: Vec<Code> = about.codes.iter().copied().chain(ANY).collect();
+    if !about.asks_nobody {
+        codes.extend(OF_ENGINE.iter().filter(|code| **code != Code::RequestTimeout || route.pace == Pace::Usual));
+    }
+    if route.need != Need::Public {
+        codes.extend([Code::NotAuthenticated, Code::NotAllowed]);
+    }
+    if route.path.contains("{id}") {
+        codes.push(Code::InvalidPath);
+    }
+    if about.query.is_some() {
+        codes.push(Code::InvalidQuery);
+    }
+    if about.body.is_some() {
+        codes.extend(WITH_BODY);
+    }
+    if about.keyed || about.last_event_id {
+        codes.push(Code::InvalidHeader);
+    }
+    codes
+}

@@ -1,0 +1,170 @@
+//! One watcher for each run that is followed, however many follow it.
+//!
+//! Holds: followers of one run share one reader of its log; a follower that is behind what the reader keeps reads the
+//! store until it has caught up. The reader ends with its last follower.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use wigwag::core::{Entry, Event, Run};
+use wigwag::{RunHandle, Status};
+
+use crate::limits::{RECENT_BYTES_MAX, RECENT_EVENTS_MAX};
+use crate::problem::Problem;
+
+/// One event, written once for all who follow.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub(crate) seq: u64,
+    pub(crate) place: usize,
+    pub(crate) name: &'static str,
+    pub(crate) text: String,
+}
+
+/// The events of an entry.
+pub(crate) fn frames(entry: &Entry) -> Vec<Arc<Frame>> {
+    let (seq, at) = (entry.seq, entry.at);
+    let frame = |(place, event): (usize, &Event)| {
+        let event_text = serde_json::to_string(event).unwrap_or_default();
+        let text = format!("{{\"seq\":{seq},\"place\":{place},\"at\":\"{at}\",\"event\":{event_text}}}");
+        Arc::new(Frame { seq, place, name: event.name(), text })
+    };
+    entry.events.iter().enumerate().map(frame).collect()
+}
+
+/// Why a run is not followed any further.
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    /// It has ended so.
+    Ended(Status),
+    /// Its log cannot be read.
+    Problem(Box<Problem>),
+}
+
+/// How far a watcher has read.
+#[derive(Clone, Debug)]
+pub(crate) struct Reach {
+    /// The last entry that is there.
+    pub(crate) last: u64,
+    pub(crate) end: Option<End>,
+}
+
+/// The reader of one run's log.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    recent: Mutex<Recent>,
+    reach: watch::Sender<Reach>,
+    task: OnceLock<AbortHandle>,
+}
+
+/// The newest events.
+#[derive(Debug)]
+struct Recent {
+    frames: VecDeque<Arc<Frame>>,
+    bytes: usize,
+    /// The first entry of which all events are here.
+    first: u64,
+    status: Status,
+}
+
+/// All watchers.
+#[derive(Debug, Default)]
+pub(crate) struct Watchers {
+    all: Mutex<HashMap<String, Weak<Watch>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Watchers {
+    /// The watcher of a run that was just read.
+    pub(crate) fn join(&self, handle: &RunHandle, run: &Run) -> Arc<Watch> {
+        let mut all = lock(&self.all);
+        all.retain(|_, watch| watch.strong_count() > 0);
+        let known = all.get(run.id().as_str()).and_then(Weak::upgrade);
+        // One that is over may have been restarted since.
+        if let Some(watch) = known.filter(|watch| watch.reach.borrow().end.is_none()) {
+            return watch;
+        }
+        let watch = Watch::start(handle, run);
+        all.insert(run.id().to_string(), Arc::downgrade(&watch));
+        watch
+    }
+}
+
+impl Watch {
+    fn start(handle: &RunHandle, run: &Run) -> Arc<Self> {
+        let recent = Recent { frames: VecDeque::new(), bytes: 0, first: run.seq + 1, status: run.status };
+        let (reach, _) = watch::channel(Reach { last: run.seq, end: None });
+        let watch = Arc::new(Self { recent: Mutex::new(recent), reach, task: OnceLock::new() });
+        let task = tokio::spawn(read(Arc::downgrade(&watch), handle.clone(), run.seq + 1));
+        let _ = watch.task.set(task.abort_handle());
+        watch
+    }
+
+    pub(crate) fn reach(&self) -> watch::Receiver<Reach> {
+        self.reach.subscribe()
+    }
+
+    /// Events from an entry on, if they are still here.
+    pub(crate) fn recent(&self, from: u64) -> Option<Vec<Arc<Frame>>> {
+        let recent = lock(&self.recent);
+        let kept = recent.frames.iter().filter(|frame| frame.seq >= from).cloned();
+        (from >= recent.first).then(|| kept.collect())
+    }
+
+    fn add(&self, entries: &[Entry]) {
+        let mut recent = lock(&self.recent);
+        for frame in entries.iter().flat_map(frames) {
+            recent.bytes += frame.text.len();
+            recent.status = match frame.name {
+                "run.completed" => Status::Completed,
+                "run.failed" => Status::Failed,
+                "run.cancelled" => Status::Cancelled,
+                _ => recent.status,
+            };
+            recent.frames.push_back(frame);
+        }
+        while recent.frames.len() > RECENT_EVENTS_MAX || recent.bytes > RECENT_BYTES_MAX {
+            let Some(dropped) = recent.frames.pop_front() else { break };
+            recent.bytes -= dropped.text.len();
+            recent.first = dropped.seq + 1;
+        }
+        drop(recent);
+        if let Some(last) = entries.last() {
+            self.reach.send_modify(|reach| reach.last = last.seq);
+        }
+    }
+
+    fn end(&self, end: End) {
+        self.reach.send_modify(|reach| reach.end = Some(end));
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.get() {
+            task.abort();
+        }
+    }
+}
+
+/// Reads as long as anybody follows.
+async fn read(watch: Weak<Watch>, handle: RunHandle, from: u64) {
+    let mut log = handle.follow(from);
+    loop {
+        let next = log.next().await;
+        let Some(watch) = watch.upgrade() else { return };
+        match next {
+            Ok(Some(entries)) => watch.add(&entries),
+            Ok(None) => {
+                let status = lock(&watch.recent).status;
+                return watch.end(End::Ended(status));
+            }
+            Err(error) => return watch.end(End::Problem(Box::new(error.into()))),
+        }
+    }
+}
