@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::api;
 use crate::auth::Need;
 use crate::problem::{Code, Problem};
-use crate::route::{Answer, Pace, Route};
+use crate::route::{Answer, Route};
 
 /// Problems that any route may have.
 const ANY: [Code; 3] = [Code::ForeignOrigin, Code::ForeignHost, Code::Internal];
@@ -130,7 +130,7 @@ fn codes(route: &Route) -> Vec<Code> {
     let about = &route.about;
     let mut codes: Vec<Code> = about.codes.iter().copied().chain(ANY).collect();
     if !about.asks_nobody {
-        codes.extend(OF_ENGINE.iter().filter(|code| **code != Code::RequestTimeout || route.pace == Pace::Usual));
+        codes.extend(OF_ENGINE);
     }
     if route.need != Need::Public {
         codes.extend([Code::NotAuthenticated, Code::NotAllowed]);

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
+use axum::http::header::{CONTENT_TYPE, HOST, LOCATION, ORIGIN, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -80,7 +80,9 @@ pub(crate) fn cors(origins: &[String]) -> std::result::Result<Option<CorsLayer>,
     }
     let headers =
         [CONTENT_TYPE, axum::http::header::AUTHORIZATION, IDEMPOTENCY_KEY, HeaderName::from_static("last-event-id")];
-    Ok(Some(CorsLayer::new().allow_origin(values).allow_methods([Method::GET, Method::POST]).allow_headers(headers)))
+    let shown = [LOCATION, RETRY_AFTER, HeaderName::from_static("traceparent")];
+    let cors = CorsLayer::new().expose_headers(shown);
+    Ok(Some(cors.allow_origin(values).allow_methods([Method::GET, Method::POST]).allow_headers(headers)))
 }
 
 #[cfg(test)]

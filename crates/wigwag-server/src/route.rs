@@ -18,6 +18,7 @@ use serde::Deserialize;
 
 use crate::app::App;
 use crate::auth::{Caller, Need};
+use crate::limits::WAIT_MAX;
 use crate::problem::{Code, Problem, Result};
 
 /// How long a route may take.
@@ -25,7 +26,7 @@ use crate::problem::{Code, Problem, Result};
 pub(crate) enum Pace {
     /// As long as any request.
     Usual,
-    /// It sees to its time itself.
+    /// It waits for something on purpose, and begins its answer after that.
     Own,
 }
 
@@ -171,7 +172,7 @@ impl Route {
         self
     }
 
-    /// It sees to its time itself.
+    /// It waits for something on purpose.
     pub(crate) fn slow(mut self) -> Self {
         self.pace = Pace::Own;
         self
@@ -200,17 +201,19 @@ async fn guard(State(rule): State<Rule>, mut request: Request, next: Next) -> Re
         Err(problem) => return problem.into_response(),
     };
     request.extensions_mut().insert(caller);
-    let span = rule.app.settings.request_timeout;
-    match rule.pace {
-        Pace::Own => next.run(request).await,
-        Pace::Usual => match tokio::time::timeout(span, next.run(request)).await {
-            Ok(response) => response,
-            Err(_) => too_slow(span).into_response(),
-        },
+    let usual = rule.app.settings.request_timeout;
+    let span = match rule.pace {
+        Pace::Usual => usual,
+        // What it waits for on purpose has its own end; what comes before and after has not.
+        Pace::Own => usual + WAIT_MAX,
+    };
+    match tokio::time::timeout(span, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => too_slow(span).into_response(),
     }
 }
 
-fn too_slow(span: Duration) -> Problem {
+pub(crate) fn too_slow(span: Duration) -> Problem {
     Problem::new(Code::RequestTimeout, format!("the request was not done within {span:?}"))
 }
 

@@ -203,11 +203,13 @@ fn page(status: StatusCode, title: &str, body: &str) -> Response {
 }
 
 /// Nobody keeps it, passes it on, or shows it inside another page.
+///
+/// The referrer goes to this server itself: without any, browsers send the page's form with `Origin: null`.
 fn guarded(mut answer: Response) -> Response {
     use axum::http::HeaderValue;
     let headers = answer.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
     headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
     let policy = "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));

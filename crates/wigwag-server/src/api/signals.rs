@@ -127,13 +127,22 @@ pub(crate) async fn send(
 ) -> Result<Raw> {
     wanted.key = key.or(wanted.key)?;
     let (call, wait) = wanted.call(&app.run(&id)?, &name, &caller)?;
-    let Some(span) = wait else { return wire::json(200, &Sent::from(call.await?)) };
+    let Some(span) = wait else { return send_only(&app, call).await };
     // The engine sees to the time; this only ends it when the server stops.
     let taken = app.poll(WAIT_MAX * 2, call.and_wait(span.0.min(WAIT_MAX)).into_future()).await?;
     let taken = taken.ok_or_else(|| Problem::new(Code::TimedOut, format!("no wait took signal `{name}`")))??;
     let consumed =
         Consumed { point: taken.point.to_string(), at: taken.at.to_string(), status: taken.status, next: taken.next };
     wire::json(200, &Sent { consumed: Some(consumed), ..taken.receipt.into() })
+}
+
+/// A signal that nobody waits for has the time of any request.
+async fn send_only(app: &App, call: SignalCall) -> Result<Raw> {
+    let span = app.settings.request_timeout;
+    match tokio::time::timeout(span, call.into_future()).await {
+        Ok(sent) => wire::json(200, &Sent::from(sent?)),
+        Err(_) => Err(crate::route::too_slow(span)),
+    }
 }
 
 /// Signals to be sent.

@@ -213,3 +213,28 @@ async fn the_routes_can_be_served_by_something_else_and_below_a_path() {
     answer(kit.http.get(format!("{url}/nothing"))).await.problem("no_route");
     serving.abort();
 }
+
+#[tokio::test]
+async fn a_server_that_stops_does_not_wait_for_ever() {
+    let mut settings = Settings::default();
+    settings.grace = Duration::from_millis(100);
+    let kit = Kit::with(|server| server.settings(settings)).await;
+    let mut half = TcpStream::connect(kit.server.addr()).await.unwrap();
+    let head =
+        "POST /v1/runs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{";
+    half.write_all(head.as_bytes()).await.unwrap();
+    kit.get("/v1/ready").await.ok(200);
+    tokio::time::timeout(Duration::from_secs(5), kit.server.stop()).await.unwrap();
+    assert_eq!(half.read(&mut [0; 1]).await.unwrap_or(0), 0, "it hangs up");
+}
+
+#[tokio::test]
+async fn a_signal_to_a_store_that_hangs_is_given_up_too() {
+    let gate = Gate::new(Faults { slow: 1.0, slow_for: Duration::from_secs(3_600), ..Faults::default() });
+    let mut settings = Settings::default();
+    settings.request_timeout = Duration::from_millis(100);
+    let kit = Kit::on(gate.clone(), |server| server.settings(settings)).await;
+    kit.waiting("a").await;
+    gate.shut(true);
+    kit.post("/v1/runs/a/signals/approval", json!({})).await.problem("request_timeout");
+}

@@ -21,7 +21,7 @@ async fn looking_at_a_link_sends_nothing_and_its_button_sends_once() {
         let shown = answer(kit.request(Method::GET, &path).header("accept", "text/html")).await;
         assert_eq!((shown.status.as_u16(), shown.header("content-type")), (200, "text/html; charset=utf-8"));
         assert!(shown.text.contains("<form method=\"post\">") && shown.text.contains("<b>approval</b>"));
-        assert_eq!((shown.header("cache-control"), shown.header("referrer-policy")), ("no-store", "no-referrer"));
+        assert_eq!((shown.header("cache-control"), shown.header("referrer-policy")), ("no-store", "same-origin"));
         assert!(shown.header("content-security-policy").contains("default-src 'none'"));
         kit.http.head(kit.url(&path)).send().await.unwrap();
     }
@@ -29,6 +29,8 @@ async fn looking_at_a_link_sends_nothing_and_its_button_sends_once() {
     assert_eq!((&shown["run"], &shown["once"]), (&json!("a"), &json!(true)));
     assert_eq!(kit.get("/v1/runs/a/signals").await.ok(200)["items"], json!([]), "nothing was sent");
     let pressed = kit.request(Method::POST, &path).header("content-type", "application/x-www-form-urlencoded");
+    // As a browser sends it from the page.
+    let pressed = pressed.header("origin", format!("http://{}", kit.server.addr()));
     let sent = answer(pressed.body("payload=%7B%22yes%22%3Atrue%7D")).await;
     assert_eq!(sent.status.as_u16(), 200, "{}", sent.text);
     assert!(sent.text.contains("<h1>Sent</h1>"));
