@@ -18,7 +18,7 @@ use wigwag_core::{Definition, Entry, Path, Payload, Point, Run, RunId, RunRef, S
 pub(crate) use control::cancel_child;
 pub use control::{Asked, Cancel, Migrate, Restart, Resume};
 pub use follow::Follow;
-pub use inbox::{OpenWait, SignalView, WaitingRun, WaitingRuns};
+pub use inbox::{OpenWait, SignalView, SignalViews, WaitingRun, WaitingRuns};
 pub use list::{Filter, Listing, Summary};
 pub(crate) use signal::signal_name;
 pub use signal::{Consumed, Receipt, SignalAndWait, SignalCall, SignalState};

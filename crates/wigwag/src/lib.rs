@@ -55,8 +55,8 @@ mod worker;
 pub use audit::{Audit, AuditOptions};
 pub use client::{
     Asked, Cancel, Client, Consumed, Filter, Follow, Listing, Migrate, OpenWait, Receipt, Restart, Resume, RunHandle,
-    RunView, SignalAndWait, SignalCall, SignalState, SignalView, StartCall, SubmitCall, Summary, TaskOptions,
-    WaitingRun, WaitingRuns,
+    RunView, SignalAndWait, SignalCall, SignalState, SignalView, SignalViews, StartCall, SubmitCall, Summary,
+    TaskOptions, WaitingRun, WaitingRuns,
 };
 pub use context::{Ctx, FanOut, Joined, Map, Point, Step, StepCtx, StepInfo, TaskEnd};
 pub use engine::{Builder, Engine};

@@ -4,14 +4,14 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use wigwag::{Payload, Receipt, RunHandle, SignalCall, SignalState, SignalView};
+use wigwag::{Payload, Receipt, RunHandle, SignalCall, SignalState};
 
 use crate::app::App;
 use crate::auth::Caller;
 use crate::extract::{Json, Key, Path, Query};
 use crate::limits::{SIGNALS_MAX, WAIT_MAX};
 use crate::problem::{Code, Problem, Result};
-use crate::wire::{self, Page, Paging, Raw, Span};
+use crate::wire::{self, Page, Raw, Span};
 
 /// A signal to be sent.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -251,10 +251,9 @@ pub(crate) async fn inbox(
     Path(id): Path<String>,
     Query(wanted): Query<NamedPage>,
 ) -> Result<Raw> {
-    let signals = app.run(&id)?.signals(wanted.name.as_deref()).await?;
-    let place = |signal: &SignalView| format!("{}/{}", signal.name, signal.suffix);
-    let paging = Paging { limit: wanted.limit, after: wanted.after };
-    wire::json(200, &wire::page(signals, &paging, place)?)
+    let (limit, after) = (wire::limit(wanted.limit)?, wire::cursor(wanted.after)?);
+    let found = app.run(&id)?.signals_page(wanted.name.as_deref(), limit, after.as_deref()).await?;
+    wire::json(200, &Page { items: found.signals, next: found.next })
 }
 
 pub(crate) async fn waiting_of(State(app): State<App>, Path(id): Path<String>) -> Result<Raw> {

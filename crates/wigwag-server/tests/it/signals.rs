@@ -108,6 +108,19 @@ async fn an_inbox_is_read_page_by_page() {
     assert_eq!(payloads, [0, 1, 2, 3, 4]);
     assert_eq!(kit.get("/v1/runs/g/signals").await.ok(200)["items"].as_array().unwrap().len(), 6);
     kit.get("/v1/runs/g/signals?name=no/name").await.problem("invalid_name");
+    for wrong in ["elsewhere", "../../log/0000000001", "spare/", ".control/x"] {
+        kit.get(&format!("/v1/runs/g/signals?after={wrong}")).await.problem("invalid");
+    }
+    // A page costs what it shows, and what no wait has to do with lies beside it: a pause is asked for the same way.
+    kit.post("/v1/runs/g/pause", json!({})).await.ok(202);
+    let (mut count, mut after) = (0, String::new());
+    loop {
+        let page = kit.get(&format!("/v1/runs/g/signals?limit=1{after}")).await.ok(200);
+        count += page["items"].as_array().unwrap().len();
+        let Some(next) = page["next"].as_str() else { break };
+        after = format!("&after={next}");
+    }
+    assert_eq!(count, 6);
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use tracing::warn;
 use wigwag_core::{
     Definition, Fate, Key, Mode, Name, Path, Payload, Run, RunId, RunRef, Signal, Source, Status, Time, prefix,
 };
+use wigwag_store::Listed;
 use wigwag_store::limits::LIST_PAGE;
 
 use super::signal::signal_name;
@@ -93,6 +94,16 @@ pub struct SignalView {
     pub misfit: Option<String>,
 }
 
+/// Some of the signals of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct SignalViews {
+    /// The signals, in the order of their names and places.
+    pub signals: Vec<SignalView>,
+    /// Where to go on; absent after the last.
+    pub next: Option<String>,
+}
+
 impl Client {
     /// The runs that wait for a signal of that name: what is pending, for how long, until when.
     ///
@@ -117,21 +128,61 @@ impl RunHandle {
 
     /// The signals that were sent to this run, of one name or of all, and what became of each.
     pub async fn signals(&self, name: Option<&str>) -> Result<Vec<SignalView>> {
+        let (run, definition, below) = self.inbox(name).await?;
+        let mut views = Vec::new();
+        let mut pages = Pages::new(&*self.inner.store, &below);
+        while let Some(entries) = pages.next().await? {
+            views.extend(self.views(&run, definition.as_deref(), &entries).await?);
+        }
+        Ok(views)
+    }
+
+    /// The same page by page: at most `limit`, after the place that the page before gave as `next`.
+    pub async fn signals_page(&self, name: Option<&str>, limit: usize, after: Option<&str>) -> Result<SignalViews> {
+        let all = prefix::signals(&self.run);
+        let mut place = match after {
+            Some(after) => format!("{all}{after}.json"),
+            None => String::new(),
+        };
+        let is_place = |key: &str| matches!(key.parse(), Ok(Key::Signal { suffix, .. }) if !suffix.is_empty());
+        if !place.is_empty() && !is_place(&place) {
+            let after = after.unwrap_or_default().escape_debug();
+            return Err(Error::invalid(format!(
+                "not a place in an inbox (want what a page gave as `next`): `{after}`"
+            )));
+        }
+        let (run, definition, below) = self.inbox(name).await?;
+        let limit = limit.clamp(1, LIST_PAGE);
+        let mut answer = SignalViews::default();
+        while answer.signals.len() < limit {
+            let page = self.inner.store.list(&below, &place, limit - answer.signals.len()).await?;
+            answer.signals.extend(self.views(&run, definition.as_deref(), &page.entries).await?);
+            match page.entries.last() {
+                Some(last) if page.more => place.clone_from(&last.key),
+                _ => return Ok(answer),
+            }
+        }
+        answer.next = place.strip_prefix(&all).and_then(|place| place.strip_suffix(".json")).map(str::to_owned);
+        Ok(answer)
+    }
+
+    /// The run, what its definition says, and where its signals lie: of one name, or of all.
+    async fn inbox(&self, name: Option<&str>) -> Result<(Run, Option<Arc<Definition>>, String)> {
         let name = name.map(signal_name).transpose()?;
         let loaded = log::read_whole(&*self.inner.store, &self.run).await?.ok_or_else(|| self.not_found())?;
-        let run = loaded.run;
-        let definition = definition_at_hand(&self.inner, &run).await?;
+        let definition = definition_at_hand(&self.inner, &loaded.run).await?;
         let below = match &name {
             Some(name) => prefix::inbox(&self.run, name),
             None => prefix::signals(&self.run),
         };
+        Ok((loaded.run, definition, below))
+    }
+
+    async fn views(&self, run: &Run, definition: Option<&Definition>, listed: &[Listed]) -> Result<Vec<SignalView>> {
         let mut views = Vec::new();
-        let mut pages = Pages::new(&*self.inner.store, &below);
-        while let Some(entries) = pages.next().await? {
-            for some in entries.chunks(16) {
-                let read = some.iter().map(|listed| self.view(&run, definition.as_deref(), &listed.key));
-                views.extend(try_join_all(read).await?.into_iter().flatten());
-            }
+        for some in listed.chunks(16) {
+            let read = some.iter().map(|listed| self.view(run, definition, &listed.key));
+            views.extend(try_join_all(read).await?.into_iter().flatten());
         }
         Ok(views)
     }
