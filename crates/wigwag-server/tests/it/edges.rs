@@ -52,7 +52,9 @@ async fn raw(kit: &Kit, text: &str) -> String {
     let mut socket = TcpStream::connect(kit.server.addr()).await.unwrap();
     socket.write_all(text.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    let _ = socket.read_to_end(&mut answer).await;
+    // Far longer than any limit that a test sets, and far shorter than hyper's own.
+    let ended = tokio::time::timeout(Duration::from_secs(10), socket.read_to_end(&mut answer)).await;
+    assert!(ended.is_ok(), "the server does not hang up");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
