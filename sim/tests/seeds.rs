@@ -126,7 +126,7 @@ const CAUGHT: [(Mutation, u64); 35] = [
     (Mutation::RecordForgotten, 0),
     (Mutation::LateSnapshot, 0),
     (Mutation::PruneWithoutFence, 23),
-    (Mutation::PruneWithoutTombstone, 4),
+    (Mutation::PruneWithoutTombstone, 29),
     (Mutation::StartBeforeHint, 212),
     (Mutation::EndAfterHint, 100),
     (Mutation::EndOverRestart, 1),

@@ -219,22 +219,17 @@ fn first_of(run: &RunRef) -> String {
     Key::Entry { run: run.clone(), seq: 1 }.to_string()
 }
 
-/// The tombstone that stands as the last entry of a run.
+/// The tombstone that stands as the last entry of a run: nothing is written after it.
 async fn fence_of(inner: &Inner, run: &RunRef) -> Result<Option<(String, Tombstone)>> {
     let mut last = None;
     let below = prefix::log(run);
     let mut pages = Pages::new(&*inner.store, &below);
     while let Some(entries) = pages.next().await? {
-        for listed in &entries {
-            if let Some(object) = inner.store.get(&listed.key).await?
-                && let Ok(Err(tombstone)) = read_entry(&object.body)
-                && listed.key != first_of(run)
-            {
-                last = Some((listed.key.clone(), tombstone));
-            }
-        }
+        last = entries.into_iter().next_back().or(last);
     }
-    Ok(last)
+    let Some(last) = last.filter(|listed| listed.key != first_of(run)) else { return Ok(None) };
+    let Some(object) = inner.store.get(&last.key).await? else { return Ok(None) };
+    Ok(read_entry(&object.body).ok().and_then(Result::err).map(|tombstone| (last.key, tombstone)))
 }
 
 /// Removes everything of a run but what is kept, the highest entry first.
