@@ -53,6 +53,11 @@ fn seeds_that_broke_a_promise_keep_it() {
             "a worker whose answer was late deleted the hints of those who had gone on with the run it had parked",
         ),
         (8_201, "the clock was set forward between the stamp of a signal and its put, and readers had passed it by"),
+        (
+            3_388,
+            "a run that was restarted looked past a signal that a slow sender had announced as late before it ended",
+        ),
+        (17_336, "retention took a run by the place of an earlier end, before its last end was told to anybody"),
         (2_443, "after a lost answer an old snapshot was written over a newer one"),
     ];
     for (seed, what) in seeds {

@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
-    Children, Data, Ending, Fault, Inbox, Name, Parent, Path, PauseCause, Refusal, RunId, RunRef, TaskSpec, Time,
-    TypeName, Wait,
+    Children, Data, Ending, Fault, Inbox, Key, Name, Parent, Path, PauseCause, Refusal, RunId, RunRef, TaskSpec, Time,
+    TypeName, Wait, kind_of,
 };
 
 /// How far a run is.
@@ -437,6 +437,13 @@ impl Run {
     #[must_use]
     pub fn index_type(&self) -> TypeName {
         index_type(&self.of, self.task.as_ref())
+    }
+
+    /// Where a run that has ended stands in the index of those; one that is restarted ends at another place.
+    #[must_use]
+    pub fn done_key(&self) -> Key {
+        let kind = kind_of(&self.index_type());
+        Key::Done { at: self.updated_at, kind, status: self.status, run: self.run.id.clone() }
     }
 
     /// Whether any point can be undone.

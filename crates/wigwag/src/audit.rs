@@ -475,13 +475,7 @@ impl Auditor<'_> {
 /// The keys that a run wants in the indexes.
 fn index_keys(run: &Run) -> Vec<String> {
     if run.status.is_final() {
-        let done = Key::Done {
-            at: run.updated_at,
-            kind: wigwag_core::kind_of(&run.index_type()),
-            status: run.status,
-            run: run.run.id.clone(),
-        };
-        return vec![done.to_string()];
+        return vec![run.done_key().to_string()];
     }
     let mut keys = vec![Key::Live { of: run.index_type(), run: run.run.id.clone() }.to_string()];
     keys.extend(run.waits_in_order().into_iter().map(|(_, _, wait)| waiting_key(run, wait)));

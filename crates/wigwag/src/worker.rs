@@ -13,8 +13,8 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tracing::{debug, warn};
 use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
-    Definition, Family, Fault, Hint, Key, Look, Order, PauseCause, RunId, RunMigrated, RunPaused, RunRef, Status,
-    Style, Time, look, prefix, sha256_u32, version,
+    Control, Definition, Family, Fault, Hint, Key, Look, Order, PauseCause, RunId, RunMigrated, RunPaused, RunRef,
+    Status, Style, Time, look, prefix, sha256_u32, version,
 };
 use wigwag_store::{Batch, Change, Changes, limits::LIST_PAGE};
 
@@ -545,8 +545,10 @@ async fn ended(inner: &Arc<Inner>, mut loaded: Loaded, key: &str, permit: OwnedS
         return Ok(Visit::Pass(inner.about_now().after(inner.settings.lease)));
     };
     let restart = found.controls.iter().find(|(_, control)| matches!(control.order, Order::Restart { .. })).cloned();
-    // What else was asked came too late, and must not reach a run that is restarted.
-    let asked = found.controls.iter().map(|(suffix, _)| suffix.clone());
+    // What else was asked came too late, and must not reach a run that is restarted; but for signals that were
+    // acknowledged: whoever restarts it would look past them.
+    let is_heeded = |control: &Control| matches!(control.order, Order::Late { .. });
+    let asked = found.controls.iter().filter(|(_, control)| !is_heeded(control)).map(|(suffix, _)| suffix.clone());
     let key_of = |suffix| Key::Control { run: loaded.run.run.clone(), suffix }.to_string();
     let stale: Vec<String> = asked.map(key_of).chain(found.folded.iter().cloned()).collect();
     let ended = |completed| if completed { Visit::Done } else { Visit::Pass(inner.about_now().after(LOST_AGAIN)) };
@@ -563,13 +565,7 @@ async fn ended(inner: &Arc<Inner>, mut loaded: Loaded, key: &str, permit: OwnedS
         debug!(%run, "a restart came too late");
         return complete_end(inner, loaded, key, stale).await.map(ended);
     }
-    let of = loaded.run.index_type();
-    let done = Key::Done {
-        at: loaded.run.updated_at,
-        kind: wigwag_core::kind_of(&of),
-        status: loaded.run.status,
-        run: run.id.clone(),
-    };
+    let done = loaded.run.done_key();
     let mut log = Log::new(Arc::clone(inner), loaded);
     let live = inner.live(&log.run);
     let outcome = async {

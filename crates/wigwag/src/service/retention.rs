@@ -128,10 +128,9 @@ async fn prune_run(
     pruned: &mut Pruned,
 ) -> Result<()> {
     let loaded = match log::read(&*inner.store, run).await {
-        // `done/` may be left from an earlier end of a run that was restarted.
-        Ok(Some(loaded)) if !loaded.run.status.is_final() => return Ok(()),
-        Ok(Some(loaded)) if now.since(loaded.run.updated_at) <= options.older_than => return Ok(()),
-        Ok(Some(loaded)) if options.status.is_some_and(|wanted| wanted != loaded.run.status) => return Ok(()),
+        // `done/` may be left from an earlier end of a run that was restarted. If it has ended again, others may still
+        // have to be told: it is taken by its own place there, and this one goes with what is left of it.
+        Ok(Some(loaded)) if loaded.run.done_key().to_string() != done => return Ok(()),
         Ok(loaded) => loaded,
         Err(error) if error.kind() == ErrorKind::Gone => None,
         Err(error) if error.kind() == ErrorKind::Damaged => {

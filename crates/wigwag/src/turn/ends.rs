@@ -15,7 +15,7 @@ use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
     Closing, CompensationCompleted, CompensationFailed, CompensationStarted, Ending, Fault, Key, OnFailure, Path,
     PauseCause, Payload, PointStatus, Run, RunCancelled, RunCompleted, RunFailed, RunPaused, RunRef, Status, Style,
-    Time, kind_of, state_to_json,
+    Time, state_to_json,
 };
 use wigwag_store::Batch;
 
@@ -357,9 +357,8 @@ struct Index {
 
 impl Index {
     fn of(inner: &Inner, run: &Run) -> Self {
-        let of = run.index_type();
-        let done = Key::Done { at: run.updated_at, kind: kind_of(&of), status: run.status, run: run.run.id.clone() };
-        Self { done: (done.to_string(), facts(&of, &run.run)), live: inner.live(run).0 }
+        let done = (run.done_key().to_string(), facts(&run.index_type(), &run.run));
+        Self { done, live: inner.live(run).0 }
     }
 }
 
