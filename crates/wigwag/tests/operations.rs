@@ -353,7 +353,7 @@ async fn a_log_is_followed_to_its_end_and_from_anywhere_in_it() {
     assert_eq!(seen, run.history(1, 1_000).await.unwrap(), "nothing is lost and nothing repeated");
     let last = seen.last().unwrap();
     assert_eq!(last.events.last().unwrap().name(), "run.completed");
-    assert_eq!(run.follow(last.seq).next().await.unwrap().unwrap(), [last.clone()]);
+    assert_eq!(run.follow(last.seq).next().await.unwrap().unwrap(), std::slice::from_ref(last));
     assert!(run.follow(last.seq + 1).next().await.unwrap().is_none(), "it has ended");
     assert_eq!(run.follow(last.seq + 2).next().await.unwrap_err().kind(), ErrorKind::Invalid);
     let missing = kit.client().run("nobody").unwrap();
