@@ -1,5 +1,6 @@
 //! Every flag; its help text is the reference.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
@@ -28,8 +29,11 @@ Data goes to standard output, talk to standard error.";
 pub(crate) const DEFAULT_STORE: &str = "./.wigwag";
 
 /// Which store, and how it is reached.
-#[derive(Debug, ClapArgs)]
+#[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct StoreArgs {
+    /// Whether the store was named, by flag or environment
+    #[arg(skip)]
+    pub(crate) is_given: bool,
     /// The store: `./dir`, `file:dir`, `memory:`, `s3://bucket/prefix`, `gs://…` or `az://…`
     #[arg(long, global = true, value_name = "URL", env = "WIGWAG_STORE", default_value = DEFAULT_STORE)]
     pub(crate) store: String,
@@ -55,6 +59,32 @@ const LINK_USAGE: &str =
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Serve an embedded store on this machine, to try or develop something
+    ///
+    /// The API at 127.0.0.1:7070, on the store in `./.wigwag`; what is stored stays. With `--demo` a sample order waits
+    /// for an approval, and the lines that let it go on are printed.
+    #[command(after_help = "Example:\n  wigwag dev --demo")]
+    Dev(Dev),
+    /// Serve a store for production
+    ///
+    /// The API over HTTP, and the services that keep the store tidy. Runs no workflows: workers with their code share
+    /// the store. Settings come from flags, then the environment, then `wigwag.toml`. Beyond loopback it wants tokens.
+    #[command(
+        after_help = "Example:\n  wigwag serve --store s3://orders --bind 0.0.0.0:7070 --config /etc/wigwag.toml"
+    )]
+    Serve(Serve),
+    /// Measure what a store gives
+    ///
+    /// Real runs of three steps, and of a wait and its signal: one after the other, then many at once. Writes below
+    /// `bench/` only, and removes it again. An embedded store that does not exist is made.
+    #[command(after_help = "Example:\n  wigwag bench --store s3://orders --span 10s")]
+    Bench(Bench),
+    /// Make a token for a server
+    ///
+    /// Prints the token on standard output, and on standard error the lines for `wigwag.toml` by which a server knows
+    /// it. Of the token they hold its SHA-256 only.
+    #[command(after_help = "Example:\n  wigwag token ci --scope runs:read --scope signals:approval")]
+    Token(Token),
     /// Prove that a store keeps its word
     ///
     /// Races writers for the same keys, reads and lists after writes, updates at old versions, and looks at the
@@ -486,4 +516,61 @@ pub(crate) struct Doctor {
     /// Look at this many runs at most
     #[arg(long, value_name = "N", conflicts_with = "no_runs")]
     pub(crate) limit: Option<usize>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Dev {
+    /// Where to listen; port 0 is any free one [default: 127.0.0.1:7070]
+    #[arg(long, value_name = "ADDRESS", env = "WIGWAG_BIND")]
+    pub(crate) bind: Option<String>,
+    /// Start a sample order that waits for an approval
+    #[arg(long)]
+    pub(crate) demo: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Serve {
+    /// Where to listen; port 0 is any free one [default: 127.0.0.1:7070]
+    #[arg(long, value_name = "ADDRESS", env = "WIGWAG_BIND")]
+    pub(crate) bind: Option<String>,
+    /// The file with settings and tokens [default: wigwag.toml, if it is there]
+    #[arg(long, value_name = "FILE", env = "WIGWAG_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where it can be reached from outside, such as `https://wigwag.example.com`: links are made with it
+    #[arg(long, value_name = "URL", env = "WIGWAG_PUBLIC_URL", value_parser = input::server)]
+    pub(crate) public_url: Option<String>,
+    /// A page's origin that may ask, such as `https://admin.example.com`; may be given several times
+    #[arg(long, value_name = "URL", env = "WIGWAG_ORIGINS", value_delimiter = ',')]
+    pub(crate) origin: Vec<String>,
+    /// The certificate with its chain, as PEM: speak TLS
+    #[arg(long, value_name = "FILE", env = "WIGWAG_TLS_CERT", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The certificate's private key, as PEM
+    #[arg(long, value_name = "FILE", env = "WIGWAG_TLS_KEY", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Remove finished runs after this, such as `30d`; else they are kept
+    #[arg(long, value_name = "SPAN", env = "WIGWAG_KEEP", value_parser = input::span)]
+    pub(crate) keep: Option<Duration>,
+    /// Let everybody do everything who reaches it, also from other machines
+    #[arg(long, env = "WIGWAG_INSECURE")]
+    pub(crate) insecure: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Token {
+    /// Who will have it; signals are sent in this name
+    pub(crate) name: String,
+    /// What it may do: `runs:read`, `runs:write`, `signals:NAME`, `signals:*`, `tasks` or `admin`
+    #[arg(long, required = true, value_name = "SCOPE")]
+    pub(crate) scope: Vec<wigwag_server::Scope>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Bench {
+    /// How long each of the four loads lasts, such as `10s`
+    #[arg(long, value_name = "SPAN", default_value = "3s", value_parser = input::span)]
+    pub(crate) span: Duration,
+    /// How many at once in the second half
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub(crate) clients: u16,
 }

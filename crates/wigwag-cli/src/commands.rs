@@ -1,5 +1,6 @@
 //! One file a command.
 
+mod bench;
 mod cancel;
 mod cat;
 mod doctor;
@@ -20,6 +21,7 @@ mod status;
 mod steps;
 mod sweep;
 mod task;
+pub(crate) mod token;
 mod waits;
 
 use std::io::Write as _;
@@ -33,9 +35,15 @@ use crate::args::{Args, Command, DEFAULT_STORE, StoreArgs};
 use crate::error::Failed;
 use crate::output::quoted;
 
+pub(crate) use link::link_secret;
+
 pub(crate) async fn run(args: Args) -> Result<(), Failed> {
     let Args { store, json, command } = args;
     let outcome = match command {
+        Command::Dev(wanted) => crate::serve::dev(&store, &wanted).await,
+        Command::Serve(wanted) => crate::serve::serve(&store, wanted).await,
+        Command::Bench(wanted) => bench::run(&store, &wanted, json).await,
+        Command::Token(wanted) => token::run(&wanted, json),
         Command::Doctor(wanted) => doctor::run(&store, &wanted, json).await,
         Command::Ls { prefix, after, limit, long } => {
             ls::run(&store, &ls::Wanted { prefix, after, limit, long, json }).await
@@ -69,7 +77,7 @@ fn open(args: &StoreArgs) -> Result<Opened, Failed> {
     Ok(wigwag_store::open(&args.store, &settings)?)
 }
 
-fn settings(args: &StoreArgs) -> OpenSettings {
+pub(crate) fn settings(args: &StoreArgs) -> OpenSettings {
     let mut settings = OpenSettings::default();
     settings.bucket.endpoint.clone_from(&args.endpoint);
     settings.bucket.region.clone_from(&args.region);
@@ -121,7 +129,7 @@ fn not_found(error: wigwag::Error) -> Failed {
 }
 
 /// A command that the user can run next, on the same store.
-fn command(args: &StoreArgs, rest: &str) -> String {
+pub(crate) fn command(args: &StoreArgs, rest: &str) -> String {
     format!("wigwag {rest}{}", flags(args))
 }
 

@@ -206,12 +206,16 @@ impl Builder {
         Ok(Client { inner: self.inner().await? })
     }
 
-    /// Starts workers and services.
+    /// Starts a worker, if there is anything that it can run, and services.
     pub async fn start(self) -> Result<Engine> {
         let inner = self.inner().await?;
         worker::store_definitions(&inner).await?;
         let (asks, asked) = mpsc::channel(16);
-        let mut tasks = vec![tokio::spawn(worker::run(Arc::clone(&inner), asked))];
+        let mut tasks = Vec::new();
+        // Who can run nothing would look for work in vain, which costs requests on a bucket.
+        if !inner.registry.is_empty() {
+            tasks.push(tokio::spawn(worker::run(Arc::clone(&inner), asked)));
+        }
         tasks.extend(service::start(&inner));
         Ok(Engine { inner, asks, tasks })
     }

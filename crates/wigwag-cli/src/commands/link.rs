@@ -15,6 +15,7 @@ use crate::error::Failed;
 use crate::output::{now, when};
 
 const SECRET: &str = "WIGWAG_LINK_SECRET";
+const MAKE: &str = "make one with `openssl rand -hex 32`; the server must have the same";
 
 /// No token is longer.
 const TOKEN_BYTES_MAX: u64 = 4_096;
@@ -32,17 +33,17 @@ pub(super) async fn run(args: &StoreArgs, wanted: Link, json: bool) -> Result<()
 
 async fn client(args: &StoreArgs) -> Result<Client, Failed> {
     let mut settings = Settings::default();
-    settings.link_secret = Some(secret()?);
+    settings.link_secret = Some(link_secret()?.ok_or_else(|| {
+        Failed::wrong("there is no secret to sign links with").hint(format!("set `{SECRET}`: {MAKE}"))
+    })?);
     Ok(Engine::builder(open(args)?.store).settings(settings).client().await?)
 }
 
-fn secret() -> Result<LinkSecret, Failed> {
-    let make = "make one with `openssl rand -hex 32`; the server must have the same";
-    match std::env::var_os(SECRET).filter(|secret| !secret.is_empty()) {
-        Some(secret) => LinkSecret::new(secret.into_encoded_bytes())
-            .map_err(|error| Failed::wrong(format!("`{SECRET}` is too short: {error}")).hint(make)),
-        None => Err(Failed::wrong("there is no secret to sign links with").hint(format!("set `{SECRET}`: {make}"))),
-    }
+/// The secret in the environment, if there is one.
+pub(crate) fn link_secret() -> Result<Option<LinkSecret>, Failed> {
+    let Some(secret) = std::env::var_os(SECRET).filter(|secret| !secret.is_empty()) else { return Ok(None) };
+    let secret = LinkSecret::new(secret.into_encoded_bytes());
+    secret.map(Some).map_err(|error| Failed::wrong(format!("`{SECRET}` is too short: {error}")).hint(MAKE))
 }
 
 /// A link starts nothing: one to a run that is not there, or has ended, could never be used.

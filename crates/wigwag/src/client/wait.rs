@@ -71,12 +71,14 @@ impl RunHandle {
         let inner = &self.inner;
         let mut folded = None;
         let mut pause = Duration::from_millis(50);
+        let mut told_to_look = false;
         loop {
             let told = inner.wait_for_end(&self.run);
             let _forget = Forget { inner, run: &self.run };
-            let here = inner.active(&self.run).is_some();
+            // Others may end it, once it is parked here.
+            follow_ends(inner);
+            let here = !told_to_look && inner.active(&self.run).is_some();
             if !here {
-                follow_ends(inner);
                 match folded.take() {
                     None => folded = Some(self.read().await?.run),
                     Some(run) => folded = Some(self.caught_up(run).await?),
@@ -91,8 +93,12 @@ impl RunHandle {
             let clock = Arc::clone(&inner.clock);
             tokio::select! {
                 biased;
-                ended = told => if let Ok(Some(run)) = ended { return Ok(run) },
-                () = clock.sleep(span) => {}
+                ended = told => match ended {
+                    Ok(Some(run)) => return Ok(run),
+                    // It may have ended between this word and the next.
+                    _ => told_to_look = true,
+                },
+                () = clock.sleep(span) => told_to_look = false,
             }
         }
     }

@@ -333,6 +333,8 @@ impl Turn {
             self.inner.store.write(batch).await?;
         }
         let inner = Arc::clone(&self.inner);
+        // Whoever begins to wait from here on reads the log: they would not be told.
+        inner.deactivate(&run, &self.handle);
         inner.tell_end(&run, || Some(self.log.run.take()));
         Ok(())
     }

@@ -1,0 +1,45 @@
+//! `wigwag token`: a new token, and the lines that let a server know it.
+
+use std::io::Write as _;
+
+use serde_json::json;
+use wigwag_server::{Auth, Scope};
+
+use crate::args::Token;
+use crate::error::Failed;
+use crate::output::talk;
+
+pub(super) fn run(wanted: &Token, json: bool) -> Result<(), Failed> {
+    if wanted.name.is_empty() || wanted.name.contains(|letter: char| letter.is_control() || "\"\\".contains(letter)) {
+        return Err(
+            Failed::wrong("a name has letters, and no quotes").hint("NAME says who has the token, such as `ci`")
+        );
+    }
+    let scopes: Vec<String> = wanted.scope.iter().map(Scope::to_string).collect();
+    let token = format!("ww_{}", random_hex()?);
+    let hash = Auth::hash(&token);
+    let mut stdout = std::io::stdout().lock();
+    if json {
+        let shown = json!({"token": token, "name": wanted.name, "sha256": hash, "scopes": scopes});
+        writeln!(stdout, "{shown}")?;
+        return Ok(());
+    }
+    writeln!(stdout, "{token}")?;
+    stdout.flush()?;
+    let scopes: Vec<String> = scopes.iter().map(|scope| format!("\"{scope}\"")).collect();
+    talk(&format!(
+        "It is shown this once. Give it as `Authorization: Bearer`, or to commands as WIGWAG_TOKEN.\n\
+         The server knows it by these lines in its wigwag.toml:\n\n\
+         [[token]]\nname = \"{}\"\nsha256 = \"{hash}\"\nscopes = [{}]",
+        wanted.name,
+        scopes.join(", ")
+    ));
+    Ok(())
+}
+
+/// 32 bytes that nobody can guess.
+pub(crate) fn random_hex() -> Result<String, Failed> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|error| Failed::new(format!("the machine gives no chance: {error}")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

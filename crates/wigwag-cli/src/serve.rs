@@ -1,0 +1,218 @@
+//! `wigwag serve` and `wigwag dev`: one process with the API, and services that keep the store tidy.
+//!
+//! It stops in this order: nothing more is accepted and requests under way are answered; then runs are parked and given
+//! back. What was acknowledged is in the store long before.
+
+mod config;
+mod demo;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use wigwag::{Engine, LinkSecret, RunHandle, Settings};
+use wigwag_server::{Metrics, Running, Server, Settings as ServerSettings};
+use wigwag_store::Opened;
+
+use crate::args::{Dev, Serve, StoreArgs};
+use crate::commands::token::random_hex;
+use crate::commands::{command, link_secret, settings};
+use crate::error::Failed;
+use crate::output::{line, talk};
+use config::{Config, failed};
+
+const DEFAULT_BIND: &str = "127.0.0.1:7070";
+
+/// The file beside the store that holds the secret of a development server's links.
+const SECRET_FILE: &str = "link-secret";
+
+/// Serves a store for production.
+pub(crate) async fn serve(args: &StoreArgs, wanted: Serve) -> Result<(), Failed> {
+    let config = Config::read(wanted.config.as_deref())?;
+    let mut stop = Stop::listen()?;
+    let args = with_file(args, &config);
+    let opened = wigwag_store::open(&args.store, &settings(&args))?;
+    let mut engine = Settings::default();
+    engine.link_secret = link_secret()?;
+    engine.keep = wanted.keep.or(config.keep()?);
+    let engine = Engine::builder(opened.store).settings(engine).start().await?;
+
+    let mut server = ServerSettings::default();
+    server.insecure = wanted.insecure || config.insecure;
+    server.public_url = wanted.public_url.clone().or_else(|| config.public_url.clone());
+    server.origins = if wanted.origin.is_empty() { config.origins.clone() } else { wanted.origin.clone() };
+    let bind = wanted.bind.as_deref().or(config.bind.as_deref()).unwrap_or(DEFAULT_BIND);
+    let mut builder = Server::builder(engine.client())
+        .bind(address(bind)?)
+        .settings(server)
+        .auth(config.auth()?)
+        .metrics(Metrics::install().map_err(failed)?);
+    let tls = config.tls(&wanted)?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    if let Some(tls) = tls {
+        builder = builder.tls(tls);
+    }
+    let running = builder.start().await.map_err(failed)?;
+    talk(&format!("wigwag serves `{}` at {scheme}://{}", args.store, running.addr()));
+    stop.wait().await;
+    finish(running, engine).await;
+    Ok(())
+}
+
+/// Serves an embedded store on this machine, for those who try or develop something.
+pub(crate) async fn dev(args: &StoreArgs, wanted: &Dev) -> Result<(), Failed> {
+    let mut stop = Stop::listen()?;
+    let opened = wigwag_store::open(&args.store, &settings(args))?;
+    let mut tuned = Settings::default();
+    tuned.link_secret = Some(dev_secret(args, &opened)?);
+    let mut engine = Engine::builder(opened.store).settings(tuned);
+    if wanted.demo {
+        engine = engine.workflow(demo::workflow());
+    }
+    let engine = engine.start().await?;
+    let server = Server::builder(engine.client())
+        .bind(address(wanted.bind.as_deref().unwrap_or(DEFAULT_BIND))?)
+        .metrics(Metrics::install().map_err(failed)?);
+    let running = server.start().await.map_err(failed)?;
+    let url = format!("http://{}", running.addr());
+    talk(&format!(
+        "wigwag serves `{}` at {url}\n  try the API    {url}/v1/docs\n  metrics        {url}/metrics\n\
+         Ctrl-C stops it; what is stored stays.",
+        args.store
+    ));
+    if wanted.demo {
+        let run = demo::waiting_order(&engine.client()).await?;
+        talk(&invitation(args, &run, &url));
+        tokio::select! {
+            () = stop.wait() => {}
+            told = tell_end(args, run) => {
+                told?;
+                stop.wait().await;
+            }
+        }
+    } else {
+        stop.wait().await;
+    }
+    finish(running, engine).await;
+    Ok(())
+}
+
+async fn finish(running: Running, engine: Engine) {
+    talk("stopping: requests and steps under way may finish; Ctrl-C again ends it at once");
+    let stopped = async {
+        running.stop().await;
+        engine.stop().await;
+    };
+    // Whoever asks twice does not want to wait. Nothing that was acknowledged is lost by it.
+    let Ok(mut again) = Stop::listen() else { return stopped.await };
+    tokio::select! {
+        () = stopped => {}
+        () = again.wait() => {}
+    }
+}
+
+/// The lines that let the sample order go on.
+fn invitation(args: &StoreArgs, run: &RunHandle, url: &str) -> String {
+    let (id, name, yes) = (run.id(), demo::SIGNAL, demo::YES);
+    let wigwag = |rest: &str| command(args, rest).replacen("wigwag", &this_program(), 1);
+    let (signal, status) = (wigwag(&format!("signal {id} {name} '{yes}'")), wigwag(&format!("status {id}")));
+    format!(
+        "\nThe run `{id}` waits for the signal `{name}`. Let it go on with either of these, from another terminal:\n\n  \
+         {signal}\n\n  curl -X POST {url}/v1/runs/{id}/signals/{name} \\\n    \
+         -H 'content-type: application/json' -d '{{\"payload\": {yes}}}'\n\n\
+         See how it is with\n\n  {status}\n"
+    )
+}
+
+/// How this program was called: the lines it prints are to work where it was started.
+fn this_program() -> String {
+    let called = std::env::args().next().filter(|name| name.contains('/'));
+    called.map_or_else(|| "wigwag".into(), |name| crate::output::quoted(&name))
+}
+
+async fn tell_end(args: &StoreArgs, run: RunHandle) -> Result<(), Failed> {
+    let ended = run.wait().await?;
+    let result = match ended.run().error.as_ref() {
+        Some(error) => line(&error.message),
+        None => run.result_payload().await.map(|result| line(result.text())).unwrap_or_default(),
+    };
+    let history = command(args, &format!("history {}", run.id()));
+    talk(&format!("`{}` is {}: {result}\nSee all that happened with `{history}`.", run.id(), ended.status()));
+    Ok(())
+}
+
+/// What the file says of the store, where neither flag nor environment does.
+fn with_file(args: &StoreArgs, config: &Config) -> StoreArgs {
+    let mut args = args.clone();
+    if let Some(store) = config.store.as_ref().filter(|_| !args.is_given) {
+        args.store.clone_from(store);
+    }
+    args.endpoint = args.endpoint.or_else(|| config.endpoint.clone());
+    args.region = args.region.or_else(|| config.region.clone());
+    args
+}
+
+fn address(text: &str) -> Result<SocketAddr, Failed> {
+    text.parse().map_err(|_| {
+        Failed::wrong(format!("not an address to listen on: `{}`", line(text))).hint(
+            "write it like `127.0.0.1:7070`, or `0.0.0.0:7070` for all that this machine has; port 0 is any free one",
+        )
+    })
+}
+
+/// A secret from the environment; else one that is made once and kept beside the embedded store, so that links outlive
+/// the process.
+fn dev_secret(args: &StoreArgs, opened: &Opened) -> Result<LinkSecret, Failed> {
+    if let Some(secret) = link_secret()? {
+        return Ok(secret);
+    }
+    let text = match &opened.embedded {
+        Some(_) => kept_secret(&folder(&args.store).join(SECRET_FILE))?,
+        None => random_hex()?,
+    };
+    LinkSecret::new(text.trim()).map_err(|error| Failed::new(error.to_string()))
+}
+
+fn folder(store: &str) -> PathBuf {
+    let path = store.strip_prefix("file://").or_else(|| store.strip_prefix("file:")).unwrap_or(store);
+    PathBuf::from(path)
+}
+
+fn kept_secret(path: &Path) -> Result<String, Failed> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let wrong = |error: std::io::Error| Failed::new(format!("`{}` cannot be used: {error}", path.display()));
+    match std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(mut file) => {
+            let text = random_hex()?;
+            file.write_all(text.as_bytes()).map_err(wrong)?;
+            Ok(text)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => std::fs::read_to_string(path).map_err(wrong),
+        Err(error) => Err(wrong(error)),
+    }
+}
+
+/// Ctrl-C, and what a supervisor sends.
+struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stop {
+    fn listen() -> Result<Self, Failed> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Whether a store was named.
+pub(crate) fn is_named(matches: &clap::ArgMatches) -> bool {
+    matches.value_source("store").is_some_and(|source| source != clap::parser::ValueSource::DefaultValue)
+}

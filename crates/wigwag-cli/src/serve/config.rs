@@ -1,0 +1,198 @@
+//! `wigwag.toml`: what a server is told by file. A flag counts more, then the environment.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use wigwag_server::{Auth, Scope, Tls};
+
+use crate::args::Serve;
+use crate::error::Failed;
+use crate::input;
+
+/// What is read if it is there and no other file is named.
+const USUAL: &str = "wigwag.toml";
+
+/// Everything that can stand in the file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Config {
+    pub(super) store: Option<String>,
+    pub(super) endpoint: Option<String>,
+    pub(super) region: Option<String>,
+    pub(super) bind: Option<String>,
+    pub(super) public_url: Option<String>,
+    #[serde(default)]
+    pub(super) origins: Vec<String>,
+    #[serde(default)]
+    pub(super) insecure: bool,
+    pub(super) keep: Option<String>,
+    tls: Option<TlsFiles>,
+    jwt: Option<Jwt>,
+    #[serde(default, rename = "token")]
+    tokens: Vec<Token>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TlsFiles {
+    cert: PathBuf,
+    key: PathBuf,
+}
+
+/// Of a token only its hash stands here.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Token {
+    name: String,
+    sha256: String,
+    scopes: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Jwt {
+    hs256_secret: Option<PathBuf>,
+    eddsa_key: Option<PathBuf>,
+    rs256_key: Option<PathBuf>,
+    issuer: Option<String>,
+    audience: Option<String>,
+}
+
+impl Config {
+    /// The file that was named, or the usual one if it is there. Paths in it start from its folder.
+    pub(super) fn read(named: Option<&Path>) -> Result<Self, Failed> {
+        let path = named.unwrap_or(Path::new(USUAL));
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => return Ok(Self::default()),
+            Err(error) => return Err(unreadable(path, &error)),
+        };
+        let mut config: Self = toml::from_str(&text).map_err(|error| {
+            Failed::wrong(format!("`{}` cannot be used: {}", path.display(), crate::output::line(error.message())))
+                .hint(format!("see line {} of it, and what may stand there in docs/server.md", line_of(&text, &error)))
+        })?;
+        config.start_from(path.parent().unwrap_or(Path::new("")));
+        Ok(config)
+    }
+
+    fn start_from(&mut self, folder: &Path) {
+        let from = |path: &mut PathBuf| *path = folder.join(&*path);
+        if let Some(tls) = &mut self.tls {
+            from(&mut tls.cert);
+            from(&mut tls.key);
+        }
+        if let Some(jwt) = &mut self.jwt {
+            [&mut jwt.hs256_secret, &mut jwt.eddsa_key, &mut jwt.rs256_key].into_iter().flatten().for_each(from);
+        }
+    }
+
+    /// Whom the server knows.
+    pub(super) fn auth(&self) -> Result<Auth, Failed> {
+        let mut auth = Auth::new();
+        for token in &self.tokens {
+            let scopes = token.scopes.iter().map(|scope| scope.parse::<Scope>()).collect::<Result<Vec<_>, _>>();
+            let scopes = scopes.map_err(|wrong| {
+                Failed::wrong(format!("token `{}`: {wrong}", token.name)).hint("make its lines with `wigwag token`")
+            })?;
+            auth = auth.token_hash(&token.name, &token.sha256, scopes).map_err(failed)?;
+        }
+        let Some(jwt) = &self.jwt else { return Ok(auth) };
+        if let Some(path) = &jwt.hs256_secret {
+            auth = auth.jwt_hs256(read(path)?.trim_ascii()).map_err(failed)?;
+        }
+        if let Some(path) = &jwt.eddsa_key {
+            auth = auth.jwt_eddsa(&read(path)?).map_err(failed)?;
+        }
+        if let Some(path) = &jwt.rs256_key {
+            auth = auth.jwt_rs256(&read(path)?).map_err(failed)?;
+        }
+        if let Some(issuer) = &jwt.issuer {
+            auth = auth.issuer(issuer);
+        }
+        if let Some(audience) = &jwt.audience {
+            auth = auth.audience(audience);
+        }
+        Ok(auth)
+    }
+
+    /// A certificate, if one is given by flag or file.
+    pub(super) fn tls(&self, wanted: &Serve) -> Result<Option<Tls>, Failed> {
+        let by_file = self.tls.as_ref().map(|tls| (&tls.cert, &tls.key));
+        let Some((cert, key)) = wanted.tls_cert.as_ref().zip(wanted.tls_key.as_ref()).or(by_file) else {
+            return Ok(None);
+        };
+        Tls::from_pem(&read(cert)?, &read(key)?).map(Some).map_err(failed)
+    }
+
+    /// How long finished runs are kept.
+    pub(super) fn keep(&self) -> Result<Option<std::time::Duration>, Failed> {
+        let wrong = |what: String| {
+            let what = what.split('\n').next().unwrap_or_default().to_owned();
+            Failed::wrong(format!("`keep` of the file: {what}")).hint("write it like `30d`")
+        };
+        self.keep.as_deref().map(input::span).transpose().map_err(wrong)
+    }
+}
+
+pub(super) fn failed(error: wigwag_server::Error) -> Failed {
+    Failed::wrong(error.to_string()).hint(error.advice())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failed> {
+    std::fs::read(path).map_err(|error| unreadable(path, &error))
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failed {
+    let what = format!("`{}` cannot be read: {error}", path.display());
+    Failed::wrong(what).hint("name a file that is there and may be read")
+}
+
+fn line_of(text: &str, error: &toml::de::Error) -> usize {
+    let place = error.span().map_or(0, |span| span.start);
+    text.get(..place).map_or(0, |before| before.matches('\n').count()) + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str) -> Result<Config, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("w.toml");
+        std::fs::write(&path, text).unwrap();
+        Config::read(Some(&path)).map_err(|failed| format!("{failed:?}"))
+    }
+
+    #[test]
+    fn a_file_says_who_may_what() {
+        let hash = Auth::hash("a token of sixteen bytes");
+        let text = format!("[[token]]\nname = \"ci\"\nsha256 = \"{hash}\"\nscopes = [\"runs:read\", \"signals:ok\"]\n");
+        assert!(!read_text(&text).unwrap().auth().unwrap().is_empty());
+        assert!(read_text("").unwrap().auth().unwrap().is_empty());
+        let config = read_text("store = \"s3://orders\"\nkeep = \"30d\"\n").unwrap();
+        assert_eq!(config.keep().unwrap().unwrap().as_secs(), 30 * 24 * 3_600);
+    }
+
+    #[test]
+    fn what_the_file_says_wrongly_is_named_with_its_line() {
+        let check = |text: &str, wants: &str| {
+            let said = match read_text(text) {
+                Ok(config) => format!("{:?} {:?}", config.auth().err(), config.keep().err()),
+                Err(said) => said,
+            };
+            assert!(said.contains(wants), "{text}: {said}");
+        };
+        check("bnid = \"here\"", "unknown field `bnid`");
+        check("\n\nbnid = \"here\"", "line 3");
+        check("bind = 7070", "invalid type: integer");
+        check("[[token]]\nname = \"ci\"\nsha256 = \"abc\"\nscopes = [\"all\"]", "not a scope");
+        check("[[token]]\nname = \"ci\"\nsha256 = \"abc\"\nscopes = []", "64 hexadecimal digits");
+        check("keep = \"soon\"", "`keep` of the file: not a span of time");
+        check("[jwt]\nhs256_secret = \"nowhere\"", "cannot be read");
+    }
+
+    #[test]
+    fn a_file_that_was_named_must_be_there() {
+        assert!(Config::read(Some(Path::new("/nowhere/w.toml"))).is_err());
+    }
+}

@@ -1,0 +1,173 @@
+//! `wigwag dev` and `wigwag serve` as a user runs them: real processes, real sockets, signals from the terminal.
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod common;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use common::{bad, good, text, wigwag};
+
+/// A server that runs until it is dropped.
+struct Serving {
+    child: Child,
+    lines: BufReader<ChildStderr>,
+    said: String,
+}
+
+impl Serving {
+    fn start(folder: &Path, args: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wigwag"));
+        command.current_dir(folder).args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WIGWAG_")) {
+            command.env_remove(name);
+        }
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap());
+        Self { child, lines, said: String::new() }
+    }
+
+    /// Reads what it says until a line that contains this.
+    #[track_caller]
+    fn until(&mut self, wanted: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.lines.read_line(&mut line).unwrap() > 0, "it ended, and said:\n{}", self.said);
+            self.said += &line;
+            if line.contains(wanted) {
+                return line;
+            }
+        }
+    }
+
+    /// Where it listens.
+    fn address(&mut self) -> String {
+        let line = self.until(" serves `");
+        line.trim().rsplit("//").next().unwrap().to_owned()
+    }
+
+    /// Sends a signal and waits for the end; what it said, with its exit code.
+    fn stop(mut self, signal: &str) -> (String, Option<i32>) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+        self.lines.read_to_string(&mut self.said).unwrap();
+        (std::mem::take(&mut self.said), self.child.wait().unwrap().code())
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One request over a plain socket: the status, and all of the answer.
+fn http(address: &str, method: &str, path: &str, token: Option<&str>, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\n{token}Connection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
+}
+
+#[test]
+fn the_demo_waits_and_the_lines_it_prints_let_it_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut serving = Serving::start(folder.path(), &["dev", "--demo", "--bind", "127.0.0.1:0"]);
+    let address = serving.address();
+    serving.until(" status order-1");
+    let said = serving.said.clone();
+    // The lines are run as they are printed, by a shell.
+    let line = said.lines().find(|line| line.contains(" signal order-1 approval ")).unwrap();
+    let sent = Command::new("sh").args(["-c", line]).current_dir(folder.path()).output().unwrap();
+    assert!(sent.status.success(), "{}", text(&sent.stderr));
+    assert!(
+        serving
+            .until("is completed")
+            .contains("`order-1` is completed: \"the grand piano is on its way, approved by ada\"")
+    );
+    assert_eq!(http(&address, "GET", "/v1/runs/order-1", None, "").0, 200);
+    let (said, code) = serving.stop("-INT");
+    assert_eq!(code, Some(0), "{said}");
+
+    // What is stored stays: the next order waits, and curl's line lets it go on.
+    let mut serving = Serving::start(folder.path(), &["dev", "--demo", "--bind", "127.0.0.1:0"]);
+    serving.until(" status order-2");
+    let said = serving.said.clone();
+    let curl = said.split("  curl ").nth(1).unwrap().split("\n\n").next().unwrap();
+    let sent = Command::new("sh").args(["-c", &format!("curl -sS --fail-with-body {curl}")]).output().unwrap();
+    assert!(sent.status.success(), "{}{}", text(&sent.stdout), text(&sent.stderr));
+    serving.until("`order-2` is completed");
+    let (said, code) = serving.stop("-TERM");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(good(&wigwag(folder.path(), &["list"])).contains("order-1"));
+}
+
+#[test]
+fn a_server_knows_whom_its_file_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = wigwag(folder.path(), &["token", "ci", "--scope", "runs:read", "--scope", "signals:ok"]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let token = text(&made.stdout).trim().to_owned();
+    let lines = text(&made.stderr).split("[[token]]").nth(1).map(|rest| format!("[[token]]{rest}")).unwrap();
+    assert!(!lines.contains(&token), "of the token only its hash is kept");
+    std::fs::write(folder.path().join("wigwag.toml"), format!("store = \"./data\"\nbind = \"127.0.0.1:0\"\n{lines}"))
+        .unwrap();
+    let mut serving = Serving::start(folder.path(), &["serve"]);
+    let address = serving.address();
+    assert!(serving.said.contains("`./data`"), "the file names the store: {}", serving.said);
+    let ask = |token: Option<&str>, method: &str| http(&address, method, "/v1/runs", token, "{\"type\": \"x\"}").0;
+    assert_eq!([ask(None, "GET"), ask(Some("another token here"), "GET")], [401, 401]);
+    assert_eq!([ask(Some(&token), "GET"), ask(Some(&token), "POST")], [200, 403]);
+    let (said, code) = serving.stop("-TERM");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains(&token));
+    assert!(folder.path().join("data").is_dir() && !folder.path().join(".wigwag").exists());
+
+    // A flag counts more than the environment, and that more than the file.
+    let mut serving = Serving::start(folder.path(), &["serve", "--store", "./other"]);
+    serving.until("`./other`");
+}
+
+#[test]
+fn what_a_server_cannot_do_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| wigwag(folder.path(), args);
+    bad(&run(&["serve", "--bind", "0.0.0.0:0"]), 2, "can be reached from other machines", "tokens");
+    bad(&run(&["serve", "--bind", "here"]), 2, "not an address to listen on: `here`", "127.0.0.1:7070");
+    bad(&run(&["serve", "--config", "nowhere.toml"]), 2, "`nowhere.toml` cannot be read", "file");
+    std::fs::write(folder.path().join("bad.toml"), "\nbnid = 3\n").unwrap();
+    bad(&run(&["serve", "--config", "bad.toml"]), 2, "unknown field `bnid`", "line 2");
+    bad(&run(&["token", "", "--scope", "admin"]), 2, "a name has letters", "NAME");
+    let wrong = run(&["token", "ci", "--scope", "everything"]);
+    assert!(wrong.status.code() == Some(2) && text(&wrong.stderr).contains("not a scope"), "{}", text(&wrong.stderr));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    bad(&run(&["dev", "--bind", &address]), 2, &format!("cannot listen on `{address}`"), "another");
+}
+
+#[test]
+fn a_killed_server_has_kept_what_it_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = |n: usize| format!("{{\"type\": \"order\", \"id\": \"o-{n}\", \"input\": {n}}}");
+    for round in 0..3 {
+        let mut serving = Serving::start(folder.path(), &["dev", "--bind", "127.0.0.1:0"]);
+        let address = serving.address();
+        for n in round * 20..(round + 1) * 20 {
+            assert_eq!(http(&address, "POST", "/v1/runs", None, &start(n)).0, 201);
+        }
+        let _ = serving.stop("-KILL");
+    }
+    let listed = good(&wigwag(folder.path(), &["list", "--limit", "1000"]));
+    assert_eq!(listed.lines().filter(|line| line.contains("o-")).count(), 60, "{listed}");
+}
