@@ -42,6 +42,7 @@ mod settings;
 mod tls;
 mod watch;
 mod wire;
+mod words;
 
 pub use auth::{Auth, Scope};
 pub use error::Error;

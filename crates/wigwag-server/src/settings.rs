@@ -16,6 +16,8 @@ pub struct Settings {
     pub body_timeout: Duration,
     /// The largest body.
     pub body_bytes_max: usize,
+    /// How long a long-poll waits at most; shorter than proxies on the way give up.
+    pub wait_max: Duration,
     /// How often a silent event stream says that it lives.
     pub keep_alive: Duration,
     /// How long requests under way may go on when the server stops.
@@ -37,6 +39,7 @@ impl Default for Settings {
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(20),
             body_bytes_max: limits::BODY_BYTES_MAX,
+            wait_max: limits::WAIT_MAX,
             keep_alive: Duration::from_secs(15),
             grace: Duration::from_secs(10),
             connections_max: 10_000,

@@ -24,16 +24,20 @@ use crate::html::escaped;
 use crate::limits::{LINK_LIFE, TOKEN_BYTES_MAX};
 use crate::problem::{Code, Problem, Result};
 use crate::wire::{self, Raw, Span};
+use crate::words;
 
 /// A link to be made.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Make {
     /// To which run.
+    #[schemars(with = "words::Id")]
     run: String,
     /// Which signal.
+    #[schemars(with = "words::Word")]
     name: String,
     /// For how long it can be used; a week if absent.
+    #[schemars(with = "Option<words::LinkLife>")]
     expires_in: Option<Span>,
     /// It can be used once.
     #[serde(default)]
