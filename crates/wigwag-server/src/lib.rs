@@ -39,6 +39,8 @@ mod route;
 mod serve;
 mod server;
 mod settings;
+#[cfg(feature = "otlp")]
+pub mod telemetry;
 mod tls;
 mod watch;
 mod wire;
