@@ -34,6 +34,7 @@ pub mod limits;
 mod observe;
 mod openapi;
 mod origin;
+mod patience;
 mod problem;
 mod route;
 mod serve;

@@ -10,7 +10,7 @@ use wigwag::core::limits::{
     ID_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, SENDER_BYTES_MAX, SPAN_MAX, TASK_TYPE_BYTES_MAX,
 };
 
-use crate::limits::{CURSOR_BYTES_MAX, TOKEN_BYTES_MAX};
+use crate::limits::{CURSOR_BYTES_MAX, LINK_BYTES_MAX};
 
 macro_rules! words {
     ($($(#[$doc:meta])* $name:ident = $schema:expr;)*) => {
@@ -76,7 +76,7 @@ words! {
     /// A place in a list of runs or tasks.
     RunCursor = json!({"type": "string", "pattern": format!("^(live|done)/[!-~]{{1,{}}}$", CURSOR_BYTES_MAX - 5)});
     /// A link's token.
-    Token = json!({"type": "string", "minLength": 1, "maxLength": TOKEN_BYTES_MAX});
+    Token = json!({"type": "string", "minLength": 1, "maxLength": LINK_BYTES_MAX});
 }
 
 /// Not with a dot in front, and not as a file of JSON is called: keys of the store are made of them.

@@ -21,7 +21,7 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::extract::{self, Json, Path};
 use crate::html::escaped;
-use crate::limits::{LINK_LIFE, TOKEN_BYTES_MAX};
+use crate::limits::{LINK_BYTES_MAX, LINK_LIFE};
 use crate::problem::{Code, Problem, Result};
 use crate::wire::{self, Raw, Span};
 use crate::words;
@@ -166,7 +166,7 @@ async fn form(body: Bytes, app: &App) -> Result<Filled> {
 }
 
 async fn read(app: &App, token: &str) -> Result<Link> {
-    if token.len() > TOKEN_BYTES_MAX {
+    if token.len() > LINK_BYTES_MAX {
         return Err(Problem::new(Code::Invalid, "this link is not valid"));
     }
     Ok(app.client.read_link(token).await?)

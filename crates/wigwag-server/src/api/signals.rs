@@ -11,7 +11,7 @@ use crate::auth::Caller;
 use crate::extract::{Json, Key, Path, Query};
 use crate::limits::{PAGE_MAX, SIGNALS_MAX};
 use crate::problem::{Code, Problem, Result};
-use crate::wire::{self, Page, Raw, Span};
+use crate::wire::{self, Object, Page, Raw, Span};
 use crate::words;
 
 /// A signal to be sent.
@@ -32,7 +32,8 @@ pub(crate) struct Send {
     #[schemars(with = "Option<words::Point>")]
     point: Option<String>,
     /// Start the run first if there is none.
-    start_if_absent: Option<StartIfAbsent>,
+    #[schemars(with = "Option<StartIfAbsent>")]
+    start_if_absent: Option<Object<StartIfAbsent>>,
     /// Who sends it; where the server wants tokens it is the token's name, unless its scope is `admin`.
     #[schemars(with = "Option<words::Short>")]
     by: Option<String>,
@@ -115,7 +116,7 @@ impl Send {
         if let Some(point) = self.point {
             call = call.point(point);
         }
-        if let Some(start) = self.start_if_absent {
+        if let Some(Object(start)) = self.start_if_absent {
             caller.may_start()?;
             call = call.start_if_absent(&start.of, &start.input);
         }
@@ -157,7 +158,8 @@ async fn send_only(app: &App, call: SignalCall) -> Result<Raw> {
 pub(crate) struct SendMany {
     /// At most 1000.
     #[schemars(length(max = SIGNALS_MAX))]
-    signals: Vec<One>,
+    #[schemars(with = "Vec<One>")]
+    signals: Vec<Object<One>>,
 }
 
 /// One of many signals.
@@ -182,7 +184,7 @@ pub(crate) struct One {
     point: Option<String>,
     /// Start the run first if there is none.
     #[schemars(with = "Option<StartOne>")]
-    start_if_absent: Option<StartIfAbsent>,
+    start_if_absent: Option<Object<StartIfAbsent>>,
     /// Who sends it.
     by: Option<String>,
 }
@@ -229,7 +231,7 @@ pub(crate) async fn send_many(
     }
     let mut outcomes: Vec<Option<Outcome>> = Vec::with_capacity(count);
     let mut calls = Vec::with_capacity(count);
-    for (place, one) in wanted.signals.into_iter().enumerate() {
+    for (place, Object(one)) in wanted.signals.into_iter().enumerate() {
         let spare = key.0.as_ref().map(|key| format!("{key}:{place}"));
         match one.call(&app, &caller, spare) {
             Ok(call) => {
