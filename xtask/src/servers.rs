@@ -77,7 +77,8 @@ impl Servers {
         let line = seaweedfs_line(&self.bin).join("\n");
         let addresses = addresses.chain([("WIGWAG_TEST_SEAWEEDFS_LINE".to_owned(), line)]);
         let keys = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| (name.to_owned(), KEY.to_owned()));
-        addresses.chain(keys).collect()
+        let tools = [("WIGWAG_TEST_TOOLS".to_owned(), self.bin.display().to_string())];
+        addresses.chain(keys).chain(tools).collect()
     }
 }
 

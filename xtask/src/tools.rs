@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The Python packages with the S3 servers; a change of it makes the environment anew.
+/// The Python packages with the S3 servers and other tools of the tests; a change of it makes the environment anew.
 const SERVERS: &str = include_str!("../servers.txt");
 
 #[derive(Debug, Default)]
@@ -46,14 +46,14 @@ impl Tools {
         }
     }
 
-    /// The folder with the servers' programs.
+    /// The folder with the programs of the servers and the other tools.
     pub(crate) fn servers(&mut self) -> Option<PathBuf> {
         let home = Path::new("target/test-servers");
         let (bin, mark) = (home.join("bin"), home.join("installed.txt"));
         if std::fs::read_to_string(&mark).is_ok_and(|installed| installed == SERVERS) {
             return Some(bin);
         }
-        say("installing the S3 servers (once)");
+        say("installing the S3 servers and test tools (once)");
         match install_servers(home) {
             Ok(()) => {
                 let _ = std::fs::write(mark, SERVERS);

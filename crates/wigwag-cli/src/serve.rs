@@ -5,6 +5,7 @@
 
 mod config;
 mod demo;
+mod logs;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ const SECRET_FILE: &str = "link-secret";
 
 /// Serves a store for production.
 pub(crate) async fn serve(args: &StoreArgs, wanted: Serve) -> Result<(), Failed> {
+    let telemetry = logs::start()?;
     let config = Config::read(wanted.config.as_deref())?;
     let mut stop = Stop::listen()?;
     let args = with_file(args, &config);
@@ -56,11 +58,13 @@ pub(crate) async fn serve(args: &StoreArgs, wanted: Serve) -> Result<(), Failed>
     talk(&format!("wigwag serves `{}` at {scheme}://{}", args.store, running.addr()));
     stop.wait().await;
     finish(running, engine).await;
+    telemetry.stop();
     Ok(())
 }
 
 /// Serves an embedded store on this machine, for those who try or develop something.
 pub(crate) async fn dev(args: &StoreArgs, wanted: &Dev) -> Result<(), Failed> {
+    let telemetry = logs::start()?;
     let mut stop = Stop::listen()?;
     let opened = wigwag_store::open(&args.store, &settings(args))?;
     let mut tuned = Settings::default();
@@ -94,6 +98,7 @@ pub(crate) async fn dev(args: &StoreArgs, wanted: &Dev) -> Result<(), Failed> {
         stop.wait().await;
     }
     finish(running, engine).await;
+    telemetry.stop();
     Ok(())
 }
 

@@ -19,6 +19,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     settings.link_secret = Some(LinkSecret::new("only for this example")?);
     let engine = Engine::open("memory:")?.settings(settings).function("approve", 1, approve).start().await?;
     let server = Server::builder(engine.client()).bind(addr.parse()?).metrics(Metrics::install()?).start().await?;
+    // Spans go where `OTEL_EXPORTER_OTLP_ENDPOINT` says.
+    #[cfg(feature = "otlp")]
+    let _telemetry = wigwag_server::telemetry::init()?;
     println!("http://{}/v1/docs", server.addr());
     engine.client().start("approve", "a holiday").id("holiday").await?;
     std::future::pending::<()>().await;

@@ -80,7 +80,7 @@ fn runs() -> Vec<Route> {
             .slow()
             .resumable()
             .query::<events::EventsQuery>()
-            .gives(200, "text/event-stream", "The events")
+            .streams::<shape::Sse>(200, "The events")
             .gives(204, "", "The run has ended, and all of its events were seen")
             .problems(&[NotFound, Gone, Code::InvalidHeader]),
         Route::get("/v1/runs/{id}/history", Need::Read, runs::history)

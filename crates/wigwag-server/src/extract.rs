@@ -1,6 +1,6 @@
 //! What comes in: bodies, queries, paths and headers, each refused with a problem document.
 
-use axum::body::Bytes;
+use axum::body::{Bytes, HttpBody as _};
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::header::CONTENT_TYPE;
@@ -12,6 +12,7 @@ use wigwag::core::limits::SENDER_BYTES_MAX;
 
 use crate::app::App;
 use crate::problem::{Code, Problem, Result};
+use crate::wire::Object;
 
 /// A JSON body; none at all is an empty object.
 #[derive(Debug)]
@@ -51,6 +52,10 @@ pub(crate) fn not_json(kind: &str) -> Problem {
 /// The whole body, within its limits of size and time.
 pub(crate) async fn read_body(request: Request, app: &App) -> Result<Bytes> {
     let (max, span) = (app.settings.body_bytes_max, app.settings.body_timeout);
+    // What says by itself that it is too large need not be sent first.
+    if request.body().size_hint().lower() > max as u64 {
+        return Err(too_large(max));
+    }
     match tokio::time::timeout(span, Bytes::from_request(request, app)).await {
         Ok(Ok(body)) => Ok(body),
         Ok(Err(rejection)) => Err(unread(&rejection, max)),
@@ -60,14 +65,18 @@ pub(crate) async fn read_body(request: Request, app: &App) -> Result<Bytes> {
 
 fn unread(rejection: &BytesRejection, max: usize) -> Problem {
     match rejection.status().as_u16() {
-        413 => Problem::new(Code::BodyTooLarge, format!("a body has at most {max} bytes")),
+        413 => too_large(max),
         // The client went away, or said another length than it sent: nobody reads the answer.
         _ => Problem::new(Code::MalformedJson, "the body ended before it was whole"),
     }
 }
 
+fn too_large(max: usize) -> Problem {
+    Problem::new(Code::BodyTooLarge, format!("a body has at most {max} bytes"))
+}
+
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
-    serde_json::from_slice(body).map_err(|error| match error.classify() {
+    serde_json::from_slice(body).map(|Object(read)| read).map_err(|error| match error.classify() {
         Category::Data => Problem::new(Code::InvalidBody, error.to_string()),
         _ => Problem::new(Code::MalformedJson, error.to_string()),
     })

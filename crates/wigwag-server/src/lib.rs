@@ -34,14 +34,18 @@ pub mod limits;
 mod observe;
 mod openapi;
 mod origin;
+mod patience;
 mod problem;
 mod route;
 mod serve;
 mod server;
 mod settings;
+#[cfg(feature = "otlp")]
+pub mod telemetry;
 mod tls;
 mod watch;
 mod wire;
+mod words;
 
 pub use auth::{Auth, Scope};
 pub use error::Error;

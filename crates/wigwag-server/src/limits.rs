@@ -37,5 +37,8 @@ pub const RECENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Entries that a follower who is behind reads at a time.
 pub const CATCH_UP_ENTRIES: u64 = 64;
 
-/// A token or link that is longer was not made by us.
+/// A link is made of an id, a name, a time and a signature: one that is longer was not made by us.
+pub const LINK_BYTES_MAX: usize = 1_024;
+
+/// Nor was a token.
 pub const TOKEN_BYTES_MAX: usize = 8 * 1024;

@@ -11,7 +11,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::Response;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use tracing::{Instrument as _, info_span};
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span, info_span};
 use wigwag::store::{Clock as _, System};
 
 use crate::error::Error;
@@ -54,17 +55,17 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 pub(crate) async fn observe(matched: Option<MatchedPath>, request: Request, next: Next) -> Response {
     let route = matched.map_or_else(|| "(none)".to_owned(), |path| path.as_str().to_owned());
     let method = known(request.method());
-    let trace = Trace::of(request.headers());
-    let span = info_span!(
-        "http", method, route, trace_id = %trace.id, parent_id = %trace.parent, span_id = %trace.own,
-        status = tracing::field::Empty
-    );
+    let mut trace = Trace::of(request.headers());
+    let span = trace.span(method, &route);
     let began = System.boot();
     let under_way = UnderWay::new();
     let mut response = next.run(request).instrument(span.clone()).await;
     drop(under_way);
     let status = response.status().as_u16();
-    span.record("status", status);
+    span.record("http.response.status_code", status);
+    if status >= 500 {
+        span.record("otel.status_code", "ERROR");
+    }
     count(method, route, status, response.extensions().get::<Code>().copied(), System.boot().saturating_sub(began));
     let headers = response.headers_mut();
     if let Ok(value) = HeaderValue::from_str(&trace.header()) {
@@ -132,6 +133,41 @@ impl Trace {
             None => {
                 Self { id: format!("{:032x}", fastrand::u128(1..)), parent: String::new(), own, flags: "00".into() }
             }
+        }
+    }
+
+    /// The request's span: a child of the caller's, where spans are collected.
+    fn span(&mut self, method: &'static str, route: &str) -> Span {
+        let span = info_span!(
+            "http", otel.name = format!("{method} {route}"), otel.kind = "server", otel.status_code = Empty,
+            http.request.method = method, http.route = route, http.response.status_code = Empty,
+            trace_id = Empty, parent_id = %self.parent, span_id = Empty
+        );
+        #[cfg(feature = "otlp")]
+        self.collected(&span);
+        span.record("trace_id", &self.id).record("span_id", &self.own);
+        span
+    }
+
+    /// Hangs the span below the caller's, and takes over what the collector knows it by.
+    #[cfg(feature = "otlp")]
+    fn collected(&mut self, span: &Span) {
+        use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
+        use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+        if let (Ok(id), Ok(parent), Ok(flags)) =
+            (TraceId::from_hex(&self.id), SpanId::from_hex(&self.parent), u8::from_str_radix(&self.flags, 16))
+        {
+            let caller = SpanContext::new(id, parent, TraceFlags::new(flags), true, TraceState::default());
+            // Nobody may be there to collect it.
+            let _ = span.set_parent(opentelemetry::Context::new().with_remote_span_context(caller));
+        }
+        let context = span.context();
+        let known = context.span().span_context().clone();
+        if known.is_valid() {
+            self.id = known.trace_id().to_string();
+            self.own = known.span_id().to_string();
+            self.flags = format!("{:02x}", known.trace_flags().to_u8());
         }
     }
 

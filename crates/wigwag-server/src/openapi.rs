@@ -7,6 +7,7 @@ use crate::api;
 use crate::auth::Need;
 use crate::problem::{Code, Problem};
 use crate::route::{Answer, Route};
+use crate::words;
 
 /// Problems that any route may have.
 const ANY: [Code; 3] = [Code::ForeignOrigin, Code::ForeignHost, Code::Internal];
@@ -67,20 +68,29 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator, problem: &Value) -> V
     }
     if let Some(body) = about.body {
         let schema = body(schemas).to_value();
-        described["requestBody"] = json!({"content": {"application/json": {"schema": schema}}});
+        // No body at all is an empty object, which is enough where no field is required.
+        let required = needs_fields(&schema, schemas);
+        described["requestBody"] = json!({"required": required, "content": {"application/json": {"schema": schema}}});
     }
     described
 }
 
+fn needs_fields(schema: &Value, schemas: &SchemaGenerator) -> bool {
+    let name = schema["$ref"].as_str().and_then(|target| target.rsplit('/').next()).unwrap_or_default();
+    let whole = schemas.definitions().get(name).unwrap_or(schema);
+    whole["required"].as_array().is_some_and(|fields| !fields.is_empty())
+}
+
 fn parameters(route: &Route, schemas: &mut SchemaGenerator) -> Vec<Value> {
     let in_path = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
-    let path = in_path.map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}));
+    let path =
+        in_path.map(|name| json!({"name": name, "in": "path", "required": true, "schema": words::in_path(name)}));
     let mut found: Vec<Value> = path.collect();
     if let Some(query) = route.about.query {
         let schema = query(schemas).to_value();
         let required = schema["required"].as_array().cloned().unwrap_or_default();
         for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-            let mut field = field.clone();
+            let mut field = not_null(field.clone());
             let said = field.as_object_mut().and_then(|field| field.remove("description"));
             let needed = required.iter().any(|required| required == name.as_str());
             let mut parameter = json!({"name": name, "in": "query", "required": needed, "schema": field});
@@ -90,14 +100,40 @@ fn parameters(route: &Route, schemas: &mut SchemaGenerator) -> Vec<Value> {
             found.push(parameter);
         }
     }
-    let header = |name: &str, what: &str| json!({"name": name, "in": "header", "required": false, "description": what, "schema": {"type": "string"}});
+    let header = |name: &str, schema: Value, what: &str| json!({"name": name, "in": "header", "required": false, "description": what, "schema": schema});
     if route.about.keyed {
-        found.push(header("Idempotency-Key", "Whoever repeats the request with the same key does it once."));
+        found.push(header(
+            "Idempotency-Key",
+            words::Key::rule(),
+            "Whoever repeats the request with the same key does it once.",
+        ));
     }
     if route.about.last_event_id {
-        found.push(header("Last-Event-ID", "The last event that was seen: what follows is sent."));
+        found.push(header(
+            "Last-Event-ID",
+            words::LastEventId::rule(),
+            "The last event that was seen: what follows is sent.",
+        ));
     }
     found
+}
+
+/// A parameter is there or not, but never `null`.
+fn not_null(mut schema: Value) -> Value {
+    let null = json!("null");
+    if let Some(kinds) = schema["type"].as_array() {
+        let mut kinds: Vec<Value> = kinds.iter().filter(|kind| **kind != null).cloned().collect();
+        schema["type"] = if kinds.len() == 1 { kinds.remove(0) } else { kinds.into() };
+    }
+    let any = schema["anyOf"].as_array().into_iter().flatten();
+    match any.filter(|one| one["type"] != null).cloned().collect::<Vec<Value>>().as_slice() {
+        [one] => {
+            let mut one = one.clone();
+            one["description"] = schema["description"].take();
+            one
+        }
+        _ => schema,
+    }
 }
 
 fn responses(route: &Route, schemas: &mut SchemaGenerator, problem: &Value) -> Map<String, Value> {
@@ -135,7 +171,7 @@ fn codes(route: &Route) -> Vec<Code> {
     if route.need != Need::Public {
         codes.extend([Code::NotAuthenticated, Code::NotAllowed]);
     }
-    if route.path.contains("{id}") {
+    if route.path.contains('{') {
         codes.push(Code::InvalidPath);
     }
     if about.query.is_some() {

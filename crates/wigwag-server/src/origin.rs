@@ -26,7 +26,12 @@ pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) 
 }
 
 fn allowed(app: &App, headers: &HeaderMap) -> Result<()> {
-    let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    // Of two, nobody knows which one somebody on the way has looked at.
+    let text = |name: HeaderName| match &headers.get_all(name).iter().collect::<Vec<_>>()[..] {
+        [] => None,
+        [one] => Some(one.to_str().unwrap_or("?")),
+        _ => Some("?"),
+    };
     let host = text(HOST).unwrap_or_default();
     let settings = &app.settings;
     let own = settings.public_url.as_deref().and_then(authority);

@@ -18,7 +18,6 @@ use serde::Deserialize;
 
 use crate::app::App;
 use crate::auth::{Caller, Need};
-use crate::limits::WAIT_MAX;
 use crate::problem::{Code, Problem, Result};
 
 /// How long a route may take.
@@ -150,6 +149,11 @@ impl Route {
         self.answer(Answer { status, kind: "application/json", what, shape: Some(shape::<T>) })
     }
 
+    /// Answers with server-sent events of that shape, one after the other.
+    pub(crate) fn streams<T: JsonSchema>(self, status: u16, what: &'static str) -> Self {
+        self.answer(Answer { status, kind: "text/event-stream", what, shape: Some(shape::<T>) })
+    }
+
     /// Answers with something else than JSON.
     pub(crate) fn gives(self, status: u16, kind: &'static str, what: &'static str) -> Self {
         self.answer(Answer { status, kind, what, shape: None })
@@ -205,7 +209,7 @@ async fn guard(State(rule): State<Rule>, mut request: Request, next: Next) -> Re
     let span = match rule.pace {
         Pace::Usual => usual,
         // What it waits for on purpose has its own end; what comes before and after has not.
-        Pace::Own => usual + WAIT_MAX,
+        Pace::Own => usual + rule.app.settings.wait_max,
     };
     match tokio::time::timeout(span, next.run(request)).await {
         Ok(response) => response,

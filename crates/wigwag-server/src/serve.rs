@@ -19,6 +19,7 @@ use tracing::debug;
 use wigwag::store::{Clock as _, System};
 
 use crate::error::Error;
+use crate::patience::Patience;
 use crate::settings::Settings;
 use crate::tls::Tls;
 
@@ -60,7 +61,7 @@ pub(crate) fn start(
     stopping: watch::Receiver<bool>,
 ) -> Result<Running, Error> {
     let addr = listener.local_addr().map_err(|error| Error::new(format!("no address: {error}"), "start it again"))?;
-    let door = Door { router, tls, header_timeout: settings.header_timeout };
+    let door = Door { router, tls, header_timeout: settings.header_timeout, write_timeout: settings.write_timeout };
     let task = tokio::spawn(run(listener, door, settings.connections_max, settings.grace, stopping));
     Ok(Running { addr, stop, task })
 }
@@ -71,6 +72,7 @@ struct Door {
     router: Router,
     tls: Option<Tls>,
     header_timeout: Duration,
+    write_timeout: Duration,
 }
 
 async fn run(
@@ -141,7 +143,8 @@ impl Door {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(self.header_timeout);
         let service = TowerToHyperService::new(self.router);
-        let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service).with_upgrades());
+        let stream = TokioIo::new(Patience::new(stream, self.write_timeout));
+        let mut connection = pin!(http.serve_connection(stream, service).with_upgrades());
         let stopped = tokio::select! {
             biased;
             ended = connection.as_mut() => return said(ended),

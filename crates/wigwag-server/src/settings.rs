@@ -14,8 +14,12 @@ pub struct Settings {
     pub header_timeout: Duration,
     /// How long its body may take.
     pub body_timeout: Duration,
+    /// How long a client may take nothing of an answer that is being sent.
+    pub write_timeout: Duration,
     /// The largest body.
     pub body_bytes_max: usize,
+    /// How long a long-poll waits at most; shorter than proxies on the way give up.
+    pub wait_max: Duration,
     /// How often a silent event stream says that it lives.
     pub keep_alive: Duration,
     /// How long requests under way may go on when the server stops.
@@ -36,7 +40,9 @@ impl Default for Settings {
             request_timeout: Duration::from_secs(30),
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(20),
+            write_timeout: Duration::from_secs(30),
             body_bytes_max: limits::BODY_BYTES_MAX,
+            wait_max: limits::WAIT_MAX,
             keep_alive: Duration::from_secs(15),
             grace: Duration::from_secs(10),
             connections_max: 10_000,

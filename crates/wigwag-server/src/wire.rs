@@ -2,13 +2,15 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Error as _, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use wigwag::Time;
 use wigwag::core::limits::SPAN_MAX;
@@ -44,11 +46,16 @@ pub(crate) fn limit(given: Option<usize>) -> Result<usize> {
 
 pub(crate) fn cursor(given: Option<String>) -> Result<Option<String>> {
     match given {
-        Some(text) if text.is_empty() || text.len() > CURSOR_BYTES_MAX || text.contains(char::is_control) => {
+        Some(text) if !is_cursor(&text) => {
             Err(Problem::new(Code::InvalidQuery, "`after` is what the page before gave as `next`"))
         }
         given => Ok(given),
     }
+}
+
+/// Places are made of keys and times, which have no other letters.
+fn is_cursor(text: &str) -> bool {
+    (1..=CURSOR_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// The items after a place in a list that is at hand as a whole and in order.
@@ -65,6 +72,9 @@ pub(crate) fn page<T>(items: Vec<T>, paging: &Paging, place: impl Fn(&T) -> Stri
 pub(crate) struct Span(pub(crate) Duration);
 
 const SPAN_WANT: &str = "a span of time: seconds as a number, or text such as `90s`, `15m`, `2h`, `7d`";
+
+/// The texts that are promised. Some others are read as well, such as `PT1H30M`.
+const SPAN_PATTERN: &str = "^[0-9]{1,4}(ms|s|m|h|d)$";
 
 impl Span {
     fn parse(text: &str) -> Option<Self> {
@@ -116,8 +126,50 @@ impl JsonSchema for Span {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": ["string", "number"], "description": SPAN_WANT, "examples": ["90s", "2h", 30]})
+        json_schema!({
+            "type": ["string", "number"],
+            "pattern": SPAN_PATTERN,
+            "minimum": 0,
+            "maximum": SPAN_MAX.as_secs(),
+            "description": SPAN_WANT,
+            "examples": ["90s", "2h", 30],
+        })
     }
+}
+
+/// What is read from an object alone: a struct would take an array too, field by field, and nobody was promised that.
+#[derive(Debug)]
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> std::result::Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(fields))
+            }
+        }
+
+        from.deserialize_map(Fields(PhantomData)).map(Self)
+    }
+}
+
+/// A whole number, which JSON may write as `3.0`.
+pub(crate) fn whole<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<u32>, D::Error> {
+    let Some(number) = Option::<serde_json::Number>::deserialize(from)? else { return Ok(None) };
+    let exact = number.as_u64().or_else(|| number.as_f64().filter(|real| real.fract() == 0.0).map(|real| real as u64));
+    let sign = number.as_f64().is_some_and(|real| real >= 0.0);
+    let found = exact.filter(|_| sign).and_then(|exact| u32::try_from(exact).ok());
+    found
+        .map(Some)
+        .ok_or_else(|| D::Error::custom(format!("want a whole number from 0 to {}, got: {number}", u32::MAX)))
 }
 
 /// A moment as RFC 3339 has it, with any offset.
@@ -127,9 +179,10 @@ pub(crate) struct Moment(pub(crate) Time);
 impl<'de> Deserialize<'de> for Moment {
     fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
         let text = Cow::<'de, str>::deserialize(from)?;
-        let micros = text.parse::<jiff::Timestamp>().ok().and_then(|at| u64::try_from(at.as_microsecond()).ok());
-        let want = "want a time after 1970 such as `2026-01-28T12:00:00Z` or `2026-01-28T13:00:00+01:00`";
-        micros.map(|micros| Self(Time::from_micros(micros))).ok_or_else(|| D::Error::custom(want))
+        let want = "want a time such as `2026-01-28T12:00:00Z` or `2026-01-28T13:00:00+01:00`";
+        let at = text.parse::<jiff::Timestamp>().map_err(|_| D::Error::custom(want))?;
+        // Whatever was due before 1970 is due.
+        Ok(Self(Time::from_micros(u64::try_from(at.as_microsecond()).unwrap_or_default())))
     }
 }
 

@@ -70,7 +70,7 @@ async fn nothing_secret_is_logged() {
     kit.get("/v1/runs/a/events?access_token=a-wrong-but-secret-token").await.problem("not_authenticated");
     with(&kit, "another-wrong-secret", Method::GET, "/v1/runs", None).await.problem("not_authenticated");
     let text = written.0.lock().unwrap().clone();
-    assert!(text.contains("route=\"/v1/links/{token}\"") && text.contains("trace_id"), "it writes down: {text}");
+    assert!(text.contains("http.route=\"/v1/links/{token}\"") && text.contains("trace_id"), "it writes down: {text}");
     for secret in [token, TOKEN, "a-wrong-but-secret-token", "another-wrong-secret"] {
         assert!(!text.contains(secret), "{secret} in {text}");
     }

@@ -12,6 +12,7 @@ use futures_util::stream;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
+use tracing::Instrument as _;
 use wigwag_core::{
     Fault, Parent, Path, Payload, PointKind, PointStatus, Refusal, Retry, RunId, STEP_TIMEOUT, Time, TypeName,
     sha256_hex,
@@ -22,6 +23,7 @@ use crate::failure::{Failure, permanent};
 use crate::inner::lock;
 use crate::mailbox::{Reply, Request, Spec};
 use crate::scope::{Caught, INSIDE, Inside, OpenPoint, Scope, Undo, Visit};
+use crate::spans;
 
 /// What a function sees of its run. Clones are the same run.
 ///
@@ -277,7 +279,7 @@ async fn in_parallel<T: Send + 'static>(
             self.0.abort();
         }
     }
-    let mut task = Aborted(tokio::spawn(Caught(running.boxed())));
+    let mut task = Aborted(tokio::spawn(Caught(running.boxed()).in_current_span()));
     match (&mut task.0).await {
         Ok(outcome) => outcome,
         Err(error) => Err(crate::retryable(error)),
@@ -387,7 +389,9 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> Step<'a, T> {
                             None => make(info).await,
                         }
                     };
+                    let span = spans::step(&scope.run, &path, attempt);
                     let running = INSIDE.scope(Inside::new(path.clone()), Caught(body.boxed()));
+                    let running = spans::watched(span, running);
                     if let Some(value) = run_or_stop(&scope, &mut open, &path, attempt, running).await {
                         open.done = true;
                         return Ok(value);

@@ -35,6 +35,7 @@ mod failure;
 mod graph;
 mod link;
 mod settings;
+mod spans;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod workflow;

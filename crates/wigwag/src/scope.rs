@@ -15,12 +15,13 @@ use futures_util::future::BoxFuture;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tracing::Instrument as _;
 use wigwag_core::{Data, Path, Payload, Point, PointKind, Refusal, RunRef, Time, version};
 
 use crate::failure::Failure;
 use crate::inner::{Inner, lock};
 use crate::mailbox::{BodyId, Mailbox, Request, Returned, Slot, Spec};
-use crate::panics;
+use crate::{panics, spans};
 
 /// Undoes a step; it gets the step's result, if there is one.
 pub(crate) type Undo = Arc<dyn Fn(Option<Payload>) -> BoxFuture<'static, Result<(), Failure>> + Send + Sync>;
@@ -405,7 +406,8 @@ impl Drop for OpenPoint {
 /// Runs users' code in a task of its own.
 pub(crate) fn spawn(scope: &Arc<Scope>, code: BoxFuture<'static, Result<Payload, Failure>>) -> JoinHandle<()> {
     let before = lock(&scope.data).clone();
-    tokio::spawn(Watched { scope: Arc::clone(scope), code, before })
+    let span = spans::body(&scope.run, &scope.body, scope.attempt);
+    tokio::spawn(Watched { scope: Arc::clone(scope), code, before }.instrument(span))
 }
 
 /// Users' code, watched: what it asks for in one poll is handed over together, and a panic is a failure.
@@ -427,6 +429,9 @@ impl Future for Watched {
             Ok(Poll::Ready(outcome)) => Some(outcome),
             Err(panic) => Some(Err(Failure::panic(&*panic))),
         };
+        if let Some(outcome) = &outcome {
+            spans::ended(&tracing::Span::current(), outcome.is_err());
+        }
         let ready = outcome.is_some();
         let mut requests = std::mem::take(&mut *lock(&self.scope.outbox));
         if let Some(outcome) = outcome {

@@ -23,7 +23,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Map, Value};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinHandle;
-use tracing::{debug, warn};
+use tracing::{Instrument as _, debug, warn};
 use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
     Data, Ending, Frontier, Hint, Inboxes, Key, Path, Payload, PointKind, PointStatus, Retry, RunClaimed, RunRef,
@@ -36,6 +36,7 @@ use crate::inner::{Handle, Inner, Stop, lock};
 use crate::log::{Around, Log, Lost};
 use crate::mailbox::{BodyId, Mailbox, Reply, Request, Slot, Spec};
 use crate::scope::{self, Made, Outputs, Scope};
+use crate::spans;
 use crate::workflow::{Code, Workflow, in_scope};
 
 pub(crate) use ends::{complete_end, take_back_if_restarted};
@@ -252,11 +253,15 @@ impl Turn {
 
     /// Commits the claim, or the whole run if it ended at once, and drives it on in a task of its own.
     pub(crate) async fn launch(mut self) -> Result<(), Lost> {
-        self.open().await?;
-        if self.log.run.status.is_final() {
-            return self.end().await;
+        let span = spans::turn(&self.log.run);
+        let begun = async {
+            self.open().await?;
+            let ended = self.log.run.status.is_final();
+            if ended { self.end().await.map(|()| ended) } else { Ok(ended) }
+        };
+        if !begun.instrument(span.clone()).await? {
+            tokio::spawn(self.drive().instrument(span));
         }
-        tokio::spawn(self.drive());
         Ok(())
     }
 

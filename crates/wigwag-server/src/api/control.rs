@@ -11,6 +11,7 @@ use crate::app::App;
 use crate::extract::{Json, Path};
 use crate::problem::Result;
 use crate::wire::{self, Raw};
+use crate::words;
 
 /// Nothing more need be said.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -79,6 +80,7 @@ pub(crate) async fn resume(State(app): State<App>, Path(id): Path<String>, Json(
 #[serde(deny_unknown_fields)]
 pub(crate) struct Restart {
     /// Back to this step; from the start if absent.
+    #[schemars(with = "Option<words::Point>")]
     from: Option<String>,
 }
 
@@ -102,9 +104,11 @@ pub(crate) async fn restart(
 pub(crate) struct Migrate {
     /// Steps that have another name now: old to new.
     #[serde(default)]
+    #[schemars(with = "words::Renamed")]
     rename: BTreeMap<String, String>,
     /// Steps that are passed over.
     #[serde(default)]
+    #[schemars(with = "Vec<words::Point>")]
     skip: Vec<String>,
     /// The hash of the definition; that of the server's engine or the newest if absent.
     to: Option<String>,

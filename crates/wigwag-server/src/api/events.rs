@@ -24,12 +24,14 @@ use crate::extract::{Path, Query};
 use crate::limits::CATCH_UP_ENTRIES;
 use crate::problem::{Code, Problem, Result};
 use crate::watch::{End, Frame, Reach, Watch, frames};
+use crate::words;
 
 /// Where to begin.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventsQuery {
     /// After this event's id (`17.0`), or after all of this entry (`17`); `Last-Event-ID` says the same and counts more.
+    #[schemars(with = "Option<words::EventId>")]
     after: Option<String>,
     /// A token, for browsers: an `EventSource` sends no headers.
     #[serde(rename = "access_token")]
@@ -48,23 +50,33 @@ struct Place {
 impl Place {
     fn parse(text: &str) -> Option<Self> {
         let (seq, place) = match text.split_once('.') {
-            Some((seq, place)) => (seq, Some(place.parse().ok()?)),
+            Some((seq, place)) => (seq, Some(number(place, 9)?)),
             None => (text, None),
         };
-        Some(Self { seq: seq.parse().ok()?, place })
+        Some(Self { seq: number(seq, 10)?, place })
     }
 
     fn given(headers: &HeaderMap, query: Option<&str>) -> Result<Option<Self>> {
         let header = headers.get(LAST_EVENT_ID).map(|value| value.to_str().unwrap_or("?"));
-        let (text, code) = match (header, query) {
-            (Some(""), _) | (None, None) => return Ok(None),
-            (Some(text), _) => (text, Code::InvalidHeader),
-            (None, Some(text)) => (text, Code::InvalidQuery),
+        let read = |text: &str, code: Code| {
+            let shown: String = text.escape_debug().take(80).collect();
+            let wrong = || Problem::new(code, format!("not the id of an event (want `17.0` or `17`): `{shown}`"));
+            Self::parse(text).ok_or_else(wrong)
         };
-        let shown: String = text.escape_debug().take(80).collect();
-        let wrong = || Problem::new(code, format!("not the id of an event (want `17.0` or `17`): `{shown}`"));
-        Self::parse(text).map(Some).ok_or_else(wrong)
+        // Both are read, whichever counts.
+        let query = query.map(|text| read(text, Code::InvalidQuery)).transpose()?;
+        match header {
+            // The empty one is that of an `EventSource` that has seen no event.
+            None | Some("") => Ok(query),
+            Some(text) => read(text, Code::InvalidHeader).map(Some),
+        }
     }
+}
+
+/// Digits alone, and no more than any log needs.
+fn number<T: std::str::FromStr>(text: &str, digits_max: usize) -> Option<T> {
+    let fits = text.len() <= digits_max && text.bytes().all(|byte| byte.is_ascii_digit());
+    fits.then(|| text.parse().ok()).flatten()
 }
 
 pub(crate) async fn follow(
@@ -209,7 +221,7 @@ mod tests {
     fn an_event_is_named_by_its_entry_and_its_place() {
         assert_eq!(Place::parse("17.2"), Some(Place { seq: 17, place: Some(2) }));
         assert_eq!(Place::parse("17"), Some(Place { seq: 17, place: None }));
-        for wrong in ["", "x", "1.", ".1", "1.x", "-1", "1.1.1", "99999999999999999999"] {
+        for wrong in ["", "x", "1.", ".1", "1.x", "-1", "+1", "1.+1", "1.1.1", "99999999999999999999"] {
             assert_eq!(Place::parse(wrong), None, "{wrong}");
         }
     }

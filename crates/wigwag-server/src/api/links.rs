@@ -21,19 +21,23 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::extract::{self, Json, Path};
 use crate::html::escaped;
-use crate::limits::{LINK_LIFE, TOKEN_BYTES_MAX};
+use crate::limits::{LINK_BYTES_MAX, LINK_LIFE};
 use crate::problem::{Code, Problem, Result};
 use crate::wire::{self, Raw, Span};
+use crate::words;
 
 /// A link to be made.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Make {
     /// To which run.
+    #[schemars(with = "words::Id")]
     run: String,
     /// Which signal.
+    #[schemars(with = "words::Word")]
     name: String,
     /// For how long it can be used; a week if absent.
+    #[schemars(with = "Option<words::LinkLife>")]
     expires_in: Option<Span>,
     /// It can be used once.
     #[serde(default)]
@@ -162,7 +166,7 @@ async fn form(body: Bytes, app: &App) -> Result<Filled> {
 }
 
 async fn read(app: &App, token: &str) -> Result<Link> {
-    if token.len() > TOKEN_BYTES_MAX {
+    if token.len() > LINK_BYTES_MAX {
         return Err(Problem::new(Code::Invalid, "this link is not valid"));
     }
     Ok(app.client.read_link(token).await?)

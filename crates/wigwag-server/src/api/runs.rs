@@ -6,14 +6,16 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use wigwag::core::limits::ENTRIES_MAX;
 use wigwag::core::{Data, Entry, Path as PointPath, Point, Run, state_to_json};
 use wigwag::{Filter, Payload, RunHandle, RunId, Status, Summary};
 
 use crate::app::App;
 use crate::extract::{Json, Key, Path, Query};
-use crate::limits::{WAIT, WAIT_MAX};
+use crate::limits::{PAGE_MAX, WAIT};
 use crate::problem::{Code, Problem, Result};
 use crate::wire::{self, Moment, Page, Paging, Raw, Span};
+use crate::words;
 
 /// A run to be started.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -21,8 +23,10 @@ use crate::wire::{self, Moment, Page, Paging, Raw, Span};
 pub(crate) struct Start {
     /// The name of a workflow.
     #[serde(rename = "type")]
+    #[schemars(with = "words::Word")]
     of: String,
     /// The run's id; without it, it is made from `Idempotency-Key`, or from the time.
+    #[schemars(with = "Option<words::Id>")]
     id: Option<String>,
     /// What it is started with; `null` if absent.
     #[schemars(with = "serde_json::Value")]
@@ -69,13 +73,17 @@ pub(crate) async fn start(State(app): State<App>, key: Key, Json(wanted): Json<S
 pub(crate) struct ListQuery {
     /// Only of this type.
     #[serde(rename = "type")]
+    #[schemars(with = "Option<words::Type>")]
     of: Option<String>,
     /// Only those that are so far: `pending`, `running`, `paused`, `waiting_signal`, `compensating`, `completed`,
     /// `failed` or `cancelled`.
+    #[schemars(with = "Option<super::shape::Status>")]
     status: Option<String>,
     /// At most so many; 50 unless said otherwise, 1000 at most.
+    #[schemars(range(min = 1, max = PAGE_MAX))]
     limit: Option<usize>,
     /// After the place that the page before gave as `next`.
+    #[schemars(with = "Option<words::RunCursor>")]
     after: Option<String>,
 }
 
@@ -169,8 +177,8 @@ pub(crate) struct WaitQuery {
 }
 
 impl WaitQuery {
-    fn span(&self) -> std::time::Duration {
-        self.timeout.map_or(WAIT, |span| span.0).min(WAIT_MAX)
+    fn span(&self, app: &App) -> std::time::Duration {
+        self.timeout.map_or(WAIT, |span| span.0).min(app.settings.wait_max)
     }
 }
 
@@ -184,7 +192,7 @@ pub(crate) async fn wait(
 
 /// The run as it ended (200), or as it is when the time is over (202).
 pub(crate) async fn wait_for(app: &App, handle: &RunHandle, wanted: &WaitQuery) -> Result<Raw> {
-    let ended = app.poll(wanted.span(), handle.wait()).await?;
+    let ended = app.poll(wanted.span(app), handle.wait()).await?;
     let view = match ended {
         Some(view) => view?,
         None => handle.get().await?,
@@ -202,7 +210,7 @@ pub(crate) async fn result(
 }
 
 pub(crate) async fn result_of(app: &App, handle: &RunHandle, wanted: &WaitQuery) -> Result<Raw> {
-    let span = wanted.span();
+    let span = wanted.span(app);
     match app.poll(span, handle.result_payload()).await? {
         Some(payload) => Ok(Raw::ok(payload?.text())),
         None => Err(Problem::new(Code::TimedOut, format!("run `{}` has not ended within {span:?}", handle.id()))),
@@ -218,6 +226,7 @@ pub(crate) async fn input(State(app): State<App>, Path(id): Path<String>) -> Res
 #[serde(deny_unknown_fields)]
 pub(crate) struct OutputQuery {
     /// The path of a step; without it, the run's own output.
+    #[schemars(with = "Option<words::Point>")]
     step: Option<String>,
 }
 
@@ -241,8 +250,10 @@ pub(crate) async fn output(
 #[serde(deny_unknown_fields)]
 pub(crate) struct PageQuery {
     /// At most so many; 50 unless said otherwise, 1000 at most.
+    #[schemars(range(min = 1, max = PAGE_MAX))]
     limit: Option<usize>,
     /// After the place that the page before gave as `next`.
+    #[schemars(with = "Option<words::Cursor>")]
     after: Option<String>,
 }
 
@@ -290,10 +301,13 @@ async fn step_text(handle: &RunHandle, path: &PointPath, mut point: Point) -> Re
 #[serde(deny_unknown_fields)]
 pub(crate) struct HistoryQuery {
     /// From this entry on; the first is 1.
+    #[schemars(range(max = ENTRIES_MAX))]
     from: Option<u64>,
     /// After this entry: what the page before gave as `next`.
+    #[schemars(range(max = ENTRIES_MAX))]
     after: Option<u64>,
     /// At most so many; 50 unless said otherwise, 1000 at most.
+    #[schemars(range(min = 1, max = PAGE_MAX))]
     limit: Option<usize>,
 }
 
@@ -304,6 +318,9 @@ pub(crate) async fn history(
 ) -> Result<Raw> {
     let handle = app.run(&id)?;
     let limit = wire::limit(wanted.limit)?;
+    if let Some(entry) = wanted.after.max(wanted.from).filter(|entry| *entry > ENTRIES_MAX) {
+        return Err(Problem::new(Code::InvalidQuery, format!("a log has at most {ENTRIES_MAX} entries, got: {entry}")));
+    }
     let from = wanted.after.map_or(wanted.from.unwrap_or(1), |after| after.saturating_add(1));
     let items: Vec<Entry> = handle.history(from, limit as u64).await?;
     if items.is_empty() {

@@ -20,6 +20,18 @@ pub(crate) enum Status {
     Cancelled,
 }
 
+/// One server-sent event.
+#[derive(JsonSchema)]
+#[schemars(rename = "ServerSentEvent")]
+pub(crate) struct Sse {
+    /// The entry and the place in it; the last event, `end`, has none.
+    id: Option<String>,
+    /// The event's type.
+    event: String,
+    /// JSON: `{seq, place, at, event}`.
+    data: String,
+}
+
 /// A run as its `state.json` has it; fields that are of no use to most are left out here.
 #[derive(JsonSchema)]
 pub(crate) struct Run {

@@ -9,9 +9,10 @@ use wigwag::{Payload, Receipt, RunHandle, SignalCall, SignalState};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::extract::{Json, Key, Path, Query};
-use crate::limits::{SIGNALS_MAX, WAIT_MAX};
+use crate::limits::{PAGE_MAX, SIGNALS_MAX};
 use crate::problem::{Code, Problem, Result};
-use crate::wire::{self, Page, Raw, Span};
+use crate::wire::{self, Object, Page, Raw, Span};
+use crate::words;
 
 /// A signal to be sent.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -22,15 +23,19 @@ pub(crate) struct Send {
     #[serde(default = "Payload::null")]
     payload: Payload,
     /// However often it is repeated under this key, one signal arrives. `Idempotency-Key` says the same.
+    #[schemars(with = "Option<words::Short>")]
     key: Option<String>,
     /// Refuse to send unless a wait for it is open.
     #[serde(default)]
     only_if_waiting: bool,
     /// For the wait at this point.
+    #[schemars(with = "Option<words::Point>")]
     point: Option<String>,
     /// Start the run first if there is none.
-    start_if_absent: Option<StartIfAbsent>,
+    #[schemars(with = "Option<StartIfAbsent>")]
+    start_if_absent: Option<Object<StartIfAbsent>>,
     /// Who sends it; where the server wants tokens it is the token's name, unless its scope is `admin`.
+    #[schemars(with = "Option<words::Short>")]
     by: Option<String>,
     /// Answer only when a wait has taken it, but not after longer than this (55 s at most).
     wait: Option<Span>,
@@ -42,6 +47,7 @@ pub(crate) struct Send {
 pub(crate) struct StartIfAbsent {
     /// The name of a workflow.
     #[serde(rename = "type")]
+    #[schemars(with = "words::Word")]
     of: String,
     /// What it is started with; `null` if absent.
     #[schemars(with = "Value")]
@@ -110,7 +116,7 @@ impl Send {
         if let Some(point) = self.point {
             call = call.point(point);
         }
-        if let Some(start) = self.start_if_absent {
+        if let Some(Object(start)) = self.start_if_absent {
             caller.may_start()?;
             call = call.start_if_absent(&start.of, &start.input);
         }
@@ -129,7 +135,8 @@ pub(crate) async fn send(
     let (call, wait) = wanted.call(&app.run(&id)?, &name, &caller)?;
     let Some(span) = wait else { return send_only(&app, call).await };
     // The engine sees to the time; this only ends it when the server stops.
-    let taken = app.poll(WAIT_MAX * 2, call.and_wait(span.0.min(WAIT_MAX)).into_future()).await?;
+    let taken =
+        app.poll(app.settings.wait_max * 2, call.and_wait(span.0.min(app.settings.wait_max)).into_future()).await?;
     let taken = taken.ok_or_else(|| Problem::new(Code::TimedOut, format!("no wait took signal `{name}`")))??;
     let consumed =
         Consumed { point: taken.point.to_string(), at: taken.at.to_string(), status: taken.status, next: taken.next };
@@ -150,7 +157,9 @@ async fn send_only(app: &App, call: SignalCall) -> Result<Raw> {
 #[serde(deny_unknown_fields)]
 pub(crate) struct SendMany {
     /// At most 1000.
-    signals: Vec<One>,
+    #[schemars(length(max = SIGNALS_MAX))]
+    #[schemars(with = "Vec<One>")]
+    signals: Vec<Object<One>>,
 }
 
 /// One of many signals.
@@ -174,9 +183,23 @@ pub(crate) struct One {
     /// For the wait at this point.
     point: Option<String>,
     /// Start the run first if there is none.
-    start_if_absent: Option<StartIfAbsent>,
+    #[schemars(with = "Option<StartOne>")]
+    start_if_absent: Option<Object<StartIfAbsent>>,
     /// Who sends it.
     by: Option<String>,
+}
+
+/// The same for one of many, whose type is looked at when it is its turn.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "it describes, and is never made")]
+struct StartOne {
+    /// The name of a workflow.
+    #[schemars(rename = "type")]
+    of: String,
+    /// What it is started with; `null` if absent.
+    #[schemars(default)]
+    input: Value,
 }
 
 /// What became of one of many signals.
@@ -208,7 +231,7 @@ pub(crate) async fn send_many(
     }
     let mut outcomes: Vec<Option<Outcome>> = Vec::with_capacity(count);
     let mut calls = Vec::with_capacity(count);
-    for (place, one) in wanted.signals.into_iter().enumerate() {
+    for (place, Object(one)) in wanted.signals.into_iter().enumerate() {
         let spare = key.0.as_ref().map(|key| format!("{key}:{place}"));
         match one.call(&app, &caller, spare) {
             Ok(call) => {
@@ -239,10 +262,13 @@ impl One {
 #[serde(deny_unknown_fields)]
 pub(crate) struct NamedPage {
     /// Only of this name.
+    #[schemars(with = "Option<words::Word>")]
     name: Option<String>,
     /// At most so many; 50 unless said otherwise, 1000 at most.
+    #[schemars(range(min = 1, max = PAGE_MAX))]
     limit: Option<usize>,
     /// After the place that the page before gave as `next`.
+    #[schemars(with = "Option<words::Cursor>")]
     after: Option<String>,
 }
 

@@ -4,15 +4,17 @@ use axum::extract::State;
 use axum::response::Response;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use wigwag::core::{Name, TypeName};
+use wigwag::core::{Name, Refusal, TypeName};
 use wigwag::{Filter, Payload, Retry};
 
 use super::control::{self, Cancel};
 use super::runs::{self, WaitQuery};
 use crate::app::App;
 use crate::extract::{Json, Key, Path, Query};
+use crate::limits::PAGE_MAX;
 use crate::problem::{Code, Problem, Result};
-use crate::wire::{Moment, Paging, Raw, Span};
+use crate::wire::{self, Moment, Paging, Raw, Span};
+use crate::words;
 
 /// The queue of tasks that name none.
 const QUEUE: &str = "default";
@@ -23,6 +25,7 @@ const QUEUE: &str = "default";
 pub(crate) struct Submit {
     /// The name of a task.
     #[serde(rename = "type")]
+    #[schemars(with = "words::TaskType")]
     of: String,
     /// What it works on; `null` if absent.
     #[schemars(with = "serde_json::Value")]
@@ -31,8 +34,11 @@ pub(crate) struct Submit {
     /// The same key of the same type is the same task. `Idempotency-Key` says the same.
     key: Option<String>,
     /// The queue whose workers take it; `default` if absent.
+    #[schemars(with = "Option<words::Word>")]
     queue: Option<String>,
     /// How often it is tried again.
+    #[serde(default, deserialize_with = "wire::whole")]
+    #[schemars(range(max = u32::MAX))]
     retries: Option<u32>,
     /// How long one try may take.
     timeout: Option<Span>,
@@ -81,30 +87,39 @@ pub(crate) async fn submit(State(app): State<App>, key: Key, Json(wanted): Json<
 pub(crate) struct ListQuery {
     /// Only of this type, of the queue `queue`.
     #[serde(rename = "type")]
+    #[schemars(with = "Option<words::TaskType>")]
     of: Option<String>,
     /// The queue of the type; `default` if absent.
+    #[schemars(with = "Option<words::Word>")]
     queue: Option<String>,
     /// Only those that are so far.
+    #[schemars(with = "Option<super::shape::Status>")]
     status: Option<String>,
     /// At most so many; 50 unless said otherwise, 1000 at most.
+    #[schemars(range(min = 1, max = PAGE_MAX))]
     limit: Option<usize>,
     /// After the place that the page before gave as `next`.
+    #[schemars(with = "Option<words::RunCursor>")]
     after: Option<String>,
 }
 
 pub(crate) async fn list(State(app): State<App>, Query(wanted): Query<ListQuery>) -> Result<Raw> {
     let mut filter = Filter::default();
     filter.tasks = true;
-    filter.of = wanted.of.map(|of| type_in_lists(&of, wanted.queue.as_deref())).transpose()?;
+    let queue = Name::new(wanted.queue.as_deref().unwrap_or(QUEUE)).map_err(refused)?;
+    filter.of = wanted.of.map(|of| type_in_lists(&of, &queue)).transpose()?;
     runs::list_by(&app, filter, wanted.status.as_deref(), Paging { limit: wanted.limit, after: wanted.after }).await
 }
 
 /// The type under which the store lists a task: it holds the queue.
-fn type_in_lists(of: &str, queue: Option<&str>) -> Result<String> {
-    let refused = |refusal: wigwag::core::Refusal| Problem::new(Code::InvalidQuery, refusal.to_string());
+fn type_in_lists(of: &str, queue: &Name) -> Result<String> {
     let of = TypeName::new(of).map_err(refused)?;
-    let queue = Name::new(queue.unwrap_or(QUEUE)).map_err(refused)?;
-    Ok(TypeName::of_task(&queue, &of).map_err(refused)?.to_string())
+    Ok(TypeName::of_task(queue, &of).map_err(refused)?.to_string())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is given to `map_err`")]
+fn refused(refusal: Refusal) -> Problem {
+    Problem::new(Code::InvalidQuery, refusal.to_string())
 }
 
 pub(crate) async fn get(State(app): State<App>, Path(id): Path<String>) -> Result<Raw> {

@@ -5,6 +5,7 @@ mod described;
 mod edges;
 mod events;
 mod gate;
+mod hostile;
 mod kit;
 mod links;
 mod observed;

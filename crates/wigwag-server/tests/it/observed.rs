@@ -35,6 +35,22 @@ async fn requests_are_counted_by_route_and_nothing_secret_is_among_the_figures()
 }
 
 #[tokio::test]
+async fn every_figure_is_in_the_docs() {
+    let kit = Kit::with(|server| server.metrics(Metrics::install().unwrap())).await;
+    kit.waiting("a").await;
+    kit.post("/v1/runs/a/signals/approval", json!({"wait": "50s"})).await.ok(200);
+    kit.get("/v1/runs/a/wait").await.ok(200);
+    kit.get("/v1/runs/nobody").await.problem("not_found");
+    let text = kit.get("/metrics").await.text;
+    let named: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    assert!(named.len() > 8, "{named:?}");
+    let docs = include_str!("../../../../docs/observability.md");
+    for name in named {
+        assert!(docs.contains(&format!("| `{name}` |")), "docs/observability.md says nothing of `{name}`");
+    }
+}
+
+#[tokio::test]
 async fn a_trace_is_taken_up_and_answered() {
     let kit = Kit::new().await;
     let (id, parent) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");

@@ -153,7 +153,9 @@ async fn a_jwt_opens_what_its_scope_says_until_its_end() {
         ("signed by another", jwt(Algorithm::HS256, &other, &claims)),
         ("of another algorithm", jwt(Algorithm::HS512, &hs, &claims)),
         ("a public key as secret", jwt(Algorithm::HS256, &public_as_secret, &claims)),
-        ("alg none", unsigned(&claims)),
+        ("alg none", unsigned("none", &claims)),
+        ("alg None", unsigned("None", &claims)),
+        ("no alg", unsigned("", &claims)),
         ("no signature", format!("{}.", jwt(Algorithm::HS256, &hs, &claims).rsplit_once('.').unwrap().0)),
     ] {
         let answer = with(&kit, &token, Method::GET, "/v1/runs", None).await;
@@ -163,14 +165,30 @@ async fn a_jwt_opens_what_its_scope_says_until_its_end() {
 }
 
 /// A token that says of itself that nobody signed it.
-fn unsigned(claims: &Value) -> String {
-    let parts = [json!({"alg": "none", "typ": "JWT"}), claims.clone()];
+fn unsigned(algorithm: &str, claims: &Value) -> String {
+    let parts = [json!({"alg": algorithm, "typ": "JWT"}), claims.clone()];
     let encoded = parts.map(|part| {
         // Taken from a real one, whose claims are encoded the same way.
         let token = jwt(Algorithm::HS256, &EncodingKey::from_secret(HS256), &part);
         token.split('.').nth(1).unwrap().to_owned()
     });
     format!("{}.{}.", encoded[0], encoded[1])
+}
+
+#[tokio::test]
+async fn a_public_key_is_nobodys_secret() {
+    let pem = include_bytes!("rsa.pub.pem");
+    let kit = kit(Auth::new().jwt_rs256(pem).unwrap()).await;
+    let claims = json!({"sub": "ada", "exp": seconds_from_now(600), "scope": "admin"});
+    let trimmed = pem.strip_suffix(b"\n").unwrap_or(pem);
+    for secret in [&pem[..], trimmed] {
+        for algorithm in [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512] {
+            let token = jwt(algorithm, &EncodingKey::from_secret(secret), &claims);
+            with(&kit, &token, Method::GET, "/v1/runs", None).await.problem("not_authenticated");
+        }
+    }
+    let rsa = EncodingKey::from_rsa_pem(include_bytes!("rsa.pem")).unwrap();
+    with(&kit, &jwt(Algorithm::RS256, &rsa, &claims), Method::GET, "/v1/runs", None).await.ok(200);
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ use super::inbox::{OpenWait, definition_at_hand, newest_definition, open_waits};
 use super::{Client, RunHandle, StartCall, control};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inner::{Inner, lock, time};
-use crate::log;
+use crate::{log, spans};
 
 /// So many signals of [`Client::signal_many`] are on their way at once.
 const SEND_AT_ONCE: usize = 64;
@@ -159,6 +159,11 @@ impl SignalCall {
     }
 
     async fn send(self) -> Result<(Receipt, Sent)> {
+        let span = spans::signal(self.run.as_ref().ok(), &self.name);
+        spans::watched(span, self.put()).await
+    }
+
+    async fn put(self) -> Result<(Receipt, Sent)> {
         let inner = Arc::clone(&self.inner);
         let message = Message::of(self)?;
         let began = inner.clock.boot();
