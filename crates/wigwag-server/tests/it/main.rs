@@ -9,6 +9,8 @@ mod kit;
 mod links;
 mod observed;
 mod runs;
+mod s3;
+mod s3_tools;
 mod security;
 mod signals;
 mod tasks;
