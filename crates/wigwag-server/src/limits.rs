@@ -48,3 +48,6 @@ pub const S3_DELETE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The head of a chunk is a number and a signature, and a trailer a name and a checksum.
 pub const S3_CHUNK_HEAD_BYTES_MAX: usize = 4 * 1024;
+
+/// So many keys are told by one event of the store's changes.
+pub const CHANGES_AT_ONCE: usize = 256;

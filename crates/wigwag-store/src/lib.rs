@@ -40,6 +40,7 @@ mod memory;
 #[cfg(feature = "testing")]
 mod faulty;
 mod meter;
+mod nudged;
 mod prefix;
 mod proven;
 mod retry;
@@ -68,6 +69,7 @@ pub use faulty::{Faults, Faulty};
 pub use layout::{LAYOUT_KEY, Layout, Proof};
 pub use memory::Memory;
 pub use meter::{Cost, Meter, Usage};
+pub use nudged::Nudged;
 pub use open::{OpenSettings, Opened, open};
 pub use prefix::Prefix;
 pub use proven::Proven;

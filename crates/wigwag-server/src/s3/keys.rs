@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use subtle::ConstantTimeEq as _;
+
 use crate::error::Error;
 
 /// A secret shorter than this could be guessed.
@@ -96,6 +98,11 @@ impl S3Keys {
         self
     }
 
+    /// Whether there is a key of that id with that secret.
+    pub(crate) fn knows(&self, id: &str, secret: &str) -> bool {
+        self.find(id).is_some_and(|key| bool::from(key.secret.as_bytes().ct_eq(secret.as_bytes())))
+    }
+
     pub(super) fn find(&self, id: &str) -> Option<&Key> {
         self.keys.iter().find(|key| key.id == id)
     }
@@ -117,6 +124,7 @@ mod tests {
         let keys = S3Keys::new().full("a", good).unwrap();
         assert!(keys.clone().read_only("a", good).unwrap_err().to_string().contains("twice"));
         assert!(!format!("{keys:?}").contains(good), "{keys:?}");
-        assert!(keys.find("a").is_some() && keys.find("wigwag").is_none() && keys.opened().find("wigwag").is_some());
+        assert!(keys.knows("a", good) && !keys.knows("a", "0123456789abcdeF") && !keys.knows("b", good));
+        assert!(!keys.knows("wigwag", "wigwag") && keys.opened().knows("wigwag", "wigwag"));
     }
 }

@@ -7,6 +7,7 @@ mod events;
 mod gate;
 mod kit;
 mod links;
+mod nudges;
 mod observed;
 mod runs;
 mod s3;
