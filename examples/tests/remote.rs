@@ -1,5 +1,6 @@
 //! A server and a worker as two processes that share nothing but HTTP.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+#![expect(clippy::print_stdout, reason = "the figures are worth a look")]
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
