@@ -7,6 +7,7 @@ pub mod fan_out;
 pub mod onboarding;
 pub mod order_fulfilment;
 mod place;
+pub mod remote_worker;
 mod world;
 
 pub use place::Place;

@@ -40,6 +40,11 @@ fn fan_out_says_what_is_expected_of_ten_thousand() {
     says(env!("CARGO_BIN_EXE_fan_out"), "fan_out", None);
 }
 
+#[test]
+fn remote_worker_says_what_is_expected() {
+    says(env!("CARGO_BIN_EXE_remote_worker"), "remote_worker", None);
+}
+
 async fn kit() -> Kit {
     Kit::start(|engine| engine.function(NAME, 1, |ctx, customer| onboard(World::default(), ctx, customer)))
         .await

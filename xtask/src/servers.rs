@@ -75,7 +75,10 @@ impl Servers {
         let addresses =
             self.running.iter().map(|server| (format!("WIGWAG_TEST_{}", server.name), server.endpoint.clone()));
         let line = seaweedfs_line(&self.bin).join("\n");
-        let addresses = addresses.chain([("WIGWAG_TEST_SEAWEEDFS_LINE".to_owned(), line)]);
+        // Tools of other people, such as rclone and a Python that has boto3, lie beside the servers.
+        let tools = self.bin.display().to_string();
+        let more = [("WIGWAG_TEST_SEAWEEDFS_LINE".to_owned(), line), ("WIGWAG_TEST_TOOLS".to_owned(), tools)];
+        let addresses = addresses.chain(more);
         let keys = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| (name.to_owned(), KEY.to_owned()));
         let tools = [("WIGWAG_TEST_TOOLS".to_owned(), self.bin.display().to_string())];
         addresses.chain(keys).chain(tools).collect()

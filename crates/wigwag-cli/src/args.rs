@@ -34,7 +34,7 @@ pub(crate) struct StoreArgs {
     /// Whether the store was named, by flag or environment
     #[arg(skip)]
     pub(crate) is_given: bool,
-    /// The store: `./dir`, `file:dir`, `memory:`, `s3://bucket/prefix`, `gs://…` or `az://…`
+    /// The store: `./dir`, `file:dir`, `memory:`, `s3://bucket/prefix`, `gs://…`, `az://…`, or a server's `http://…/s3`
     #[arg(long, global = true, value_name = "URL", env = "WIGWAG_STORE", default_value = DEFAULT_STORE)]
     pub(crate) store: String,
     /// Another server than the provider's own, such as `http://127.0.0.1:9000`

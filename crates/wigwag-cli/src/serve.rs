@@ -48,6 +48,7 @@ pub(crate) async fn serve(args: &StoreArgs, wanted: Serve) -> Result<(), Failed>
         .bind(address(bind)?)
         .settings(server)
         .auth(config.auth()?)
+        .s3(config.s3_keys()?)
         .metrics(Metrics::install().map_err(failed)?);
     let tls = config.tls(&wanted)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
@@ -80,7 +81,8 @@ pub(crate) async fn dev(args: &StoreArgs, wanted: &Dev) -> Result<(), Failed> {
     let running = server.start().await.map_err(failed)?;
     let url = format!("http://{}", running.addr());
     talk(&format!(
-        "wigwag serves `{}` at {url}\n  try the API    {url}/v1/docs\n  metrics        {url}/metrics\n\
+        "wigwag serves `{}` at {url}\n  try the API    {url}/v1/docs\n  as a bucket    {url}/s3\n  \
+         metrics        {url}/metrics\n\
          Ctrl-C stops it; what is stored stays.",
         args.store
     ));

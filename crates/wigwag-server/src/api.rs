@@ -1,5 +1,6 @@
 //! The route table: the whole API on one screen, and a little more.
 
+mod changes;
 mod control;
 mod events;
 mod links;
@@ -212,6 +213,15 @@ fn system() -> Vec<Route> {
             .named("listDefinitions", "What workers have known of a type, the newest last")
             .answers::<Page<shape::Definition>>(200, "The definitions")
             .problems(&[Code::NotFound]),
+        Route::get("/v1/changes", Need::Store, changes::follow)
+            .named("followStore", "Follow what is put into the store")
+            .more("For remote workers, whose store this is (`--store https://…/s3`). Server-sent events: `put`, whose `data` is \
+                the keys, one to a line; `missed`, after which one has to list; and at last `end`. Takes an access key of `/s3` \
+                and its secret as HTTP Basic as well.")
+            .slow()
+            .query::<changes::ChangesQuery>()
+            .gives(200, "text/event-stream", "The puts from now on")
+            .gives(204, "", "The store cannot tell: list it"),
         Route::get("/v1/health", Need::Public, system::health)
             .named("health", "Whether the server lives")
             .plain()

@@ -10,6 +10,7 @@ use wigwag::{Client, RunHandle, RunId};
 use crate::auth::Auth;
 use crate::observe::Metrics;
 use crate::problem::{Code, Problem, Result};
+use crate::s3::Gate;
 use crate::settings::Settings;
 use crate::watch::Watchers;
 
@@ -23,6 +24,7 @@ pub(crate) struct Parts {
     pub(crate) settings: Settings,
     pub(crate) auth: Auth,
     pub(crate) metrics: Option<Metrics>,
+    pub(crate) s3: Gate,
     pub(crate) watchers: Watchers,
     /// The API's description, as it is sent.
     pub(crate) description: Vec<u8>,

@@ -74,6 +74,8 @@ pub(crate) enum Need {
     Write,
     Tasks,
     Admin,
+    /// `admin`, or an access key of the store itself.
+    Store,
     /// Some scope for signals; the handler asks for that of the name.
     Signal,
 }
@@ -86,7 +88,7 @@ impl Need {
             Self::Read => "runs:read",
             Self::Write => "runs:write",
             Self::Tasks => "tasks",
-            Self::Admin => "admin",
+            Self::Admin | Self::Store => "admin",
             Self::Signal => "signals:NAME",
         }
     }
@@ -98,7 +100,7 @@ impl Need {
             (Self::Write, scope) => *scope == Scope::RunsWrite,
             (Self::Tasks, scope) => *scope == Scope::Tasks,
             (Self::Signal, scope) => matches!(scope, Scope::Signals(_)),
-            (Self::Admin, _) => false,
+            (Self::Admin | Self::Store, _) => false,
         }
     }
 }
@@ -115,6 +117,11 @@ impl Caller {
     /// Whoever reaches a server that wants no tokens.
     pub(crate) fn anybody() -> Self {
         Self { name: None, scopes: None }
+    }
+
+    /// Somebody with an access key of the store.
+    pub(crate) fn key(id: String) -> Self {
+        Self::known(id, Arc::default())
     }
 
     /// Somebody with these scopes.

@@ -42,3 +42,15 @@ pub const LINK_BYTES_MAX: usize = 1_024;
 
 /// Nor was a token.
 pub const TOKEN_BYTES_MAX: usize = 8 * 1024;
+
+/// All bodies that `/s3` is receiving are held in memory, and take no more together; four of the largest.
+pub const S3_BODIES_BYTES_MAX: usize = 4 * wigwag::store::limits::BODY_BYTES_MAX;
+
+/// A list of a thousand keys to delete, each as long as a key may be and escaped as badly as can be.
+pub const S3_DELETE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// The head of a chunk is a number and a signature, and a trailer a name and a checksum.
+pub const S3_CHUNK_HEAD_BYTES_MAX: usize = 4 * 1024;
+
+/// So many keys are told by one event of the store's changes.
+pub const CHANGES_AT_ONCE: usize = 256;

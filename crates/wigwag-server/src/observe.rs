@@ -92,6 +92,8 @@ fn known(method: &Method) -> &'static str {
         "GET" => "GET",
         "HEAD" => "HEAD",
         "POST" => "POST",
+        "PUT" => "PUT",
+        "DELETE" => "DELETE",
         "OPTIONS" => "OPTIONS",
         _ => "other",
     }

@@ -43,7 +43,10 @@ pub(crate) fn document() -> Value {
         "paths": paths,
         "components": {
             "schemas": schemas.take_definitions(true),
-            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "description": "An API token or a JWT."}},
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer", "description": "An API token or a JWT."},
+                "basic": {"type": "http", "scheme": "basic", "description": "An access key of `/s3` and its secret."},
+            },
         },
         "x-codes": Code::ALL.iter().map(|code| json!({
             "code": code.name(), "status": code.status(), "title": code.title(),
@@ -61,7 +64,11 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator, problem: &Value) -> V
         "parameters": parameters(route, schemas),
         "responses": responses(route, schemas, problem),
         "x-scope": route.need.name(),
-        "security": if route.need == Need::Public { json!([]) } else { json!([{"bearer": []}]) },
+        "security": match route.need {
+            Need::Public => json!([]),
+            Need::Store => json!([{"bearer": []}, {"basic": []}]),
+            _ => json!([{"bearer": []}]),
+        },
     });
     if !about.more.is_empty() {
         described["description"] = about.more.into();

@@ -12,12 +12,15 @@ use axum::http::header::AUTHORIZATION;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use schemars::generate::SchemaGenerator;
 use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 
 use crate::app::App;
 use crate::auth::{Caller, Need};
+use crate::limits::TOKEN_BYTES_MAX;
 use crate::problem::{Code, Problem, Result};
 
 /// How long a route may take.
@@ -227,11 +230,25 @@ fn admit(rule: &Rule, request: &Request) -> Result<Caller> {
         return Ok(Caller::anybody());
     }
     let unknown = |what: &str| Problem::new(Code::NotAuthenticated, what);
+    if let Some((id, secret)) = basic(request).filter(|_| rule.need == Need::Store) {
+        let known = rule.app.s3.keys.knows(&id, &secret);
+        return known.then(|| Caller::key(id)).ok_or_else(|| unknown("the access key or its secret is wrong"));
+    }
     let given = bearer(request, rule.query_token).ok_or_else(|| unknown("this needs a token"))?;
     // Which of the two is not said: it would help to guess.
     let caller = auth.identify(&given).ok_or_else(|| unknown("the token is wrong or out of date"))?;
     caller.may(rule.need)?;
     Ok(caller)
+}
+
+/// The access key and secret that a request brings (HTTP Basic).
+fn basic(request: &Request) -> Option<(String, String)> {
+    let (scheme, value) = request.headers().get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") || value.len() > TOKEN_BYTES_MAX {
+        return None;
+    }
+    let text = String::from_utf8(STANDARD.decode(value.trim()).ok()?).ok()?;
+    text.split_once(':').map(|(id, secret)| (id.to_owned(), secret.to_owned()))
 }
 
 /// The token that a request brings; in its query only where a browser cannot send headers.

@@ -17,6 +17,7 @@ use crate::auth::Auth;
 use crate::error::Error;
 use crate::observe::{self, Metrics};
 use crate::problem::{Code, Problem};
+use crate::s3::{self, Gate, S3Keys};
 use crate::serve::{self, Running};
 use crate::settings::Settings;
 use crate::tls::Tls;
@@ -36,6 +37,7 @@ impl Server {
             settings: Settings::default(),
             auth: Auth::new(),
             metrics: None,
+            s3: S3Keys::new(),
             tls: None,
             extra: Router::new(),
         }
@@ -51,6 +53,7 @@ pub struct Builder {
     settings: Settings,
     auth: Auth,
     metrics: Option<Metrics>,
+    s3: S3Keys,
     tls: Option<Tls>,
     extra: Router,
 }
@@ -80,6 +83,13 @@ impl Builder {
         self
     }
 
+    /// Who may use the store as a bucket, at `/s3`. A server without tokens lets in `wigwag` with the secret `wigwag` too,
+    /// and whoever signs nothing; one with tokens lets in nobody else.
+    pub fn s3(mut self, keys: S3Keys) -> Self {
+        self.s3 = keys;
+        self
+    }
+
     /// Speaks TLS.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
@@ -105,6 +115,7 @@ impl Builder {
         let app = App::new(Parts {
             client: self.client,
             settings: self.settings,
+            s3: Gate::new(self.s3, self.auth.is_empty()),
             auth: self.auth,
             metrics: self.metrics,
             watchers: Watchers::default(),
@@ -118,6 +129,7 @@ impl Builder {
         }
         // From the inside out: what is added last sees a request first.
         let router = router
+            .merge(s3::routes())
             .with_state(app.clone())
             .merge(self.extra)
             .fallback(no_route)

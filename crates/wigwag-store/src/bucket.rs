@@ -314,6 +314,22 @@ fn listed(meta: ObjectMeta) -> Listed {
 }
 
 impl BucketSettings {
+    /// The access key and secret for a wigwag server: those that were chosen, or those of the environment, or what a server
+    /// without tokens lets in.
+    pub(crate) fn keys_of_server(&self) -> Result<(String, String)> {
+        if let Some(keys) = &self.keys {
+            return Ok(keys.clone());
+        }
+        if let Some(name) = &self.profile {
+            let found = credentials::Profile::load(Some(name))?.keys();
+            let none = || Error::new(ErrorKind::Denied, format!("profile `{name}` has no access key and secret"));
+            return found.ok_or_else(none);
+        }
+        let variable = |name| credentials::variable(name);
+        let found = variable("AWS_ACCESS_KEY_ID").zip(variable("AWS_SECRET_ACCESS_KEY"));
+        Ok(found.unwrap_or_else(|| ("wigwag".to_owned(), "wigwag".to_owned())))
+    }
+
     fn client(&self, endpoint: Option<&str>) -> ClientOptions {
         let plain = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
         ClientOptions::new()

@@ -82,6 +82,13 @@ impl Error {
         }))
     }
 
+    /// An error of that kind, for tests of what is made of errors.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn of_kind(kind: ErrorKind) -> Self {
+        Self::new(kind, "made by a test")
+    }
+
     pub(crate) fn invalid(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, what)
     }

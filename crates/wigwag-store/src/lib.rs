@@ -40,6 +40,7 @@ mod memory;
 #[cfg(feature = "testing")]
 mod faulty;
 mod meter;
+mod nudged;
 mod prefix;
 mod proven;
 mod retry;
@@ -68,6 +69,7 @@ pub use faulty::{Faults, Faulty};
 pub use layout::{LAYOUT_KEY, Layout, Proof};
 pub use memory::Memory;
 pub use meter::{Cost, Meter, Usage};
+pub use nudged::Nudged;
 pub use open::{OpenSettings, Opened, open};
 pub use prefix::Prefix;
 pub use proven::Proven;
@@ -147,6 +149,39 @@ impl Version {
     pub(crate) fn lost() -> Self {
         Self(VersionForm::Tag { e_tag: None, version: None })
     }
+
+    /// The version as a text of letters, digits and dots, for whoever speaks of it over a wire.
+    #[must_use]
+    pub fn to_tag(&self) -> String {
+        let hex = |part: &Option<String>| -> String {
+            part.iter().flat_map(|text| text.bytes()).map(|byte| format!("{byte:02x}")).collect()
+        };
+        match &self.0 {
+            VersionForm::Stamp(stamp) => format!("s{:x}", stamp.micros()),
+            VersionForm::Tag { e_tag, version } => format!("t{}.{}", hex(e_tag), hex(version)),
+        }
+    }
+
+    /// Reads what [`Version::to_tag`] wrote; `None` if it was written by something else.
+    #[must_use]
+    pub fn from_tag(tag: &str) -> Option<Self> {
+        if !tag.bytes().all(|byte| byte == b'.' || byte.is_ascii_alphanumeric()) {
+            return None;
+        }
+        if let Some(micros) = tag.strip_prefix('s') {
+            return u64::from_str_radix(micros, 16).ok().map(|micros| Self::stamp(Stamp::from_micros(micros)));
+        }
+        let (e_tag, version) = tag.strip_prefix('t')?.split_once('.')?;
+        let text = |hex: &str| -> Option<Option<String>> {
+            let bytes = hex.as_bytes().chunks(2).map(|pair| {
+                let digits = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
+                u8::from_str_radix(digits, 16).ok()
+            });
+            let text = String::from_utf8(bytes.collect::<Option<Vec<u8>>>()?).ok()?;
+            Some(Some(text).filter(|text| !text.is_empty()))
+        };
+        Some(Self(VersionForm::Tag { e_tag: text(e_tag)?, version: text(version)? }))
+    }
 }
 
 /// What a batch became.
@@ -224,5 +259,30 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
     fn peers(&self) -> Option<Arc<dyn Peers>> {
         (**self).peers()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_comes_back_from_its_tag_and_nothing_else_does() {
+        let tag = |e_tag: Option<&str>, version: Option<&str>| {
+            let owned = |text: Option<&str>| text.map(str::to_owned);
+            Version(VersionForm::Tag { e_tag: owned(e_tag), version: owned(version) })
+        };
+        let versions = [
+            Version::stamp(Stamp::from_micros(1_769_600_000_000_001)),
+            Version::lost(),
+            tag(Some("\"9b2c-1\""), None),
+            tag(Some("\"é\""), Some("17")),
+        ];
+        for version in versions {
+            assert_eq!(Version::from_tag(&version.to_tag()), Some(version));
+        }
+        for wrong in ["", "s", "sxyz", "t", "t6", "t6.", "tzz.", "\"s1\"", "t+1.", "1769600000000001"] {
+            assert_eq!(Version::from_tag(wrong), None, "{wrong}");
+        }
     }
 }

@@ -32,6 +32,12 @@ pub const GROUP_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// How many nudges a follower may leave unread before it is told that it missed some.
 pub const CHANGES_WAITING_MAX: usize = 1_024;
 
+/// How long an event of a server's changes may be: some hundred keys, each as long as a key may be.
+pub const NUDGE_EVENT_BYTES_MAX: usize = 1024 * 1024;
+
+/// How long a server's stream of changes may be silent before it counts as broken; it says every 15 s that it lives.
+pub const NUDGE_SILENCE_MAX: Duration = Duration::from_secs(50);
+
 /// How far ahead of the store's time a caller may ask for a stamp; beyond it something is wrong with the caller.
 pub const STAMP_AHEAD_MAX: Duration = Duration::from_secs(3_600);
 

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::nudged::Source;
 use crate::{
-    Bucket, BucketSettings, Embedded, EmbeddedSettings, Error, Memory, Meter, Prefix, Proven, Result, Retry,
+    Bucket, BucketSettings, Embedded, EmbeddedSettings, Error, Memory, Meter, Nudged, Prefix, Proven, Result, Retry,
     RetrySettings, Store, Usage,
 };
 
@@ -53,14 +54,17 @@ impl<S: Store> Metered for Meter<S> {
 /// Opens the store that a URL names.
 ///
 /// `./dir`, `/dir` and `file:dir` are embedded; `memory:` is gone with the process; `s3://bucket/prefix`,
-/// `gs://…` and `az://…` are buckets. Nothing is sent to a bucket yet. Blocks while an embedded store is opened.
+/// `gs://…` and `az://…` are buckets, and `http://host:port/s3` is that of a wigwag server. Nothing is sent to a bucket yet. Blocks while an embedded store is opened.
 pub fn open(url: &str, settings: &OpenSettings) -> Result<Opened> {
     if url == "memory:" {
         let meter = Meter::new(Memory::new());
         return Ok(Opened { store: Arc::new(meter.clone()), embedded: None, meter: Arc::new(meter) });
     }
     if let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| *scheme != "file") {
-        return open_bucket(scheme, rest, settings);
+        return match scheme {
+            "http" | "https" => open_server(url, settings),
+            _ => open_bucket(scheme, rest, settings),
+        };
     }
     let path = url.strip_prefix("file://").or_else(|| url.strip_prefix("file:")).unwrap_or(url);
     if path.is_empty() {
@@ -74,8 +78,8 @@ pub fn open(url: &str, settings: &OpenSettings) -> Result<Opened> {
     Ok(Opened { store: Arc::new(meter.clone()), embedded: Some(store), meter: Arc::new(meter) })
 }
 
-const FORMS: &str =
-    "a store is `./dir`, `file:dir`, `memory:`, `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`";
+const FORMS: &str = "a store is `./dir`, `file:dir`, `memory:`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, \
+     or a server's `http://host:port/s3`";
 
 fn open_bucket(scheme: &str, rest: &str, settings: &OpenSettings) -> Result<Opened> {
     if !["s3", "gs", "az"].contains(&scheme) {
@@ -83,10 +87,37 @@ fn open_bucket(scheme: &str, rest: &str, settings: &OpenSettings) -> Result<Open
     }
     let (name, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     let bucket = Bucket::open(&format!("{scheme}://{name}"), &settings.bucket)?;
-    let meter = Meter::new(Prefix::new(bucket, prefix)?);
+    Ok(layered(Meter::new(Prefix::new(bucket, prefix)?), settings))
+}
+
+/// The bucket of a wigwag server, which tells of what is put into it.
+fn open_server(url: &str, settings: &OpenSettings) -> Result<Opened> {
+    let url = url.trim_end_matches('/');
+    let home = url.strip_suffix("/s3").filter(|home| home.split_once("://").is_some_and(|(_, host)| !host.is_empty()));
+    let plain = home.filter(|home| !home.contains(['@', '?', '#']) && !home.contains(char::is_whitespace));
+    let changes = plain.and_then(|home| reqwest::Url::parse(&format!("{home}/v1/changes")).ok());
+    let Some(changes) = changes else {
+        let what =
+            "a server's store is `http://host:port/s3` or `https://…/s3`, without names, queries or spaces in it";
+        return Err(Error::invalid(what).hint("keys come from `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`"));
+    };
+    if settings.bucket.endpoint.is_some() {
+        let what = format!("the store `{url}` says by itself where it is, and another endpoint is given");
+        return Err(Error::invalid(what).hint("leave `--endpoint` out"));
+    }
+    let mut reached = settings.bucket.clone();
+    let keys = reached.keys_of_server()?;
+    (reached.endpoint, reached.keys) = (Some(url.to_owned()), Some(keys.clone()));
+    let bucket = Bucket::open("s3://wigwag", &reached)?;
+    let (connect_max, clock) = (reached.connect_max, Arc::clone(&reached.clock));
+    let source = Source { url: changes, keys, connect_max, clock };
+    Ok(layered(Meter::new(Nudged::new(bucket, source)), settings))
+}
+
+fn layered<S: Store + Clone>(meter: Meter<S>, settings: &OpenSettings) -> Opened {
     let retry = Retry::with_clock(meter.clone(), settings.retry.clone(), Arc::clone(&settings.bucket.clock));
     let store: Arc<dyn Store> = if settings.unproven { Arc::new(retry) } else { Arc::new(Proven::new(retry)) };
-    Ok(Opened { store, embedded: None, meter: Arc::new(meter) })
+    Opened { store, embedded: None, meter: Arc::new(meter) }
 }
 
 /// `C:` is a disk and `a:b` may be a folder, but a word before a colon is most likely a mistyped URL.

@@ -81,6 +81,12 @@ impl Client {
         Ok(())
     }
 
+    /// The store that it asks. What is written there past the client is on the writer's own account.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn wigwag_store::Store> {
+        &self.inner.store
+    }
+
     /// What workers have known of a type, the newest last.
     pub async fn definitions(&self, of: &str) -> Result<Vec<Definition>> {
         control::definitions(&self.inner, &of.parse()?).await

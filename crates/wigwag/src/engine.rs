@@ -54,7 +54,8 @@ impl std::fmt::Debug for Builder {
 }
 
 impl Engine {
-    /// An engine on the store that a URL names: `./dir`, `memory:`, `s3://bucket/prefix`, `gs://…`, `az://…`.
+    /// An engine on the store that a URL names: `./dir`, `memory:`, `s3://bucket/prefix`, `gs://…`, `az://…`, or a server's
+    /// `http://host:port/s3`.
     ///
     /// Blocks while an embedded store is opened.
     pub fn open(url: &str) -> Result<Builder> {

@@ -298,8 +298,12 @@ impl Dispatcher {
         let mut next = None;
         let (mut found, mut skipping, mut reached) = (0, true, shard.place.clone());
         let mut due = Vec::new();
+        let mut again: Option<Time> = None;
         for listed in &page.entries {
             let Ok(Key::Due(hint)) = listed.key.parse::<Key>() else { continue };
+            if let Some(until) = self.passed.get(&listed.key).filter(|until| **until > now.at) {
+                again = Some(again.map_or(*until, |again| again.min(*until)));
+            }
             if hint.due > now.at {
                 next = Some(hint.due);
                 break;
@@ -324,6 +328,10 @@ impl Dispatcher {
         shard.list_at = boot + if shard.more && found > 0 { Duration::ZERO } else { usual };
         if let Some(next) = next {
             shard.list_at = shard.list_at.min(boot + next.since(now.at) + now.uncertainty);
+        }
+        // A bucket's time is an estimate, and may say that a hint is still passed over when it was to be looked at again.
+        if let Some(again) = again.filter(|_| nudges) {
+            shard.list_at = shard.list_at.min(boot + again.since(now.at) + Duration::from_millis(1));
         }
         if shard.more
             && found == 0

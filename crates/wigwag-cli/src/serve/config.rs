@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use wigwag_server::{Auth, Scope, Tls};
+use wigwag_server::{Auth, S3Keys, Scope, Tls};
 
 use crate::args::Serve;
 use crate::error::Failed;
@@ -30,6 +30,8 @@ pub(super) struct Config {
     jwt: Option<Jwt>,
     #[serde(default, rename = "token")]
     tokens: Vec<Token>,
+    #[serde(default, rename = "s3_key")]
+    s3_keys: Vec<S3Key>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -46,6 +48,16 @@ struct Token {
     name: String,
     sha256: String,
     scopes: Vec<String>,
+}
+
+/// The secret stands in a file of its own: a signature can be checked with nothing less.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct S3Key {
+    id: String,
+    secret: PathBuf,
+    #[serde(default)]
+    read_only: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -84,6 +96,7 @@ impl Config {
         if let Some(jwt) = &mut self.jwt {
             [&mut jwt.hs256_secret, &mut jwt.eddsa_key, &mut jwt.rs256_key].into_iter().flatten().for_each(from);
         }
+        self.s3_keys.iter_mut().for_each(|key| from(&mut key.secret));
     }
 
     /// Whom the server knows.
@@ -113,6 +126,20 @@ impl Config {
             auth = auth.audience(audience);
         }
         Ok(auth)
+    }
+
+    /// Who may use the store as a bucket.
+    pub(super) fn s3_keys(&self) -> Result<S3Keys, Failed> {
+        let mut keys = S3Keys::new();
+        for key in &self.s3_keys {
+            let secret = read(&key.secret)?;
+            let secret = std::str::from_utf8(secret.trim_ascii()).map_err(|_| {
+                Failed::wrong(format!("`{}` is not text", key.secret.display())).hint("a secret is a line of text")
+            })?;
+            keys = if key.read_only { keys.read_only(&key.id, secret) } else { keys.full(&key.id, secret) }
+                .map_err(failed)?;
+        }
+        Ok(keys)
     }
 
     /// A certificate, if one is given by flag or file.
@@ -177,7 +204,9 @@ mod tests {
     fn what_the_file_says_wrongly_is_named_with_its_line() {
         let check = |text: &str, wants: &str| {
             let said = match read_text(text) {
-                Ok(config) => format!("{:?} {:?}", config.auth().err(), config.keep().err()),
+                Ok(config) => {
+                    format!("{:?} {:?} {:?}", config.auth().err(), config.keep().err(), config.s3_keys().err())
+                }
                 Err(said) => said,
             };
             assert!(said.contains(wants), "{text}: {said}");
@@ -189,6 +218,7 @@ mod tests {
         check("[[token]]\nname = \"ci\"\nsha256 = \"abc\"\nscopes = []", "64 hexadecimal digits");
         check("keep = \"soon\"", "`keep` of the file: not a span of time");
         check("[jwt]\nhs256_secret = \"nowhere\"", "cannot be read");
+        check("[[s3_key]]\nid = \"w\"\nsecret = \"nowhere\"", "cannot be read");
     }
 
     #[test]

@@ -62,6 +62,12 @@ impl Profile {
         self.settings.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
+    /// The access key and secret that stand in it.
+    pub(super) fn keys(&self) -> Option<(String, String)> {
+        let (id, secret) = (self.get("aws_access_key_id")?, self.get("aws_secret_access_key")?);
+        Some((id.to_owned(), secret.to_owned()))
+    }
+
     pub(super) fn endpoint(&self, environment: &Environment<'_>) -> Option<String> {
         let named = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
         let found = named.iter().find_map(|name| environment(name));

@@ -77,6 +77,8 @@ impl Failure {
             (Some(_), None) if self.broke_off() => in_doubt,
             // The head said yes and then the answer broke off, or held an error for one of several keys.
             (Some(200..=299), _) => in_doubt,
+            // A wigwag server says so of what it cannot read; asking again would not help.
+            (Some(500), _) if code == "WigwagDamaged" => ErrorKind::Damaged,
             (Some(429 | 503), _) => ErrorKind::Unavailable,
             (Some(507), _) => ErrorKind::Full,
             (Some(400), _) if code == "RequestTimeout" => ErrorKind::Unavailable,
