@@ -114,7 +114,7 @@ const CAUGHT: [(Mutation, u64); 35] = [
     (Mutation::ClaimWithoutHint, 24),
     (Mutation::DedupForgotten, 0),
     (Mutation::LookBackOff, 33),
-    (Mutation::CursorPassesUnconsumed, 17),
+    (Mutation::CursorPassesUnconsumed, 25),
     (Mutation::FloorGoesBack, 44),
     (Mutation::SignalWithoutHint, 2),
     (Mutation::SenderReadsOnce, 83),
