@@ -60,6 +60,12 @@ impl App {
         }
     }
 
+    /// Does something that has the time of any request, on a route that may take longer.
+    pub(crate) async fn promptly<T>(&self, doing: impl Future<Output = T>) -> Result<T> {
+        let span = self.settings.request_timeout;
+        tokio::time::timeout(span, doing).await.map_err(|_| crate::route::too_slow(span))
+    }
+
     /// Does something that may take long, but not longer than this nor than the server runs.
     pub(crate) async fn poll<T>(&self, span: Duration, doing: impl Future<Output = T>) -> Result<Option<T>> {
         tokio::select! {
