@@ -39,3 +39,6 @@ pub const CATCH_UP_ENTRIES: u64 = 64;
 
 /// A token or link that is longer was not made by us.
 pub const TOKEN_BYTES_MAX: usize = 8 * 1024;
+
+/// How often figures are summed up: what comes in between lies in memory one by one.
+pub const UPKEEP: Duration = Duration::from_secs(5);
