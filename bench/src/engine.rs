@@ -1,6 +1,7 @@
 //! The engine beside the bare store it writes to.
 
 mod burst;
+pub(crate) mod in_process;
 mod load;
 mod parked;
 mod record;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+pub(crate) use self::in_process::workloads;
 use self::parked::{Crowd, On};
 use self::signals::Signals;
 use self::sleeps::Sleeps;
@@ -66,7 +68,7 @@ pub(crate) struct Report {
 
 /// What a ratio is wanted to be.
 #[derive(Debug, Serialize)]
-struct Bar {
+pub(crate) struct Bar {
     what: &'static str,
     value: f64,
     /// What the value is to be beside what is wanted.
@@ -76,11 +78,11 @@ struct Bar {
 }
 
 impl Bar {
-    fn at_least(what: &'static str, value: f64, wanted: f64) -> Self {
+    pub(crate) fn at_least(what: &'static str, value: f64, wanted: f64) -> Self {
         Self { what, value, than: ">=", wanted, passed: value >= wanted }
     }
 
-    fn at_most(what: &'static str, value: f64, wanted: f64) -> Self {
+    pub(crate) fn at_most(what: &'static str, value: f64, wanted: f64) -> Self {
         Self { what, value, than: "<=", wanted, passed: value <= wanted }
     }
 }

@@ -4,6 +4,7 @@
 
 mod engine;
 mod floor;
+mod http;
 mod measure;
 mod store;
 
@@ -63,6 +64,37 @@ enum What {
         #[arg(long, value_name = "PART")]
         only: Option<engine::Part>,
     },
+    /// The server over HTTP, beside the engine in this process and, if wanted, beside Restate
+    ///
+    /// Runs of three steps and signals by 1 and by 64 clients, ten thousand parked runs, and those who only wait. The
+    /// server is a process of its own; it shares the machine with its clients.
+    Http {
+        /// Write the figures as JSON to this file too
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// A folder on the disk to measure; new ones below it are made and removed
+        #[arg(long, value_name = "DIR", default_value = "target")]
+        dir: PathBuf,
+        /// Seconds for each measurement; there are three rounds of each
+        #[arg(long, value_name = "N", default_value_t = 3)]
+        seconds: u64,
+        /// Measure Restate too, installed by npm below `target` and with handlers that are built for it
+        #[arg(long)]
+        restate: bool,
+        /// Measure only this
+        #[arg(long, value_name = "PART")]
+        only: Option<http::Part>,
+    },
+    /// The server that is measured
+    #[command(hide = true)]
+    HttpServer {
+        /// Where its store is
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+        /// Count what it does, and show it at `/metrics`
+        #[arg(long)]
+        metrics: bool,
+    },
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -77,6 +109,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let report = engine::run(&dir, Duration::from_secs(seconds), long, only)?;
             println!("{report}");
             write_json(json, &report)?;
+        }
+        What::Http { json, dir, seconds, restate, only } => {
+            let wanted = http::Wanted { dir: &dir, span: Duration::from_secs(seconds), restate, only };
+            let report = http::run(&wanted).map_err(|error| error as Box<dyn std::error::Error>)?;
+            println!("{report}");
+            write_json(json, &report)?;
+        }
+        What::HttpServer { dir, metrics } => {
+            http::serve(&dir, metrics).map_err(|error| error as Box<dyn std::error::Error>)?
         }
     }
     Ok(())

@@ -33,11 +33,17 @@ impl fmt::Display for Report {
             show_parked(f, "asleep, woken by cancel", crowd)?;
         }
         for bar in &self.bars {
-            let Bar { what, value, than, wanted, passed } = bar;
-            let outcome = if *passed { "pass" } else { "FAIL" };
-            writeln!(f, "{outcome}  {what:<50} {value:>8.2}  (wanted: {than} {wanted})")?;
+            writeln!(f, "{bar}")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Bar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, value, than, wanted, passed } = self;
+        let outcome = if *passed { "pass" } else { "FAIL" };
+        write!(f, "{outcome}  {what:<50} {value:>8.2}  (wanted: {than} {wanted})")
     }
 }
 

@@ -59,7 +59,7 @@ fn pair(
     Ok((turns.pair(clients), graph.runs()))
 }
 
-async fn three(ctx: Ctx, input: u64) -> Result<u64, Failure> {
+pub(crate) async fn three(ctx: Ctx, input: u64) -> Result<u64, Failure> {
     let one = ctx.step("one", || async { Ok::<_, Failure>(input + 1) }).await?;
     let two = ctx.step("two", || async { Ok::<_, Failure>(one + 1) }).await?;
     ctx.step("three", || async { Ok::<_, Failure>(two + 1) }).await
@@ -74,7 +74,7 @@ fn three_graph() -> Graph<u64> {
         .after("two")
 }
 
-async fn run_once(client: &Client, of: &str) {
+pub(crate) async fn run_once(client: &Client, of: &str) {
     let run = client.start(of, &39_u64).await.expect("the benchmark's store takes a run");
     let result: u64 = run.result().await.expect("a run of three steps completes");
     assert_eq!(result, 42, "of `{of}`");

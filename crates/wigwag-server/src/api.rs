@@ -32,11 +32,15 @@ fn runs() -> Vec<Route> {
     vec![
         Route::post("/v1/runs", Need::Write, runs::start)
             .named("startRun", "Start a run")
-            .more("The same id, or `Idempotency-Key`, with the same type and input is the same run; with another it is a conflict.")
+            .more("The same id, or `Idempotency-Key`, with the same type and input is the same run; with another it is a conflict. \
+                With `wait`, one request starts a run and answers with its result.")
+            .slow()
             .keyed()
             .body::<runs::Start>()
+            .answers::<Value>(200, "What the run gave, if that was waited for")
             .answers::<runs::Started>(201, "The run is durable")
-            .problems(&[Conflict, Gone]),
+            .answers::<runs::Started>(202, "The run is durable, and has not ended in this time: ask for its `result`")
+            .problems(&[Conflict, Gone, RunCancelled, RunFailed]),
         Route::get("/v1/runs", Need::Read, runs::list)
             .named("listRuns", "List runs")
             .more("Unfinished ones first, then finished ones from the last day back.")
@@ -173,11 +177,17 @@ fn tasks() -> Vec<Route> {
     vec![
         Route::post("/v1/tasks", Need::Tasks, tasks::submit)
             .named("submitTask", "Submit a task")
-            .more("The same key of the same type is the same task; with another input it is a conflict.")
+            .more(
+                "The same key of the same type is the same task; with another input it is a conflict. With `wait`, one \
+                request submits a task and answers with its result.",
+            )
+            .slow()
             .keyed()
             .body::<tasks::Submit>()
+            .answers::<Value>(200, "What the task gave, if that was waited for")
             .answers::<runs::Started>(201, "The task is durable")
-            .problems(&[Conflict, Gone]),
+            .answers::<runs::Started>(202, "The task is durable, and has not ended in this time: ask for its `result`")
+            .problems(&[Conflict, Gone, RunCancelled, RunFailed]),
         Route::get("/v1/tasks", Need::Tasks, tasks::list)
             .named("listTasks", "List tasks")
             .query::<tasks::ListQuery>()

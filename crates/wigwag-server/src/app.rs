@@ -1,6 +1,6 @@
 //! What every handler has at hand.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -8,6 +8,7 @@ use wigwag::store::{Clock as _, System};
 use wigwag::{Client, RunHandle, RunId};
 
 use crate::auth::Auth;
+use crate::limits::UPKEEP;
 use crate::observe::Metrics;
 use crate::problem::{Code, Problem, Result};
 use crate::s3::Gate;
@@ -41,7 +42,11 @@ impl std::ops::Deref for App {
 
 impl App {
     pub(crate) fn new(parts: Parts) -> Self {
-        Self(Arc::new(parts))
+        let app = Self(Arc::new(parts));
+        if let (Some(_), Ok(runtime)) = (&app.metrics, tokio::runtime::Handle::try_current()) {
+            runtime.spawn(upkeep(Arc::downgrade(&app.0)));
+        }
+        app
     }
 
     /// The workflow run that a path names.
@@ -62,6 +67,12 @@ impl App {
         }
     }
 
+    /// Does something that has the time of any request, on a route that may take longer.
+    pub(crate) async fn promptly<T>(&self, doing: impl Future<Output = T>) -> Result<T> {
+        let span = self.settings.request_timeout;
+        tokio::time::timeout(span, doing).await.map_err(|_| crate::route::too_slow(span))
+    }
+
     /// Does something that may take long, but not longer than this nor than the server runs.
     pub(crate) async fn poll<T>(&self, span: Duration, doing: impl Future<Output = T>) -> Result<Option<T>> {
         tokio::select! {
@@ -69,6 +80,17 @@ impl App {
             done = doing => Ok(Some(done)),
             () = self.stops() => Err(stopping()),
             () = System.sleep(span) => Ok(None),
+        }
+    }
+}
+
+/// Without it, a server whose figures nobody reads would keep every one of them.
+async fn upkeep(app: Weak<Parts>) {
+    loop {
+        System.sleep(UPKEEP).await;
+        let Some(app) = app.upgrade() else { return };
+        if let Some(metrics) = &app.metrics {
+            metrics.upkeep();
         }
     }
 }

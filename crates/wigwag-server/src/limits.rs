@@ -54,3 +54,5 @@ pub const S3_CHUNK_HEAD_BYTES_MAX: usize = 4 * 1024;
 
 /// So many keys are told by one event of the store's changes.
 pub const CHANGES_AT_ONCE: usize = 256;
+/// How often figures are summed up: what comes in between lies in memory one by one.
+pub const UPKEEP: Duration = Duration::from_secs(5);

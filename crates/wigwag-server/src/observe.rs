@@ -44,8 +44,13 @@ impl Metrics {
     }
 
     pub(crate) fn text(&self) -> String {
-        self.0.run_upkeep();
+        self.upkeep();
         self.0.render()
+    }
+
+    /// Sums up what was counted since, which lies there one by one until then.
+    pub(crate) fn upkeep(&self) {
+        self.0.run_upkeep();
     }
 }
 

@@ -270,3 +270,27 @@ async fn budget_one_wait_with_a_deadline_signal_included_costs_at_most_8_puts_4_
     let (puts, gets, lists) = requests(&used);
     assert!(puts - 7 <= 8 && gets <= 6 && lists <= 4, "{used:?}");
 }
+
+#[tokio::test]
+async fn budget_whoever_waits_for_an_end_and_will_be_told_of_it_looks_less_and_less_often() {
+    let clock = ManualClock::default();
+    let memory = Memory::with_clock(Arc::new(clock.clone()));
+    let waits = |ctx: Ctx, (): ()| async move { ctx.wait::<u32>("go").await };
+    let kit = Kit::on(Arc::new(memory.clone()), clock.clone(), |engine| engine.function("waits", 1, waits)).await;
+    let kit = kit.unwrap();
+    let run = kit.client().start("waits", &()).id("r").await.unwrap();
+    kit.settle().await.unwrap();
+    let meter = Meter::new(memory);
+    let client = Engine::builder(Arc::new(meter.clone())).clock(Arc::new(clock.clone())).client().await.unwrap();
+    let waiting = tokio::spawn(async move { client.run("r").unwrap().result::<u32>().await });
+    for _ in 0..3_600 {
+        clock.advance(Duration::from_secs(1));
+        for _ in 0..5 {
+            tokio::task::yield_now().await;
+        }
+    }
+    let used = meter.usage();
+    assert!((60..=80).contains(&used.gets), "in an hour: {used:?}");
+    run.signal("go", &7).await.unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap(), 7, "told at once, without moving the clock");
+}

@@ -1,5 +1,7 @@
 //! Runs: start, look, list, wait.
 
+use std::future::IntoFuture as _;
+
 use axum::extract::State;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
@@ -11,6 +13,7 @@ use wigwag::core::{Data, Entry, Path as PointPath, Point, Run, state_to_json};
 use wigwag::{Filter, Payload, RunHandle, RunId, Status, Summary};
 
 use crate::app::App;
+use crate::auth::{Caller, Need};
 use crate::extract::{Json, Key, Path, Query};
 use crate::limits::{PAGE_MAX, WAIT};
 use crate::problem::{Code, Problem, Result};
@@ -36,6 +39,8 @@ pub(crate) struct Start {
     delay: Option<Span>,
     /// Not before this moment.
     at: Option<Moment>,
+    /// Answer with what the run gave if it ends within this span (55 s at most). Needs the scope `runs:read` too.
+    wait: Option<Span>,
 }
 
 /// What was started.
@@ -45,14 +50,37 @@ pub(crate) struct Started {
     pub(crate) id: String,
 }
 
-/// Answers with the id, and where to look.
-pub(crate) fn started(place: &str, handle: &RunHandle) -> Result<Response> {
+/// Answers with the id, or with what was waited for; and where to look.
+pub(crate) async fn started(app: &App, place: &str, handle: &RunHandle, wait: Option<Span>) -> Response {
     let location = format!("/v1/{place}/{}", handle.id());
-    let answer = wire::json(201, &Started { id: handle.id().to_string() })?;
-    Ok(([(LOCATION, location)], answer).into_response())
+    let answer = match wait {
+        None => begun(201, handle),
+        Some(span) => given(app, handle, span).await,
+    };
+    ([(LOCATION, location)], answer).into_response()
 }
 
-pub(crate) async fn start(State(app): State<App>, key: Key, Json(wanted): Json<Start>) -> Result<Response> {
+fn begun(status: u16, handle: &RunHandle) -> Result<Raw> {
+    wire::json(status, &Started { id: handle.id().to_string() })
+}
+
+/// What it gave; or, when the time is over or the server stops, only that it was started: that much is durable.
+async fn given(app: &App, handle: &RunHandle, span: Span) -> Result<Raw> {
+    match app.poll(span.0.min(WAIT_MAX), handle.result_payload()).await {
+        Ok(Some(payload)) => Ok(Raw::ok(payload?.text())),
+        Ok(None) | Err(_) => begun(202, handle),
+    }
+}
+
+pub(crate) async fn start(
+    State(app): State<App>,
+    caller: Caller,
+    key: Key,
+    Json(wanted): Json<Start>,
+) -> Result<Response> {
+    if wanted.wait.is_some() {
+        caller.may(Need::Read)?;
+    }
     let mut call = app.client.start(&wanted.of, &wanted.input);
     // One key is one run, whatever else is asked of it: another body under the same key is a conflict.
     if let Some(id) = wanted.id.or_else(|| key.0.map(|key| RunId::hashed(&["http", &key]).to_string())) {
@@ -64,7 +92,8 @@ pub(crate) async fn start(State(app): State<App>, key: Key, Json(wanted): Json<S
     if let Some(moment) = wanted.at {
         call = call.at(moment.0);
     }
-    started("runs", &call.await?)
+    let handle = app.promptly(call.into_future()).await??;
+    Ok(started(&app, "runs", &handle, wanted.wait).await)
 }
 
 /// Which runs are listed.

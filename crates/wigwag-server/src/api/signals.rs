@@ -145,11 +145,7 @@ pub(crate) async fn send(
 
 /// A signal that nobody waits for has the time of any request.
 async fn send_only(app: &App, call: SignalCall) -> Result<Raw> {
-    let span = app.settings.request_timeout;
-    match tokio::time::timeout(span, call.into_future()).await {
-        Ok(sent) => wire::json(200, &Sent::from(sent?)),
-        Err(_) => Err(crate::route::too_slow(span)),
-    }
+    wire::json(200, &Sent::from(app.promptly(call.into_future()).await??))
 }
 
 /// Signals to be sent.

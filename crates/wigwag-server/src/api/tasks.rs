@@ -1,5 +1,7 @@
 //! Tasks: single steps that any worker of a queue runs.
 
+use std::future::IntoFuture as _;
+
 use axum::extract::State;
 use axum::response::Response;
 use schemars::JsonSchema;
@@ -50,6 +52,8 @@ pub(crate) struct Submit {
     expires_in: Option<Span>,
     /// It fails if nobody took it by this moment.
     expires_at: Option<Moment>,
+    /// Answer with what the task gave if it ends within this span (55 s at most).
+    wait: Option<Span>,
 }
 
 pub(crate) async fn submit(State(app): State<App>, key: Key, Json(wanted): Json<Submit>) -> Result<Response> {
@@ -78,7 +82,8 @@ pub(crate) async fn submit(State(app): State<App>, key: Key, Json(wanted): Json<
     if let Some(moment) = wanted.expires_at {
         call = call.expires_at(moment.0);
     }
-    runs::started("tasks", &call.await?)
+    let handle = app.promptly(call.into_future()).await??;
+    Ok(runs::started(&app, "tasks", &handle, wanted.wait).await)
 }
 
 /// Which tasks are listed.

@@ -190,6 +190,9 @@ async fn a_server_that_stops_lets_go_of_those_who_wait_and_finishes_the_rest() {
     let kit = Kit::new().await;
     kit.waiting("w").await;
     let long_poll = tokio::spawn(answer(kit.request(Method::GET, "/v1/runs/w/wait?timeout=50s")));
+    let begun = json!({"type": "approve", "id": "begun", "wait": "50s"});
+    let begun = tokio::spawn(answer(kit.request(Method::POST, "/v1/runs").json(&begun)));
+    kit.until("/v1/waiting", |page| page["items"].as_array().unwrap().len() == 2).await;
     let mut half = TcpStream::connect(kit.server.addr()).await.unwrap();
     let body = json!({"type": "echo", "id": "last"}).to_string();
     let (length, first) = (body.len(), &body[..5]);
@@ -202,6 +205,7 @@ async fn a_server_that_stops_lets_go_of_those_who_wait_and_finishes_the_rest() {
     let addr = kit.server.addr();
     let stopping = tokio::spawn(kit.server.stop());
     long_poll.await.unwrap().problem("stopped");
+    assert_eq!(begun.await.unwrap().ok(202), json!({"id": "begun"}), "it was started, and that is said");
     half.write_all(&body.as_bytes()[5..]).await.unwrap();
     let mut answer = String::new();
     half.read_to_string(&mut answer).await.unwrap();

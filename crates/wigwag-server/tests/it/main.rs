@@ -1,6 +1,7 @@
 //! The API over a real socket.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod crowd;
 mod described;
 mod edges;
 mod events;

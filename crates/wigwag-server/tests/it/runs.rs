@@ -72,6 +72,32 @@ async fn one_key_is_one_run() {
 }
 
 #[tokio::test]
+async fn one_request_starts_a_run_and_answers_with_its_result() {
+    let kit = Kit::new().await;
+    let answer = kit.post("/v1/runs", json!({"type": "echo", "id": "o-1", "input": {"a": 1}, "wait": "10s"})).await;
+    assert_eq!(answer.header("location"), "/v1/runs/o-1");
+    assert_eq!(answer.ok(200), json!({"a": 1}));
+    let again = kit.post("/v1/runs", json!({"type": "echo", "id": "o-1", "input": {"a": 1}, "wait": "10s"})).await;
+    assert_eq!(again.ok(200), json!({"a": 1}), "the same run once more");
+    let failed = kit.post("/v1/runs", json!({"type": "fail", "id": "o-2", "wait": "10s"})).await;
+    assert_eq!(failed.header("location"), "/v1/runs/o-2");
+    assert_eq!(failed.problem("run_failed")["fault"]["message"], "no luck");
+    kit.post("/v1/runs", json!({"type": "echo", "wait": "soon"})).await.problem("invalid_body");
+}
+
+#[tokio::test]
+async fn a_run_that_does_not_end_in_time_was_started_all_the_same() {
+    let kit = Kit::new().await;
+    let begun = kit.post("/v1/runs", json!({"type": "approve", "id": "slow", "wait": 0.05})).await;
+    assert_eq!(begun.header("location"), "/v1/runs/slow");
+    assert_eq!(begun.ok(202), json!({"id": "slow"}));
+    let body = json!({"type": "approve", "id": "slow", "wait": "50s"});
+    let waits = tokio::spawn(answer(kit.request(Method::POST, "/v1/runs").json(&body)));
+    kit.post("/v1/runs/slow/signals/approval", json!({"payload": "ada"})).await.ok(200);
+    assert_eq!(waits.await.unwrap().ok(200), "ada");
+}
+
+#[tokio::test]
 async fn runs_are_listed_page_by_page() {
     let kit = Kit::new().await;
     for id in ["a", "b", "c", "d", "e"] {

@@ -93,6 +93,18 @@ async fn every_route_wants_its_scope() {
 }
 
 #[tokio::test]
+async fn who_may_start_a_run_and_not_look_at_it_does_not_get_its_result() {
+    let blind = "blind-token-0123456789";
+    let auth = tokens().token("blind", blind, [scope("runs:write")]).unwrap();
+    let kit = kit(auth).await;
+    let body = json!({"type": "echo", "id": "r", "input": "secret", "wait": "10s"});
+    assert_eq!(with(&kit, WRITER, Method::POST, "/v1/runs", Some(body.clone())).await.ok(200), "secret");
+    with(&kit, blind, Method::POST, "/v1/runs", Some(body)).await.problem("not_allowed");
+    let body = json!({"type": "echo", "id": "r", "input": "secret"});
+    with(&kit, blind, Method::POST, "/v1/runs", Some(body)).await.ok(201);
+}
+
+#[tokio::test]
 async fn a_token_for_one_signal_sends_that_one_alone_and_in_its_own_name() {
     let kit = kit(tokens()).await;
     let post = |token, path: &'static str, body| with(&kit, token, Method::POST, path, Some(body));

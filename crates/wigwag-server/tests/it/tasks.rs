@@ -21,6 +21,16 @@ async fn a_task_is_submitted_and_waited_for() {
 }
 
 #[tokio::test]
+async fn one_request_submits_a_task_and_answers_with_its_result() {
+    let kit = Kit::new().await;
+    let answer = kit.post("/v1/tasks", json!({"type": "double", "input": 21, "wait": "10s"})).await;
+    assert!(answer.header("location").starts_with("/v1/tasks/"), "{answer:?}");
+    assert_eq!(answer.ok(200), json!(42));
+    let later = kit.post("/v1/tasks", json!({"type": "double", "delay": "1h", "wait": 0})).await;
+    assert!(later.ok(202)["id"].is_string());
+}
+
+#[tokio::test]
 async fn one_key_is_one_task() {
     let kit = Kit::new().await;
     let submit = |input: Value| {

@@ -13,6 +13,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::inner::Inner;
 use crate::log;
 
+/// How long one who waits and will be told of the end goes without looking by itself, at first.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// And at last: ten thousand who wait for days ask the store for little.
+const LOOK_MAX: Duration = Duration::from_secs(60);
+
 impl RunHandle {
     /// Waits until the run has ended, and gives it as it ended.
     pub async fn wait(&self) -> Result<RunView> {
@@ -70,7 +76,7 @@ impl RunHandle {
     async fn ended(&self) -> Result<Arc<Run>> {
         let inner = &self.inner;
         let mut folded = None;
-        let mut pause = Duration::from_millis(50);
+        let (mut pause, mut look) = (Duration::from_millis(50), LOOK);
         let mut told_to_look = false;
         loop {
             let told = inner.wait_for_end(&self.run);
@@ -87,9 +93,13 @@ impl RunHandle {
                     return Ok(Arc::new(run));
                 }
             }
-            let nudged = here || inner.store.traits().nudges;
-            let span = if nudged { Duration::from_secs(5) } else { pause };
-            pause = (pause * 3 / 2).min(Duration::from_secs(2));
+            let span = match (inner.store.traits().nudges, here) {
+                (true, _) => look,
+                // It may be parked here at any moment, and end elsewhere; while it is not, looking costs no request.
+                (false, true) => LOOK,
+                (false, false) => pause,
+            };
+            (pause, look) = ((pause * 3 / 2).min(Duration::from_secs(2)), (look * 2).min(LOOK_MAX));
             let clock = Arc::clone(&inner.clock);
             tokio::select! {
                 biased;
