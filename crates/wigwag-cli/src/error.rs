@@ -98,6 +98,12 @@ impl From<wigwag::Error> for Failed {
     }
 }
 
+impl From<wigwag_server::Error> for Failed {
+    fn from(error: wigwag_server::Error) -> Self {
+        Self::wrong(error.to_string()).hint(error.advice())
+    }
+}
+
 impl From<std::io::Error> for Failed {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {

@@ -20,7 +20,7 @@ use crate::commands::token::random_hex;
 use crate::commands::{command, link_secret, settings};
 use crate::error::Failed;
 use crate::output::{line, talk};
-use config::{Config, failed};
+use config::Config;
 
 const DEFAULT_BIND: &str = "127.0.0.1:7070";
 
@@ -49,13 +49,13 @@ pub(crate) async fn serve(args: &StoreArgs, wanted: Serve) -> Result<(), Failed>
         .settings(server)
         .auth(config.auth()?)
         .s3(config.s3_keys()?)
-        .metrics(Metrics::install().map_err(failed)?);
+        .metrics(Metrics::install()?);
     let tls = config.tls(&wanted)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     if let Some(tls) = tls {
         builder = builder.tls(tls);
     }
-    let running = builder.start().await.map_err(failed)?;
+    let running = builder.start().await?;
     talk(&format!("wigwag serves `{}` at {scheme}://{}", args.store, running.addr()));
     stop.wait().await;
     finish(running, engine).await;
@@ -77,8 +77,8 @@ pub(crate) async fn dev(args: &StoreArgs, wanted: &Dev) -> Result<(), Failed> {
     let engine = engine.start().await?;
     let server = Server::builder(engine.client())
         .bind(address(wanted.bind.as_deref().unwrap_or(DEFAULT_BIND))?)
-        .metrics(Metrics::install().map_err(failed)?);
-    let running = server.start().await.map_err(failed)?;
+        .metrics(Metrics::install()?);
+    let running = server.start().await?;
     let url = format!("http://{}", running.addr());
     talk(&format!(
         "wigwag serves `{}` at {url}\n  try the API    {url}/v1/docs\n  as a bucket    {url}/s3\n  \

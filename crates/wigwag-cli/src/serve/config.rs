@@ -107,17 +107,17 @@ impl Config {
             let scopes = scopes.map_err(|wrong| {
                 Failed::wrong(format!("token `{}`: {wrong}", token.name)).hint("make its lines with `wigwag token`")
             })?;
-            auth = auth.token_hash(&token.name, &token.sha256, scopes).map_err(failed)?;
+            auth = auth.token_hash(&token.name, &token.sha256, scopes)?;
         }
         let Some(jwt) = &self.jwt else { return Ok(auth) };
         if let Some(path) = &jwt.hs256_secret {
-            auth = auth.jwt_hs256(read(path)?.trim_ascii()).map_err(failed)?;
+            auth = auth.jwt_hs256(read(path)?.trim_ascii())?;
         }
         if let Some(path) = &jwt.eddsa_key {
-            auth = auth.jwt_eddsa(&read(path)?).map_err(failed)?;
+            auth = auth.jwt_eddsa(&read(path)?)?;
         }
         if let Some(path) = &jwt.rs256_key {
-            auth = auth.jwt_rs256(&read(path)?).map_err(failed)?;
+            auth = auth.jwt_rs256(&read(path)?)?;
         }
         if let Some(issuer) = &jwt.issuer {
             auth = auth.issuer(issuer);
@@ -136,8 +136,7 @@ impl Config {
             let secret = std::str::from_utf8(secret.trim_ascii()).map_err(|_| {
                 Failed::wrong(format!("`{}` is not text", key.secret.display())).hint("a secret is a line of text")
             })?;
-            keys = if key.read_only { keys.read_only(&key.id, secret) } else { keys.full(&key.id, secret) }
-                .map_err(failed)?;
+            keys = if key.read_only { keys.read_only(&key.id, secret) } else { keys.full(&key.id, secret) }?;
         }
         Ok(keys)
     }
@@ -148,7 +147,7 @@ impl Config {
         let Some((cert, key)) = wanted.tls_cert.as_ref().zip(wanted.tls_key.as_ref()).or(by_file) else {
             return Ok(None);
         };
-        Tls::from_pem(&read(cert)?, &read(key)?).map(Some).map_err(failed)
+        Tls::from_pem(&read(cert)?, &read(key)?).map(Some).map_err(Into::into)
     }
 
     /// How long finished runs are kept.
@@ -159,10 +158,6 @@ impl Config {
         };
         self.keep.as_deref().map(input::span).transpose().map_err(wrong)
     }
-}
-
-pub(super) fn failed(error: wigwag_server::Error) -> Failed {
-    Failed::wrong(error.to_string()).hint(error.advice())
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failed> {

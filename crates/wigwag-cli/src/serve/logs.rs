@@ -10,7 +10,6 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, Registry};
 use wigwag_server::telemetry::Telemetry;
 
-use super::config::failed;
 use crate::error::Failed;
 
 /// Which parts log how much, such as `wigwag=debug,warn`.
@@ -18,7 +17,7 @@ const VARIABLE: &str = "WIGWAG_LOG";
 
 /// Begins to log; kept until the end.
 pub(super) fn start() -> Result<Telemetry, Failed> {
-    let telemetry = Telemetry::from_env().map_err(failed)?;
+    let telemetry = Telemetry::from_env()?;
     let lines = tracing_subscriber::fmt::layer::<Registry>().with_writer(std::io::stderr).with_timer(SystemTime);
     let lines = match std::env::var(VARIABLE).ok().filter(|wanted| !wanted.is_empty()) {
         Some(wanted) => lines.with_filter(targets(&wanted)?).boxed(),

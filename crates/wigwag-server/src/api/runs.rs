@@ -66,7 +66,7 @@ fn begun(status: u16, handle: &RunHandle) -> Result<Raw> {
 
 /// What it gave; or, when the time is over or the server stops, only that it was started: that much is durable.
 async fn given(app: &App, handle: &RunHandle, span: Span) -> Result<Raw> {
-    match app.poll(span.0.min(WAIT_MAX), handle.result_payload()).await {
+    match app.poll(span.0.min(app.settings.wait_max), handle.result_payload()).await {
         Ok(Some(payload)) => Ok(Raw::ok(payload?.text())),
         Ok(None) | Err(_) => begun(202, handle),
     }
