@@ -12,3 +12,4 @@ mod runs;
 mod security;
 mod signals;
 mod tasks;
+mod upkeep;
