@@ -16,7 +16,7 @@ use common::{bad, command, good, text, wigwag};
 use place::Place;
 use serde_json::{Value, json};
 use wigwag::{Ctx, Failure, Graph, StepCtx, permanent};
-use wigwag_server::{Auth, Scope, Server};
+use wigwag_server::{Auth, Scope, Server, Tls};
 
 /// Gives something large, then waits for an approval.
 async fn order(ctx: Ctx, _: Value) -> Result<Option<Value>, Failure> {
@@ -282,6 +282,24 @@ async fn a_server_with_tokens_says_what_is_missing() {
     bad(&place.run(&["--token-file", "nowhere", "list"]), 2, "`nowhere` cannot be read", "holds a token");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_speaks_tls_is_trusted_if_somebody_vouches_for_it() {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (pem, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let tls = Tls::from_pem(pem.as_bytes(), key.as_bytes()).unwrap();
+    let place = Place::served_with(|server| server.tls(tls)).await;
+    let url = format!("https://localhost:{}", place.1.as_ref().unwrap().addr().port());
+    std::fs::write(place.0.path().join("root.pem"), &pem).unwrap();
+    let ask = |root: &str| {
+        let mut list = command(place.0.path(), &["start", "order", "--id", "o", "--server", &url]);
+        list.env("SSL_CERT_FILE", place.0.path().join(root)).output().unwrap()
+    };
+    assert_eq!(good(&ask("root.pem")), "o\n");
+    let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(place.0.path().join("other.pem"), other.cert.pem()).unwrap();
+    bad(&ask("other.pem"), 1, &format!("`{url}` cannot be reached: invalid peer certificate"), "its address");
+}
+
 /// Answers each request with what the test wants, and is no wigwag server.
 fn stranger(answer: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -406,7 +424,14 @@ impl Served {
         Self(child, line.unwrap().trim().parse().unwrap())
     }
 
-    fn kill(mut self) {
+    /// Kills it. A test that fails leaves none behind.
+    fn kill(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
@@ -437,7 +462,7 @@ async fn gather(ctx: Ctx, count: u64) -> Result<u64, Failure> {
 async fn a_follower_loses_nothing_when_the_server_is_killed_and_comes_back() {
     let place = Place::new();
     let engine = place.builder().function("gather", 1, gather).start().await.unwrap();
-    let run = engine.client().start("gather", &40_u64).id("g").await.unwrap();
+    let run = engine.client().start("gather", &44_u64).id("g").await.unwrap();
     let mut served = Served::start(&place, ([127, 0, 0, 1], 0).into());
     let addr = served.1;
     let url = format!("http://{addr}");
@@ -455,7 +480,8 @@ async fn a_follower_loses_nothing_when_the_server_is_killed_and_comes_back() {
             let until = seen.len() + 5;
             seen.extend(lines.by_ref().map(Result::unwrap).take(until - seen.len()));
             served.kill();
-            run.signal("late", &round).await.unwrap();
+            // While it is away the run goes on; the last of all ends it.
+            run.signal("item", &round).await.unwrap();
             served = Served::start(&place, addr);
         }
         if !flags.is_empty() {
