@@ -16,7 +16,8 @@ use clap::Parser as _;
 use wigwag::core::limits::SPAN_MAX;
 use wigwag_fuzz::{Choices, body, fuzz, golden, text};
 
-const WORDS: [&str; 40] = [
+const WORDS: [&str; 44] = [
+    "completions",
     "doctor",
     "ls",
     "cat",
@@ -39,6 +40,9 @@ const WORDS: [&str; 40] = [
     "prune",
     "submit",
     "--store",
+    "--server",
+    "--token-file",
+    "--public-url",
     "--json",
     "--limit",
     "--id",
