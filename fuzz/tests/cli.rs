@@ -1,6 +1,7 @@
 //! What people type: arguments, spans, times, names, JSON. Refused with what is wanted, or taken; never a panic.
 
 // The command has no library: its own sources are read here, and what is not parsing lies idle.
+#[expect(dead_code, reason = "nothing is opened")]
 #[path = "../../crates/wigwag-cli/src/args.rs"]
 mod args;
 #[expect(dead_code, reason = "nothing is reported")]
@@ -16,7 +17,12 @@ use clap::Parser as _;
 use wigwag::core::limits::SPAN_MAX;
 use wigwag_fuzz::{Choices, body, fuzz, golden, text};
 
-const WORDS: [&str; 40] = [
+const WORDS: [&str; 48] = [
+    "dev",
+    "serve",
+    "token",
+    "bench",
+    "completions",
     "doctor",
     "ls",
     "cat",
@@ -39,6 +45,9 @@ const WORDS: [&str; 40] = [
     "prune",
     "submit",
     "--store",
+    "--server",
+    "--token-file",
+    "--public-url",
     "--json",
     "--limit",
     "--id",

@@ -37,6 +37,12 @@ pub(crate) struct StoreArgs {
     /// The store: `./dir`, `file:dir`, `memory:`, `s3://bucket/prefix`, `gs://…`, `az://…`, or a server's `http://…/s3`
     #[arg(long, global = true, value_name = "URL", env = "WIGWAG_STORE", default_value = DEFAULT_STORE)]
     pub(crate) store: String,
+    /// Ask a server instead of a store, such as `http://127.0.0.1:7070`
+    #[arg(long, global = true, value_name = "URL", env = "WIGWAG_SERVER", help_heading = "Servers", value_parser = input::server)]
+    pub(crate) server: Option<String>,
+    /// The token for the server comes from this file; else from `WIGWAG_TOKEN`
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Servers")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Another server than the provider's own, such as `http://127.0.0.1:9000`
     #[arg(long, global = true, value_name = "URL", env = "WIGWAG_ENDPOINT", help_heading = "Buckets")]
     pub(crate) endpoint: Option<String>,
@@ -181,11 +187,12 @@ pub(crate) enum Command {
     },
     /// Make a link that may send one signal to one run
     ///
-    /// Prints a token, or with `--server` a URL: for an approval by mail. Whoever has it may send that signal until it
-    /// expires. It is signed with the secret in `WIGWAG_LINK_SECRET`, which the server must have too.
+    /// Prints a token, or with `--public-url` or `--server` a URL: for an approval by mail. Whoever has it may send that
+    /// signal until it expires. A server signs it with its own secret; else it is signed with the one in
+    /// `WIGWAG_LINK_SECRET`, which must be the server's.
     #[command(
         override_usage = LINK_USAGE,
-        after_help = "Example:\n  wigwag link order-17 approval --expires 2d --once --server https://wigwag.example.com"
+        after_help = "Example:\n  wigwag link order-17 approval --expires 2d --once --public-url https://wigwag.example.com"
     )]
     Link(Link),
     /// End a run
@@ -253,6 +260,14 @@ pub(crate) enum Command {
     /// Never an unfinished one. The id of a removed run can be used again once a later pass finds it a day old.
     #[command(after_help = "Example:\n  wigwag prune --older-than 30d --status completed --dry-run")]
     Prune(Prune),
+    /// Print what lets a shell complete commands and flags
+    ///
+    /// Put it where your shell looks for it.
+    #[command(after_help = "Example:\n  wigwag completions bash > ~/.local/share/bash-completion/completions/wigwag")]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
 }
 
 #[derive(Debug, ClapArgs)]
@@ -287,7 +302,7 @@ pub(crate) struct When {
     pub(crate) delay: Option<Duration>,
 }
 
-#[derive(Debug, ClapArgs)]
+#[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct List {
     /// Only of this type
     #[arg(long = "type", value_name = "TYPE")]
@@ -395,11 +410,11 @@ pub(crate) struct Link {
     /// It can be used once
     #[arg(long)]
     pub(crate) once: bool,
-    /// Where `wigwag serve` is reached, such as `https://wigwag.example.com`: print a URL
+    /// Where people reach the server, such as `https://wigwag.example.com`: print a URL below it
     #[arg(long, value_name = "URL", value_parser = input::server)]
-    pub(crate) server: Option<String>,
+    pub(crate) public_url: Option<String>,
     /// Say what a token or URL may do, if it is a good one; `-` for standard input
-    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["run", "name", "expires", "once", "server"])]
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["run", "name", "expires", "once", "public_url"])]
     pub(crate) verify: Option<String>,
 }
 

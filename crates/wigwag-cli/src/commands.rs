@@ -3,6 +3,7 @@
 mod bench;
 mod cancel;
 mod cat;
+mod completions;
 mod doctor;
 mod history;
 mod inbox;
@@ -27,13 +28,16 @@ mod waits;
 use std::io::Write as _;
 
 use serde_json::json;
-use wigwag::core::Run;
-use wigwag::{Asked, Client, Engine, ErrorKind, Payload, RunHandle};
+use wigwag::core::{Run, RunId, RunRef};
+use wigwag::{Asked, Engine, Payload};
+use wigwag_server::Code;
 use wigwag_store::{EmbeddedSettings, OpenSettings, Opened};
 
 use crate::args::{Args, Command, DEFAULT_STORE, StoreArgs};
 use crate::error::Failed;
 use crate::output::quoted;
+use crate::remote::{Remote, Token};
+use crate::target::{Ask, Local, Target};
 
 pub(crate) use link::link_secret;
 
@@ -66,15 +70,26 @@ pub(crate) async fn run(args: Args) -> Result<(), Failed> {
         Command::Task(wanted) => task::run(&store, wanted, json).await,
         Command::Sweep(wanted) => sweep::run(&store, &wanted, json).await,
         Command::Prune(wanted) => prune::run(&store, &wanted, json).await,
+        Command::Completions { shell } => completions::run(shell),
     };
     outcome.map_err(|failed| failed.with_flags(&flags(&store)))
 }
 
 /// Opens a store to look into it: one that does not exist is not made.
 fn open(args: &StoreArgs) -> Result<Opened, Failed> {
+    no_server(args)?;
     let mut settings = settings(args);
     settings.embedded = EmbeddedSettings::existing();
     Ok(wigwag_store::open(&args.store, &settings)?)
+}
+
+/// What looks at a store's bytes cannot be asked of a server's API.
+pub(crate) fn no_server(args: &StoreArgs) -> Result<(), Failed> {
+    match &args.server {
+        None => Ok(()),
+        Some(server) => Err(Failed::wrong(format!("this works on a store, which `{server}` does not show"))
+            .hint("name the store with `--store`; a server's is `http://HOST:PORT/s3`")),
+    }
 }
 
 pub(crate) fn settings(args: &StoreArgs) -> OpenSettings {
@@ -86,45 +101,58 @@ pub(crate) fn settings(args: &StoreArgs) -> OpenSettings {
     settings
 }
 
-/// Asks things of the runs of a store that is there.
-async fn client(args: &StoreArgs) -> Result<Client, Failed> {
-    Ok(Engine::builder(open(args)?.store).client().await?)
+/// The server that was named, or the store, which must be there.
+async fn target(args: &StoreArgs) -> Result<Box<dyn Target>, Failed> {
+    match &args.server {
+        Some(server) => remote(args, server),
+        None => Ok(Box::new(Local(Engine::builder(open(args)?.store).client().await?))),
+    }
 }
 
 /// The same, making an embedded store that is not there.
-async fn client_of_new(args: &StoreArgs) -> Result<Client, Failed> {
+async fn target_of_new(args: &StoreArgs) -> Result<Box<dyn Target>, Failed> {
+    if let Some(server) = &args.server {
+        return remote(args, server);
+    }
     let opened = wigwag_store::open(&args.store, &settings(args))?;
-    Ok(Engine::builder(opened.store).client().await?)
+    Ok(Box::new(Local(Engine::builder(opened.store).client().await?)))
+}
+
+fn remote(args: &StoreArgs, server: &str) -> Result<Box<dyn Target>, Failed> {
+    Ok(Box::new(Remote::new(server, Token::read(args.token_file.as_deref())?)?))
 }
 
 /// The run of that id: a workflow's, else a task's.
-async fn find(client: &Client, id: &str) -> Result<(RunHandle, Run), Failed> {
-    let missing = match read(client.run(id)).await {
-        Err(error) if error.kind() == ErrorKind::NotFound => error,
+async fn find(target: &dyn Target, id: &str) -> Result<Run, Failed> {
+    let id = RunId::new(id).map_err(|refusal| not_found(Failed::of(Code::Invalid, refusal.to_string())))?;
+    let missing = match target.get(&RunRef::workflow(id.clone())).await {
+        Err(failed) if is_missing(&failed) => failed,
         found => return found.map_err(not_found),
     };
-    match read(client.task(id)).await {
-        Err(error) if error.kind() == ErrorKind::NotFound => Err(not_found(missing)),
+    match target.get(&RunRef::task(id)).await {
+        // Who may look at one kind only is told of that kind.
+        Err(failed) if missing.code() == Some(Code::NotAllowed) => Err(not_found(failed)),
+        Err(failed) if is_missing(&failed) => Err(not_found(missing)),
         found => found.map_err(not_found),
     }
 }
 
+/// There is no such run, or it cannot be seen whether there is.
+fn is_missing(failed: &Failed) -> bool {
+    matches!(failed.code(), Some(Code::NotFound | Code::NotAllowed))
+}
+
 /// The task of that id.
-async fn find_task(client: &Client, id: &str) -> Result<(RunHandle, Run), Failed> {
-    read(client.task(id)).await.map_err(not_found)
+async fn find_task(target: &dyn Target, id: &str) -> Result<Run, Failed> {
+    let id = RunId::new(id).map_err(|refusal| not_found(Failed::of(Code::Invalid, refusal.to_string())))?;
+    target.get(&RunRef::task(id)).await.map_err(not_found)
 }
 
-async fn read(handle: wigwag::Result<RunHandle>) -> wigwag::Result<(RunHandle, Run)> {
-    let handle = handle?;
-    let run = handle.get().await?.run().clone();
-    Ok((handle, run))
-}
-
-fn not_found(error: wigwag::Error) -> Failed {
+fn not_found(failed: Failed) -> Failed {
     let hint = "list those that are there with `wigwag list` or `wigwag list --tasks`";
-    match error.kind() {
-        ErrorKind::NotFound | ErrorKind::Gone | ErrorKind::Invalid => Failed::from(error).hint(hint),
-        _ => error.into(),
+    match failed.code() {
+        Some(Code::NotFound | Code::Gone | Code::Invalid) => failed.hint(hint),
+        _ => failed,
     }
 }
 
@@ -133,13 +161,28 @@ pub(crate) fn command(args: &StoreArgs, rest: &str) -> String {
     format!("wigwag {rest}{}", flags(args))
 }
 
-/// The flags that lead to the same store; what the environment says need not be said again.
+/// The flags that lead to the same store or server; what the environment says need not be said again.
 fn flags(args: &StoreArgs) -> String {
     let unless_set = |flag: &str, variable: &str, value: &str, default: &str| {
         let known = std::env::var(variable).unwrap_or_else(|_| default.to_owned());
         if known == value { String::new() } else { format!(" --{flag} {}", quoted(value)) }
     };
-    let mut flags = unless_set("store", "WIGWAG_STORE", &args.store, DEFAULT_STORE);
+    // With the other in the environment, the flag is what decides.
+    let is_set = |variable: &str| std::env::var_os(variable).is_some();
+    if let Some(server) = &args.server {
+        let mut flags = match is_set("WIGWAG_STORE") {
+            true => format!(" --server {}", quoted(server)),
+            false => unless_set("server", "WIGWAG_SERVER", server, ""),
+        };
+        if let Some(file) = &args.token_file {
+            flags += &format!(" --token-file {}", quoted(&file.to_string_lossy()));
+        }
+        return flags;
+    }
+    let mut flags = match is_set("WIGWAG_SERVER") {
+        true => format!(" --store {}", quoted(&args.store)),
+        false => unless_set("store", "WIGWAG_STORE", &args.store, DEFAULT_STORE),
+    };
     if let Some(endpoint) = &args.endpoint {
         flags += &unless_set("endpoint", "WIGWAG_ENDPOINT", endpoint, "");
     }
@@ -155,10 +198,11 @@ fn flags(args: &StoreArgs) -> String {
     flags
 }
 
-/// Says what became of asking something of a run.
-fn show_asked(handle: &RunHandle, what: &str, asked: Asked, json: bool) -> Result<(), Failed> {
+/// Asks something of a run.
+async fn ask(target: &dyn Target, run: &RunRef, ask: &Ask, json: bool) -> Result<(), Failed> {
+    let asked = target.ask(run, ask).await?;
     let mut stdout = std::io::stdout().lock();
-    let (id, is_new) = (handle.id(), asked == Asked::Now);
+    let (id, what, is_new) = (&run.id, ask.name(), asked == Asked::Now);
     if json {
         let shown = json!({"id": id.as_str(), "asked": what, "new": is_new});
         writeln!(stdout, "{shown}")?;

@@ -3,32 +3,56 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use wigwag_server::Code;
 use wigwag_store::ErrorKind;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failed {
     what: String,
     hint: Option<String>,
-    code: u8,
+    /// What went wrong, in the one word that the API has for it; none where only a person needs to know.
+    code: Option<Code>,
+    exit: u8,
 }
 
 impl Failed {
     pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), hint: None, code: 1 }
+        Self { what: what.into(), hint: None, code: None, exit: 1 }
+    }
+
+    /// A failure of that kind, whoever found it: the engine here, or a server.
+    pub(crate) fn of(code: Code, what: impl Into<String>) -> Self {
+        let exit = match code {
+            Code::Invalid | Code::InvalidName | Code::InvalidPayload | Code::UnknownPoint => 2,
+            Code::InvalidBody | Code::InvalidPath | Code::InvalidQuery | Code::InvalidHeader | Code::BodyTooLarge => 2,
+            Code::NotFound | Code::Gone => 3,
+            Code::Conflict | Code::NotRunning | Code::NotWaiting => 4,
+            _ => 1,
+        };
+        Self { code: Some(code), exit, ..Self::new(what) }
     }
 
     pub(crate) fn not_found(what: impl Into<String>) -> Self {
-        Self { code: 3, ..Self::new(what) }
+        Self { exit: 3, ..Self::new(what) }
     }
 
     /// The call cannot succeed as written.
     pub(crate) fn wrong(what: impl Into<String>) -> Self {
-        Self { code: 2, ..Self::new(what) }
+        Self { exit: 2, ..Self::new(what) }
     }
 
-    /// The run is not in a state in which this can be done.
-    pub(crate) fn not_now(what: impl Into<String>) -> Self {
-        Self { code: 4, ..Self::new(what) }
+    pub(crate) fn code(&self) -> Option<Code> {
+        self.code
+    }
+
+    /// What happened.
+    pub(crate) fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// What helps.
+    pub(crate) fn advice(&self) -> Option<&str> {
+        self.hint.as_deref()
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -59,13 +83,17 @@ impl Failed {
         if let Some(hint) = self.hint {
             let _ = writeln!(stderr, "hint: {hint}");
         }
-        ExitCode::from(self.code)
+        ExitCode::from(self.exit)
     }
 }
 
+/// A command that asks nobody.
+const VERSION: &str = "wigwag --version";
+
 fn with_flags(hint: &str, flags: &str) -> String {
     let is_command = |place: usize, part: &str| {
-        place % 2 == 1 && part.starts_with("wigwag ") && !part.contains(" --store ") && !part.ends_with(flags)
+        let is_led = [" --store ", " --server "].iter().any(|flag| part.contains(flag));
+        place % 2 == 1 && part.starts_with("wigwag ") && part != VERSION && !is_led && !part.ends_with(flags)
     };
     let parts = hint.split('`').enumerate().map(|(place, part)| match is_command(place, part) {
         true => format!("{part}{flags}"),
@@ -76,25 +104,19 @@ fn with_flags(hint: &str, flags: &str) -> String {
 
 impl From<wigwag_store::Error> for Failed {
     fn from(error: wigwag_store::Error) -> Self {
-        let code = match error.kind() {
+        let exit = match error.kind() {
             ErrorKind::Invalid => 2,
             ErrorKind::Exists | ErrorKind::Changed => 4,
             _ => 1,
         };
-        Self { what: error.to_string(), hint: error.advice().map(str::to_owned), code }
+        Self { what: error.to_string(), hint: error.advice().map(str::to_owned), code: None, exit }
     }
 }
 
 impl From<wigwag::Error> for Failed {
     fn from(error: wigwag::Error) -> Self {
-        use wigwag::ErrorKind as Engine;
-        let code = match error.kind() {
-            Engine::Invalid | Engine::InvalidName | Engine::InvalidPayload | Engine::UnknownPoint => 2,
-            Engine::NotFound | Engine::Gone => 3,
-            Engine::Conflict | Engine::NotRunning | Engine::NotWaiting => 4,
-            _ => 1,
-        };
-        Self { what: error.to_string(), hint: error.advice().map(str::to_owned), code }
+        let hint = error.advice().map(str::to_owned);
+        Self { hint, ..Self::of(error.kind().into(), error.to_string()) }
     }
 }
 
@@ -123,6 +145,7 @@ mod tests {
         let check = |hint: &str, want: &str| assert_eq!(with_flags(hint, flags), want);
         check("see `wigwag list` or `wigwag ls a/`", "see `wigwag list --store here` or `wigwag ls a/ --store here`");
         check("see `wigwag list --store here`", "see `wigwag list --store here`");
+        check("compare with `wigwag --version`", "compare with `wigwag --version`");
         check("name it with `--store`; wigwag list", "name it with `--store`; wigwag list");
         assert_eq!(with_flags("see `wigwag list`", ""), "see `wigwag list`");
     }

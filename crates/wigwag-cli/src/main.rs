@@ -1,22 +1,27 @@
 //! The `wigwag` command: parse, run, exit code.
 
 mod args;
+mod choice;
 mod commands;
 mod error;
 mod input;
 mod output;
+#[cfg(test)]
+mod reference;
+mod remote;
 mod schema;
 mod serve;
+mod target;
 
 use std::process::ExitCode;
 
 use args::Command;
-use clap::{CommandFactory as _, FromArgMatches as _};
 
 fn main() -> ExitCode {
-    let matches = args::Args::command().get_matches();
-    let mut args = args::Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    args.store.is_given = serve::is_named(&matches);
+    let args = match choice::args() {
+        Ok(args) => args,
+        Err(error) => return error.report(),
+    };
     let mut runtime = match args.command {
         Command::Dev(_) | Command::Serve(_) | Command::Bench(_) => tokio::runtime::Builder::new_multi_thread(),
         _ => tokio::runtime::Builder::new_current_thread(),

@@ -17,7 +17,7 @@ use wigwag_store::Opened;
 
 use crate::args::{Dev, Serve, StoreArgs};
 use crate::commands::token::random_hex;
-use crate::commands::{command, link_secret, settings};
+use crate::commands::{command, link_secret, no_server, settings};
 use crate::error::Failed;
 use crate::output::{line, talk};
 use config::Config;
@@ -29,6 +29,7 @@ const SECRET_FILE: &str = "link-secret";
 
 /// Serves a store for production.
 pub(crate) async fn serve(args: &StoreArgs, wanted: Serve) -> Result<(), Failed> {
+    no_server(args)?;
     let telemetry = logs::start()?;
     let config = Config::read(wanted.config.as_deref())?;
     let mut stop = Stop::listen()?;
@@ -65,6 +66,7 @@ pub(crate) async fn serve(args: &StoreArgs, wanted: Serve) -> Result<(), Failed>
 
 /// Serves an embedded store on this machine, for those who try or develop something.
 pub(crate) async fn dev(args: &StoreArgs, wanted: &Dev) -> Result<(), Failed> {
+    no_server(args)?;
     let telemetry = logs::start()?;
     let mut stop = Stop::listen()?;
     let opened = wigwag_store::open(&args.store, &settings(args))?;
@@ -217,9 +219,4 @@ impl Stop {
             _ = self.terminate.recv() => {}
         }
     }
-}
-
-/// Whether a store was named.
-pub(crate) fn is_named(matches: &clap::ArgMatches) -> bool {
-    matches.value_source("store").is_some_and(|source| source != clap::parser::ValueSource::DefaultValue)
 }

@@ -5,7 +5,7 @@ mod common;
 #[path = "common/place.rs"]
 mod place;
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -78,9 +78,7 @@ fn letter(second: &str) -> Graph<Value> {
         .retry(Retry::times(9).first(Duration::from_secs(1)).jitter(0.0))
 }
 
-#[test]
-fn start_makes_the_store_and_prints_the_id_of_a_run_that_waits_for_a_worker() {
-    let place = Place::new();
+async fn start_makes_the_store_and_prints_the_id_of_a_run_that_waits_for_a_worker(place: Place) {
     assert_eq!(place.good(&["start", "greet", "\"ada\"", "--id", "g"]), "g\n");
     assert_eq!(place.good(&["start", "greet", "\"ada\"", "--id", "g"]), "g\n", "the same start is the same run");
     assert_eq!(place.json(&["start", "greet", "--id", "h"])["id"], "h");
@@ -91,26 +89,20 @@ fn start_makes_the_store_and_prints_the_id_of_a_run_that_waits_for_a_worker() {
     assert!(said.contains("started     20") && said.contains(" ago)"), "{said}");
 }
 
-#[test]
-fn a_start_can_be_put_off() {
-    let place = Place::new();
+async fn a_start_can_be_put_off(place: Place) {
     place.good(&["start", "greet", "--id", "a", "--delay", "2h"]);
     place.good(&["start", "greet", "--id", "b", "--at", "2100-01-28T13:00:00+01:00"]);
     assert!(place.good(&["status", "a"]).contains("(in 1h 59m)"));
     assert!(place.good(&["status", "b"]).contains("not before  2100-01-28T12:00:00Z"));
 }
 
-#[test]
-fn input_comes_from_the_command_line_a_file_or_standard_input() {
-    let place = Place::new();
+async fn input_comes_from_the_command_line_a_file_or_standard_input(place: Place) {
     std::fs::write(place.0.path().join("in.json"), "{\"b\": 1, \"a\": 12345678901234567890123}\n").unwrap();
     place.good(&["start", "greet", "@in.json", "--id", "f"]);
     let state = place.good(&["status", "f", "--json"]);
     assert!(state.contains("12345678901234567890123"), "numbers are passed on as they came: {state}");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_wigwag"))
-        .current_dir(place.0.path())
-        .args(["start", "greet", "-", "--id", "s"])
-        .env_remove("WIGWAG_STORE")
+    let mut child = place
+        .command(&["start", "greet", "-", "--id", "s"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -129,9 +121,7 @@ fn input_comes_from_the_command_line_a_file_or_standard_input() {
     bad(&place.run(&["start", "greet", "ada"]), 2, "`ada` cannot be the input: not JSON", "a text has quotes");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn start_waits_for_the_result_and_says_how_it_ended_otherwise() {
-    let place = Place::new();
+async fn start_waits_for_the_result_and_says_how_it_ended_otherwise(place: Place) {
     let engine = place.builder().function("greet", 1, greet).function("burn", 1, burn).function("nap", 1, nap);
     let engine = engine.start().await.unwrap();
     assert_eq!(place.good(&["start", "greet", "\"ada\"", "--wait"]), "\"HELLO ADA\"\n");
@@ -144,9 +134,7 @@ async fn start_waits_for_the_result_and_says_how_it_ended_otherwise() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn status_says_what_a_run_waits_for_and_what_went_wrong() {
-    let place = Place::new();
+async fn status_says_what_a_run_waits_for_and_what_went_wrong(place: Place) {
     let engine = place.builder().function("nap", 1, nap).function("call", 1, call).function("burn", 1, burn);
     let engine = engine.start().await.unwrap();
     for of in ["nap", "call", "burn"] {
@@ -170,9 +158,7 @@ async fn status_says_what_a_run_waits_for_and_what_went_wrong() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn steps_and_history_show_all_that_happened() {
-    let place = Place::new();
+async fn steps_and_history_show_all_that_happened(place: Place) {
     let engine = place.builder().function("greet", 1, greet).function("burn", 1, burn).start().await.unwrap();
     place.good(&["start", "greet", "\"ada\"", "--id", "g", "--wait"]);
     place.run(&["start", "burn", "--id", "b", "--wait"]);
@@ -205,19 +191,11 @@ async fn steps_and_history_show_all_that_happened() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn history_follows_a_run_until_it_ends() {
-    let place = Place::new();
+async fn history_follows_a_run_until_it_ends(place: Place) {
     let engine = place.builder().function("nap", 1, nap).start().await.unwrap();
     place.good(&["start", "nap", "--id", "n"]);
-    let follower = Command::new(env!("CARGO_BIN_EXE_wigwag"))
-        .current_dir(place.0.path())
-        .args(["history", "n", "--follow"])
-        .env_remove("WIGWAG_STORE")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let follower =
+        place.command(&["history", "n", "--follow"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     place.until_says("n", "sleeps");
     place.good(&["cancel", "n"]);
     let followed = good(&follower.wait_with_output().unwrap());
@@ -226,9 +204,7 @@ async fn history_follows_a_run_until_it_ends() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn list_filters_and_says_how_to_go_on() {
-    let place = Place::new();
+async fn list_filters_and_says_how_to_go_on(place: Place) {
     let engine = place.builder().function("greet", 1, greet).function("burn", 1, burn).start().await.unwrap();
     for id in ["a", "b", "c"] {
         place.good(&["start", "greet", "\"ada\"", "--id", id, "--wait"]);
@@ -263,9 +239,7 @@ async fn list_filters_and_says_how_to_go_on() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cancel_ends_a_run_once_and_keeps_the_reason() {
-    let place = Place::new();
+async fn cancel_ends_a_run_once_and_keeps_the_reason(place: Place) {
     let engine = place.builder().function("nap", 1, nap).start().await.unwrap();
     place.good(&["start", "nap", "--id", "n"]);
     place.until_says("n", "sleeps");
@@ -278,9 +252,7 @@ async fn cancel_ends_a_run_once_and_keeps_the_reason() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_cancel_says_that_it_is_the_second() {
-    let place = Place::new();
+async fn a_second_cancel_says_that_it_is_the_second(place: Place) {
     let engine = place.builder().function("move", 1, move_house).start().await.unwrap();
     place.good(&["start", "move", "--id", "m"]);
     place.until_says("m", "sleeps");
@@ -295,9 +267,7 @@ async fn a_second_cancel_says_that_it_is_the_second() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pause_holds_a_run_and_resume_lets_it_go_on() {
-    let place = Place::new();
+async fn pause_holds_a_run_and_resume_lets_it_go_on(place: Place) {
     let engine = place.builder().function("nap", 1, nap).start().await.unwrap();
     place.good(&["start", "nap", "--id", "n"]);
     place.until_says("n", "sleeps");
@@ -313,9 +283,7 @@ async fn pause_holds_a_run_and_resume_lets_it_go_on() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn restart_goes_back_to_a_step_of_a_run_that_ended() {
-    let place = Place::new();
+async fn restart_goes_back_to_a_step_of_a_run_that_ended(place: Place) {
     let may_charge = Arc::new(AtomicBool::new(false));
     let engine = place.builder().workflow(order(&may_charge, OnFailure::Fail)).start().await.unwrap();
     bad(&place.run(&["start", "order", "{}", "--id", "o", "--wait"]), 1, "the card was refused", "wigwag steps o");
@@ -337,9 +305,7 @@ async fn restart_goes_back_to_a_step_of_a_run_that_ended() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_paused_by_a_failed_step_names_the_error_and_the_command_that_resumes_it() {
-    let place = Place::new();
+async fn a_run_paused_by_a_failed_step_names_the_error_and_the_command_that_resumes_it(place: Place) {
     let may_charge = Arc::new(AtomicBool::new(false));
     let engine = place.builder().workflow(order(&may_charge, OnFailure::Pause)).start().await.unwrap();
     place.good(&["start", "order", "{}", "--id", "o"]);
@@ -353,9 +319,7 @@ async fn a_run_paused_by_a_failed_step_names_the_error_and_the_command_that_resu
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_does_not_fit_the_code_is_shown_refused_and_migrated() {
-    let place = Place::new();
+async fn a_run_that_does_not_fit_the_code_is_shown_refused_and_migrated(place: Place) {
     let engine = place.builder().workflow(letter("post")).start().await.unwrap();
     place.good(&["start", "letter", "{}", "--id", "l"]);
     place.until_says("l", "`post` is tried again");
@@ -379,9 +343,7 @@ async fn a_run_that_does_not_fit_the_code_is_shown_refused_and_migrated() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tasks_are_submitted_waited_for_and_found_by_the_same_commands() {
-    let place = Place::new();
+async fn tasks_are_submitted_waited_for_and_found_by_the_same_commands(place: Place) {
     let key = ["task", "submit", "mail", "{\"to\": \"ada\"}", "--key", "welcome", "--queue", "slow"];
     let id = place.good(&[&key[..], &["--retries", "2", "--timeout", "90s", "--expires", "1h"]].concat());
     let id = id.trim_end();
@@ -413,9 +375,7 @@ async fn tasks_are_submitted_waited_for_and_found_by_the_same_commands() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn prune_removes_what_has_ended_and_nothing_else() {
-    let place = Place::new();
+async fn prune_removes_what_has_ended_and_nothing_else(place: Place) {
     let engine = place.builder().function("greet", 1, greet).function("burn", 1, burn).start().await.unwrap();
     place.good(&["start", "greet", "\"ada\"", "--id", "done", "--wait"]);
     place.run(&["start", "burn", "--id", "failed", "--wait"]);
@@ -432,9 +392,7 @@ async fn prune_removes_what_has_ended_and_nothing_else() {
     assert_eq!(place.run(&["prune"]).status.code(), Some(2), "nothing is removed without being told how old");
 }
 
-#[test]
-fn sweep_passes_once_and_finds_nothing_wrong() {
-    let place = Place::new();
+async fn sweep_passes_once_and_finds_nothing_wrong(place: Place) {
     place.good(&["start", "greet", "--id", "g"]);
     let said = place.good(&["sweep"]);
     assert_eq!(said, "looked at 0 old hints and 1 unfinished run\nnothing was wrong\n");
@@ -538,4 +496,24 @@ async fn doctor_reads_every_run_and_names_the_promise_that_is_broken() {
     let json: Value = serde_json::from_str(&text(&json.stdout)).unwrap();
     assert_eq!((&json["good"], &json["runs"]["broken"][0]["promise"]), (&false.into(), &7.into()));
     assert_eq!(place.run(&["doctor", "--no-store", "--no-runs"]).status.code(), Some(2), "nothing would be left to do");
+}
+
+both! {
+    start_makes_the_store_and_prints_the_id_of_a_run_that_waits_for_a_worker
+    a_start_can_be_put_off
+    input_comes_from_the_command_line_a_file_or_standard_input
+    start_waits_for_the_result_and_says_how_it_ended_otherwise
+    status_says_what_a_run_waits_for_and_what_went_wrong
+    steps_and_history_show_all_that_happened
+    history_follows_a_run_until_it_ends
+    list_filters_and_says_how_to_go_on
+    cancel_ends_a_run_once_and_keeps_the_reason
+    a_second_cancel_says_that_it_is_the_second
+    pause_holds_a_run_and_resume_lets_it_go_on
+    restart_goes_back_to_a_step_of_a_run_that_ended
+    a_run_paused_by_a_failed_step_names_the_error_and_the_command_that_resumes_it
+    a_run_that_does_not_fit_the_code_is_shown_refused_and_migrated
+    tasks_are_submitted_waited_for_and_found_by_the_same_commands
+    prune_removes_what_has_ended_and_nothing_else
+    sweep_passes_once_and_finds_nothing_wrong
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use common::{bad, good, text};
+use common::{bad, clean, good, text};
 use place::Place;
 use serde_json::{Value, json};
 use wigwag::{Builder, Ctx, Engine, Failure, Graph, StepCtx};
@@ -69,6 +69,11 @@ fn signed() -> Graph<Value> {
 }
 
 impl Place {
+    /// The way that signals come which commands send.
+    fn via(&self) -> &'static str {
+        if self.1.is_some() { "http" } else { "cli" }
+    }
+
     async fn engine(&self) -> Engine {
         all(self.builder()).start().await.unwrap()
     }
@@ -92,9 +97,8 @@ fn all(builder: Builder) -> Builder {
 }
 
 /// Runs a command with something on standard input, or in the environment.
-fn run_with(folder: &Path, args: &[&str], variables: &[(&str, &str)], stdin: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_wigwag"));
-    command.current_dir(folder).args(args).env_remove("WIGWAG_STORE").env_remove("WIGWAG_LINK_SECRET");
+fn run_with(place: &Place, args: &[&str], variables: &[(&str, &str)], stdin: &str) -> Output {
+    let mut command = place.command(args);
     command.envs(variables.iter().copied());
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // A command that reads nothing may have ended.
@@ -103,11 +107,15 @@ fn run_with(folder: &Path, args: &[&str], variables: &[(&str, &str)], stdin: &st
 }
 
 /// Runs a line as a shell does, as one who copies it would.
-fn shell(folder: &Path, line: &str, variables: &[(&str, &str)]) -> Output {
+fn shell(place: &Place, line: &str, variables: &[(&str, &str)]) -> Output {
     let binaries = Path::new(env!("CARGO_BIN_EXE_wigwag")).parent().unwrap();
     let path = format!("{}:{}", binaries.display(), std::env::var("PATH").unwrap());
     let mut command = Command::new("sh");
-    command.args(["-c", line]).current_dir(folder).env("PATH", path).env_remove("WIGWAG_STORE");
+    command.args(["-c", line]).current_dir(place.0.path()).env("PATH", path);
+    clean(&mut command);
+    if place.1.is_some() {
+        command.env("WIGWAG_SERVER", place.url());
+    }
     command.envs(variables.iter().copied()).stdin(Stdio::null()).output().unwrap()
 }
 
@@ -117,9 +125,7 @@ fn lines_of<'a>(said: &'a str, label: &str) -> Vec<&'a str> {
     found.map(|line| line.split_once("  ").unwrap().1.trim_start()).collect()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_signal_resumes_the_run_that_waits_for_it() {
-    let place = Place::new();
+async fn a_signal_resumes_the_run_that_waits_for_it(place: Place) {
     let engine = place.engine().await;
     place.waits("order", "o");
     let said = place.good(&["signal", "o", "approval", "{\"by\": \"ada\"}", "--by", "ada"]);
@@ -134,14 +140,12 @@ async fn a_signal_resumes_the_run_that_waits_for_it() {
     assert!(receipt["suffix"].as_str().unwrap().ends_with(receipt["id"].as_str().unwrap()));
     place.until("o", "completed");
     let sent = place.json_lines(&["signals", "o", "approval"]);
-    assert_eq!(sent[0]["source"], json!({"by": "ada", "via": "cli"}));
+    assert_eq!(sent[0]["source"], json!({"by": "ada", "via": place.via()}));
     assert!(place.good(&["signals", "o"]).contains("12345678901234567890123"), "numbers are passed on as they came");
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_signal_that_comes_early_is_kept_and_without_a_payload_it_is_null() {
-    let place = Place::new();
+async fn a_signal_that_comes_early_is_kept_and_without_a_payload_it_is_null(place: Place) {
     place.good(&["start", "order", "--id", "o"]);
     let said = place.good(&["signal", "o", "payment", "-5"]);
     assert_eq!(said, "`payment` is sent: it is kept until run `o` waits for it\n");
@@ -152,14 +156,12 @@ async fn a_signal_that_comes_early_is_kept_and_without_a_payload_it_is_null() {
     engine.stop().await;
 }
 
-#[test]
-fn payloads_come_from_the_command_line_a_file_or_standard_input() {
-    let place = Place::new();
+async fn payloads_come_from_the_command_line_a_file_or_standard_input(place: Place) {
     let folder = place.0.path();
     place.good(&["start", "order", "--id", "o"]);
     std::fs::write(folder.join("yes.json"), "{\"by\": \"file\"}\n").unwrap();
     place.good(&["signal", "o", "approval", "@yes.json"]);
-    good(&run_with(folder, &["signal", "o", "approval", "-"], &[], "\"stdin\"\n"));
+    good(&run_with(&place, &["signal", "o", "approval", "-"], &[], "\"stdin\"\n"));
     let sent = place.json_lines(&["signals", "o", "approval"]);
     assert_eq!((&sent[0]["payload"]["by"], &sent[1]["payload"]), (&"file".into(), &"stdin".into()));
     bad(
@@ -174,7 +176,7 @@ fn payloads_come_from_the_command_line_a_file_or_standard_input() {
         "`ada` cannot be the payload: not JSON",
         "a text has quotes",
     );
-    let nothing = run_with(folder, &["signal", "o", "approval", "-"], &[], "");
+    let nothing = run_with(&place, &["signal", "o", "approval", "-"], &[], "");
     bad(&nothing, 2, "standard input cannot be the payload: not JSON", "PAYLOAD is JSON");
     let large = format!("\"{}\"", "x".repeat(2_000_000));
     std::fs::write(folder.join("large.json"), large).unwrap();
@@ -182,9 +184,7 @@ fn payloads_come_from_the_command_line_a_file_or_standard_input() {
     assert_eq!(place.json_lines(&["signals", "o"]).len(), 2, "what is refused is not stored");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_signal_with_a_key_arrives_once() {
-    let place = Place::new();
+async fn a_signal_with_a_key_arrives_once(place: Place) {
     let engine = place.engine().await;
     place.waits("order", "o");
     let send = ["signal", "o", "payment", "3", "--key", "click-1"];
@@ -201,9 +201,7 @@ async fn a_signal_with_a_key_arrives_once() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_signal_can_be_sent_only_if_the_run_waits_for_it_or_at_one_point() {
-    let place = Place::new();
+async fn a_signal_can_be_sent_only_if_the_run_waits_for_it_or_at_one_point(place: Place) {
     let engine = place.engine().await;
     place.waits("order", "o");
     place.waits("pair", "p");
@@ -219,9 +217,7 @@ async fn a_signal_can_be_sent_only_if_the_run_waits_for_it_or_at_one_point() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sender_can_wait_until_the_run_took_it_and_is_told_what_comes_next() {
-    let place = Place::new();
+async fn a_sender_can_wait_until_the_run_took_it_and_is_told_what_comes_next(place: Place) {
     let engine = place.engine().await;
     place.waits("order", "o");
     let said = place.good(&["signal", "o", "approval", "--wait"]);
@@ -246,9 +242,7 @@ async fn a_sender_can_wait_until_the_run_took_it_and_is_told_what_comes_next() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_signal_can_start_the_run_that_it_is_for() {
-    let place = Place::new();
+async fn a_signal_can_start_the_run_that_it_is_for(place: Place) {
     let start = ["signal", "o", "approval", "1", "--start", "order", "--input", "{\"item\": \"kettle\"}"];
     let said = place.good(&start);
     assert_eq!(said, "`approval` is sent: it is kept until run `o` waits for it\n", "the store is made, as by `start`");
@@ -256,7 +250,7 @@ async fn a_signal_can_start_the_run_that_it_is_for() {
     std::fs::write(place.0.path().join("in.json"), "7").unwrap();
     place.good(&["signal", "o", "payment", "2", "--start", "order", "--input", "@in.json"]);
     assert_eq!(place.json(&["status", "o"])["input"]["item"], "kettle", "a run that is there is left as it is");
-    good(&run_with(place.0.path(), &["signal", "p", "approval", "--start", "order", "--input", "-"], &[], "8"));
+    good(&run_with(&place, &["signal", "p", "approval", "--start", "order", "--input", "-"], &[], "8"));
     assert_eq!(place.json(&["status", "p"])["input"], 8);
     let engine = place.engine().await;
     assert!(place.until("o", "completed").contains("result      [1,2]\n"));
@@ -269,9 +263,7 @@ async fn a_signal_can_start_the_run_that_it_is_for() {
     bad(&place.run(&["status", "q"]), 3, "there is no run `q`", "wigwag list");
 }
 
-#[test]
-fn a_task_is_sent_to_when_it_is_said_to_be_one() {
-    let place = Place::new();
+async fn a_task_is_sent_to_when_it_is_said_to_be_one(place: Place) {
     let id = place.good(&["task", "submit", "mail"]);
     let id = id.trim_end();
     bad(&place.run(&["signal", id, "poke"]), 3, &format!("there is no run `{id}`"), "add `--task`");
@@ -281,9 +273,7 @@ fn a_task_is_sent_to_when_it_is_said_to_be_one() {
     bad(&place.run(&["signal", "none", "poke", "--task"]), 3, "there is no task `none`", "wigwag list --tasks");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_that_wait_are_sent_to_and_no_other() {
-    let place = Place::new();
+async fn all_that_wait_are_sent_to_and_no_other(place: Place) {
     let engine = place.engine().await;
     for id in ["a", "b"] {
         place.waits("order", id);
@@ -318,9 +308,7 @@ async fn all_that_wait_are_sent_to_and_no_other() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_that_refuse_are_told_with_the_reason_and_do_not_stop_the_rest() {
-    let place = Place::new();
+async fn those_that_refuse_are_told_with_the_reason_and_do_not_stop_the_rest(place: Place) {
     let engine = place.engine().await;
     place.waits("order", "o");
     place.waits("strict", "s");
@@ -340,9 +328,7 @@ async fn those_that_refuse_are_told_with_the_reason_and_do_not_stop_the_rest() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_that_wait_are_found_page_by_page() {
-    let place = Place::new();
+async fn many_that_wait_are_found_page_by_page(place: Place) {
     let engine = place.engine().await;
     let client = engine.client();
     for number in 0..300 {
@@ -358,9 +344,7 @@ async fn many_that_wait_are_found_page_by_page() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_inbox_shows_what_waits_since_when_and_until_when() {
-    let place = Place::new();
+async fn the_inbox_shows_what_waits_since_when_and_until_when(place: Place) {
     let engine = place.engine().await;
     let empty = place.run(&["inbox"]);
     assert_eq!((empty.status.code(), text(&empty.stdout).as_str()), (Some(0), ""));
@@ -389,7 +373,7 @@ async fn the_inbox_shows_what_waits_since_when_and_until_when() {
         more.starts_with("there may be more: `wigwag inbox approval --limit 1 --after waiting/approval/o~"),
         "{more}"
     );
-    let next = shell(place.0.path(), more.split('`').nth(1).unwrap(), &[]);
+    let next = shell(&place, more.split('`').nth(1).unwrap(), &[]);
     assert!(text(&next.stdout).starts_with("p  pair  approval  approval"), "{}", text(&next.stdout));
     let hint = "leave `--after` out";
     bad(&place.run(&["inbox", "--after", "here"]), 2, "not a place in this inbox: `here`", hint);
@@ -398,9 +382,7 @@ async fn the_inbox_shows_what_waits_since_when_and_until_when() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_signal_has_a_fate() {
-    let place = Place::new();
+async fn each_signal_has_a_fate(place: Place) {
     let engine = place.engine().await;
     place.waits("newest", "n");
     for rate in ["1", "2"] {
@@ -424,7 +406,10 @@ async fn each_signal_has_a_fate() {
     place.waits("order", "o");
     place.good(&["signal", "o", "payment", &long, "--by", "ada\u{1b}[2J"]);
     let row = place.good(&["signals", "o", "payment"]);
-    assert!(row.contains("xxx…") && row.contains("ada\\u{1b}[2J (cli)") && row.len() < 250, "{row}");
+    assert!(
+        row.contains("xxx…") && row.contains(&format!("ada\\u{{1b}}[2J ({})", place.via())) && row.len() < 250,
+        "{row}"
+    );
     let none = place.run(&["signals", "o", "approval"]);
     let want = "no signal `approval` was sent to `o`; see what it waits for with `wigwag status o`\n";
     assert_eq!((text(&none.stdout).as_str(), text(&none.stderr).as_str()), ("", want));
@@ -433,9 +418,7 @@ async fn each_signal_has_a_fate() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_signal_that_nothing_takes_says_why() {
-    let place = Place::new();
+async fn a_signal_that_nothing_takes_says_why(place: Place) {
     place.good(&["start", "strict", "--id", "s"]);
     place.good(&["signal", "s", "approval", "{\"by\": 3}"]);
     let engine = place.engine().await;
@@ -448,9 +431,7 @@ async fn a_signal_that_nothing_takes_says_why() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_signal_for_one_wait_alone_is_void_when_that_ends_first() {
-    let place = Place::new();
+async fn a_signal_for_one_wait_alone_is_void_when_that_ends_first(place: Place) {
     place.good(&["start", "slow", "--id", "s"]);
     let slow = |ctx: Ctx, _: Value| async move {
         let first = ctx.wait_any::<Value, _>(["approval", "refusal"]).await?;
@@ -470,9 +451,7 @@ async fn a_signal_for_one_wait_alone_is_void_when_that_ends_first() {
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn status_names_each_wait_and_the_command_that_resumes_the_run() {
-    let place = Place::new();
+async fn status_names_each_wait_and_the_command_that_resumes_the_run(place: Place) {
     let engine = place.engine().await;
     for of in ["order", "strict", "pair", "council"] {
         place.waits(of, of);
@@ -499,7 +478,7 @@ async fn status_names_each_wait_and_the_command_that_resumes_the_run() {
     assert_eq!(lines_of(&said, "signal"), want, "each is reached where several wait for the same");
     for of in ["strict", "pair"] {
         for command in lines_of(&place.good(&["status", of]), "signal") {
-            let output = shell(place.0.path(), command, &[]);
+            let output = shell(&place, command, &[]);
             assert_eq!(good(&output), format!("`approval` is sent: run `{of}` was waiting for it\n"));
         }
         place.until(of, "completed");
@@ -527,11 +506,11 @@ async fn the_command_that_resumes_a_run_leads_to_the_store_that_was_named() {
     };
     let command = until("`approval` waits", &|| named(&["status", "o"]));
     assert_eq!(command, "wigwag signal o approval null --store 'my store'");
-    good(&shell(folder, &command, &[]));
+    good(&shell(&place, &command, &[]));
     let set = [("WIGWAG_STORE", "my store")];
-    let command = until("`payment` waits", &|| run_with(folder, &["status", "o"], &set, ""));
+    let command = until("`payment` waits", &|| run_with(&place, &["status", "o"], &set, ""));
     assert_eq!(command, "wigwag signal o payment null", "what the environment says need not be said");
-    good(&shell(folder, &command, &set));
+    good(&shell(&place, &command, &set));
     assert_eq!(good(&named(&["start", "order", "--id", "o", "--wait"])), "[null,null]\n");
     bad(&named(&["signal", "o", "payment"]), 4, "has already finished", "`wigwag restart o --store 'my store'`");
     bad(
@@ -542,14 +521,12 @@ async fn the_command_that_resumes_a_run_leads_to_the_store_that_was_named() {
     );
     bad(&named(&["cancel", "o"]), 4, "has already finished", "`wigwag restart o --store 'my store'`");
     place.good(&["start", "order", "--id", "p"]);
-    let away = run_with(folder, &["--store", "./.wigwag", "status", "x"], &set, "");
+    let away = run_with(&place, &["--store", "./.wigwag", "status", "x"], &set, "");
     bad(&away, 3, "there is no run `x`", "`wigwag list --store ./.wigwag`");
     engine.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn steps_show_waits_with_what_came_of_them() {
-    let place = Place::new();
+async fn steps_show_waits_with_what_came_of_them(place: Place) {
     let engine = place.engine().await;
     let last = |id: &str| {
         place
@@ -585,18 +562,17 @@ async fn steps_show_waits_with_what_came_of_them() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn links_are_made_and_read_with_the_secret_of_the_environment() {
     let place = Place::new();
-    let folder = place.0.path();
     let set = [("WIGWAG_LINK_SECRET", "0123456789abcdef0123456789abcdef")];
     place.good(&["start", "order", "--id", "o"]);
     let link = ["link", "o", "approval", "--expires", "2d"];
-    let run = |args: &[&str]| run_with(folder, args, &set, "");
+    let run = |args: &[&str]| run_with(&place, args, &set, "");
     let token = good(&run(&link));
     let said = good(&run(&["link", "--verify", token.trim_end()]));
     assert!(said.starts_with("run          o\nsignal       approval\nexpires      20"), "{said}");
     assert!(said.contains("(in 1d 23h)\n") && said.ends_with("may be used  any number of times\n"), "{said}");
-    let url = good(&run(&[&link[..], &["--once", "--server", "https://wigwag.example.com/"]].concat()));
+    let url = good(&run(&[&link[..], &["--once", "--public-url", "https://wigwag.example.com/"]].concat()));
     assert!(url.starts_with("https://wigwag.example.com/v1/links/") && url.trim_end().contains('.'), "{url}");
-    let said = good(&run_with(folder, &["link", "--verify", "-"], &set, &url));
+    let said = good(&run_with(&place, &["link", "--verify", "-"], &set, &url));
     assert!(said.ends_with("may be used  once\n"), "a URL, from standard input: {said}");
     let made: Value = serde_json::from_str(&good(&run(&[&link[..], &["--once", "--json"]].concat()))).unwrap();
     assert_eq!((&made["run"], &made["name"], &made["once"]), (&"o".into(), &"approval".into(), &true.into()));
@@ -604,7 +580,7 @@ async fn links_are_made_and_read_with_the_secret_of_the_environment() {
     let read: Value = serde_json::from_str(&good(&run(&["link", "--verify", token, "--json"]))).unwrap();
     assert_eq!((&read["once"], &read["expires"]), (&true.into(), &made["expires"]));
     let url: Value =
-        serde_json::from_str(&good(&run(&[&link[..], &["--server", "http://x", "--json"]].concat()))).unwrap();
+        serde_json::from_str(&good(&run(&[&link[..], &["--public-url", "http://x", "--json"]].concat()))).unwrap();
     assert_eq!(url["url"], format!("http://x/v1/links/{}", url["token"].as_str().unwrap()));
     let mut settings = wigwag::Settings::default();
     settings.link_secret = Some(wigwag::LinkSecret::new(set[0].1).unwrap());
@@ -621,16 +597,15 @@ async fn links_are_made_and_read_with_the_secret_of_the_environment() {
 #[test]
 fn links_that_cannot_be_made_or_used_say_why() {
     let place = Place::new();
-    let folder = place.0.path();
     let secret = |text: &'static str| [("WIGWAG_LINK_SECRET", text)];
     let set = secret("0123456789abcdef0123456789abcdef");
     place.good(&["start", "order", "--id", "o"]);
     let link = ["link", "o", "approval", "--expires", "2d"];
     bad(&place.run(&link), 2, "there is no secret to sign links with", "set `WIGWAG_LINK_SECRET`");
-    bad(&run_with(folder, &link, &secret(""), ""), 2, "there is no secret", "openssl rand -hex 32");
-    bad(&run_with(folder, &link, &secret("short"), ""), 2, "`WIGWAG_LINK_SECRET` is too short", "openssl rand -hex 32");
+    bad(&run_with(&place, &link, &secret(""), ""), 2, "there is no secret", "openssl rand -hex 32");
+    bad(&run_with(&place, &link, &secret("short"), ""), 2, "`WIGWAG_LINK_SECRET` is too short", "openssl rand -hex 32");
     bad(&place.run(&["link", "--verify", "x.y"]), 2, "there is no secret", "WIGWAG_LINK_SECRET");
-    let run = |args: &[&str]| run_with(folder, args, &set, "");
+    let run = |args: &[&str]| run_with(&place, args, &set, "");
     for args in [&["link"][..], &["link", "o"], &["link", "o", "approval"], &["link", "--expires", "2d"]] {
         bad(&run(args), 2, "a link is for a run and a signal, and has an end", "`link RUN NAME --expires 2d`");
     }
@@ -639,10 +614,15 @@ fn links_that_cannot_be_made_or_used_say_why() {
     bad(&run(&["link", "o", "a b", "--expires", "2d"]), 2, "not a name", "such as `approval`");
     bad(&run(&["link", "o", "approval", "--expires", "0s"]), 2, "nobody can use a link that fast", "`2d`");
     bad(&run(&["link", "o", "approval", "--expires", "soon"]), 2, "not a span of time", "`90s`");
-    bad(&run(&[&link[..], &["--server", "wigwag.example.com"]].concat()), 2, "not the address of a server", "https://");
+    bad(
+        &run(&[&link[..], &["--public-url", "wigwag.example.com"]].concat()),
+        2,
+        "not the address of a server",
+        "https://",
+    );
     bad(&run(&["link", "--verify", "x.y"]), 2, "this link is not valid", "another secret");
     let token = good(&run(&link));
-    let other = run_with(folder, &["link", "--verify", token.trim_end()], &secret("another secret, as long"), "");
+    let other = run_with(&place, &["link", "--verify", token.trim_end()], &secret("another secret, as long"), "");
     bad(&other, 2, "this link is not valid", "another secret");
     let token = good(&run(&["link", "o", "approval", "--expires", "1s"]));
     std::thread::sleep(Duration::from_millis(1_100));
@@ -702,4 +682,24 @@ async fn every_wrong_call_says_what_was_wrong_and_what_helps() {
     }
     assert_eq!(place.json_lines(&["signals", "s"]), Vec::<Value>::new(), "what is refused is not stored");
     engine.stop().await;
+}
+
+both! {
+    a_signal_resumes_the_run_that_waits_for_it
+    a_signal_that_comes_early_is_kept_and_without_a_payload_it_is_null
+    payloads_come_from_the_command_line_a_file_or_standard_input
+    a_signal_with_a_key_arrives_once
+    a_signal_can_be_sent_only_if_the_run_waits_for_it_or_at_one_point
+    a_sender_can_wait_until_the_run_took_it_and_is_told_what_comes_next
+    a_signal_can_start_the_run_that_it_is_for
+    a_task_is_sent_to_when_it_is_said_to_be_one
+    all_that_wait_are_sent_to_and_no_other
+    those_that_refuse_are_told_with_the_reason_and_do_not_stop_the_rest
+    many_that_wait_are_found_page_by_page
+    the_inbox_shows_what_waits_since_when_and_until_when
+    each_signal_has_a_fate
+    a_signal_that_nothing_takes_says_why
+    a_signal_for_one_wait_alone_is_void_when_that_ends_first
+    status_names_each_wait_and_the_command_that_resumes_the_run
+    steps_show_waits_with_what_came_of_them
 }

@@ -426,7 +426,7 @@ impl Point {
 }
 
 /// What became of a signal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "fate", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Fate {

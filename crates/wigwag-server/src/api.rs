@@ -9,6 +9,7 @@ mod shape;
 mod signals;
 mod system;
 mod tasks;
+mod upkeep;
 
 use serde_json::Value;
 
@@ -23,6 +24,8 @@ pub(crate) fn routes() -> Vec<Route> {
     routes.extend(controls());
     routes.extend(signals());
     routes.extend(tasks());
+    routes.extend(parts_of_tasks());
+    routes.extend(upkeep());
     routes.extend(system());
     routes
 }
@@ -75,13 +78,14 @@ fn runs() -> Vec<Route> {
         Route::get("/v1/runs/{id}/steps", Need::Read, runs::steps)
             .named("listSteps", "List a run's steps and other points")
             .more("In the order in which they began.")
-            .query::<runs::PageQuery>()
+            .query::<runs::StepsQuery>()
             .answers::<Page<shape::Step>>(200, "Some points")
             .problems(&[NotFound, Gone]),
         Route::get("/v1/runs/{id}/events", Need::Read, events::follow)
             .named("followRun", "Follow a run's events as they happen")
             .more("Server-sent events: `id` is the entry and the place in it, `event` the event's type, `data` is \
-                `{seq, place, at, event}`. The last is `end`, with the `reason` `ended`, `stopped` or `problem`.")
+                `{seq, place, count, by, at, event}`: \
+                which entry, which event of how many in it, who wrote it and when. The last is `end`, with the `reason` `ended`, `stopped` or `problem`.")
             .slow()
             .resumable()
             .query::<events::EventsQuery>()
@@ -192,28 +196,108 @@ fn tasks() -> Vec<Route> {
             .named("listTasks", "List tasks")
             .query::<tasks::ListQuery>()
             .answers::<runs::Listing>(200, "Some tasks"),
-        Route::get("/v1/tasks/{id}", Need::Tasks, tasks::get)
+        Route::get("/v1/tasks/{id}", Need::Tasks, runs::get)
             .named("getTask", "Look at a task")
             .answers::<shape::Run>(200, "The task as it is")
             .problems(&[NotFound, Gone]),
-        Route::post("/v1/tasks/{id}/cancel", Need::Tasks, tasks::cancel)
+        Route::post("/v1/tasks/{id}/cancel", Need::Tasks, control::cancel)
             .named("cancelTask", "Cancel a task")
             .body::<control::Cancel>()
             .answers::<control::Acknowledged>(202, "It is recorded, and done soon")
             .problems(&[NotFound, Gone, NotRunning]),
-        Route::get("/v1/tasks/{id}/wait", Need::Tasks, tasks::wait)
+        Route::get("/v1/tasks/{id}/wait", Need::Tasks, runs::wait)
             .named("waitForTask", "Wait for a task's end")
             .slow()
             .query::<runs::WaitQuery>()
             .answers::<shape::Run>(200, "The task as it ended")
             .answers::<shape::Run>(202, "The task as it is: it has not ended in this time. Ask again")
             .problems(&[NotFound, Gone, Stopped]),
-        Route::get("/v1/tasks/{id}/result", Need::Tasks, tasks::result)
+        Route::get("/v1/tasks/{id}/result", Need::Tasks, runs::result)
             .named("getTaskResult", "Wait for a task's result")
             .slow()
             .query::<runs::WaitQuery>()
             .answers::<Value>(200, "What the task gave")
             .problems(&[NotFound, Gone, RunFailed, RunCancelled, TimedOut, Stopped]),
+    ]
+}
+
+/// What there is to see of a task, and what else is asked of it: the same as of a run.
+fn parts_of_tasks() -> Vec<Route> {
+    use Code::{Conflict, Gone, InvalidName, InvalidPayload, NotFound, NotRunning, NotWaiting, Stopped, TimedOut};
+    let seen = |route: Route| route.problems(&[NotFound, Gone]);
+    let asked = |route: Route| {
+        route
+            .answers::<control::Acknowledged>(202, "It is recorded, and done soon")
+            .problems(&[NotFound, Gone, NotRunning])
+    };
+    vec![
+        seen(Route::get("/v1/tasks/{id}/input", Need::Tasks, runs::input).answers::<Value>(200, "The input"))
+            .named("getTaskInput", "What a task was submitted with"),
+        seen(Route::get("/v1/tasks/{id}/output", Need::Tasks, runs::output).answers::<Value>(200, "The output"))
+            .named("getTaskOutput", "What a task has given")
+            .query::<runs::OutputQuery>(),
+        seen(Route::get("/v1/tasks/{id}/steps", Need::Tasks, runs::steps))
+            .named("listTaskSteps", "List a task's step and other points")
+            .query::<runs::StepsQuery>()
+            .answers::<Page<shape::Step>>(200, "Some points"),
+        seen(Route::get("/v1/tasks/{id}/history", Need::Tasks, runs::history))
+            .named("listTaskHistory", "Read a task's log")
+            .query::<runs::HistoryQuery>()
+            .answers::<Page<shape::Entry>>(200, "Some entries"),
+        seen(Route::get("/v1/tasks/{id}/events", Need::Tasks, events::follow))
+            .named("followTask", "Follow a task's events as they happen")
+            .more("As those of a run.")
+            .slow()
+            .resumable()
+            .query::<events::EventsQuery>()
+            .gives(200, "text/event-stream", "The events")
+            .gives(204, "", "The task has ended, and all of its events were seen")
+            .problems(&[Code::InvalidHeader]),
+        seen(Route::get("/v1/tasks/{id}/signals", Need::Tasks, signals::inbox))
+            .named("listTaskSignals", "List a task's signals, and what became of each")
+            .query::<signals::NamedPage>()
+            .answers::<Page<shape::Signal>>(200, "Some signals")
+            .problems(&[InvalidName]),
+        seen(Route::get("/v1/tasks/{id}/waiting", Need::Tasks, signals::waiting_of))
+            .named("listTaskWaits", "List what a task waits for")
+            .answers::<Page<shape::OpenWait>>(200, "The waits that are open, the earliest first"),
+        Route::post("/v1/tasks/{id}/signals/{name}", Need::Signal, signals::send)
+            .named("sendTaskSignal", "Send a signal to a task")
+            .slow()
+            .keyed()
+            .body::<signals::Send>()
+            .answers::<signals::Sent>(200, "The signal is durable")
+            .problems(&[NotFound, Gone, Conflict, NotRunning, InvalidName, InvalidPayload])
+            .problems(&[NotWaiting, Code::UnknownPoint, TimedOut, Stopped]),
+        asked(Route::post("/v1/tasks/{id}/pause", Need::Tasks, control::pause).body::<control::Nothing>())
+            .named("pauseTask", "Pause a task"),
+        asked(Route::post("/v1/tasks/{id}/resume", Need::Tasks, control::resume).body::<control::Resume>())
+            .named("resumeTask", "Resume a paused task")
+            .problems(&[Conflict]),
+        asked(Route::post("/v1/tasks/{id}/restart", Need::Tasks, control::restart).body::<control::Restart>())
+            .named("restartTask", "Restart a task that has ended or is paused"),
+        asked(Route::post("/v1/tasks/{id}/migrate", Need::Tasks, control::migrate).body::<control::Migrate>())
+            .named("migrateTask", "Bring a paused task to changed code"),
+    ]
+}
+
+fn upkeep() -> Vec<Route> {
+    use Code::{Stopped, TimedOut};
+    vec![
+        Route::post("/v1/prune", Need::Admin, upkeep::prune)
+            .named("prune", "Remove finished runs and tasks")
+            .more("Never an unfinished one. What takes longer than a request may is done in part: ask again while `more`.")
+            .slow()
+            .body::<upkeep::Prune>()
+            .answers::<upkeep::Pruned>(200, "What was removed")
+            .problems(&[Stopped]),
+        Route::post("/v1/sweep", Need::Admin, upkeep::sweep)
+            .named("sweep", "Look for runs that nobody would look at, and repair that")
+            .more("One pass. Workers do this by themselves.")
+            .slow()
+            .body::<upkeep::Sweep>()
+            .answers::<shape::Swept>(200, "What was looked at, and repaired")
+            .problems(&[TimedOut, Stopped]),
     ]
 }
 

@@ -2,12 +2,13 @@
 
 use axum::body::{Bytes, HttpBody as _};
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::extract::{FromRequest, FromRequestParts, MatchedPath, RawPathParams, Request};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
+use wigwag::RunHandle;
 use wigwag::core::limits::SENDER_BYTES_MAX;
 
 use crate::app::App;
@@ -105,6 +106,23 @@ impl<T: DeserializeOwned + Send> FromRequestParts<App> for Path<T> {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
         let read = axum::extract::Path::<T>::from_request_parts(parts, app).await;
         read.map(|path| Self(path.0)).map_err(|rejection| Problem::new(Code::InvalidPath, rejection.body_text()))
+    }
+}
+
+/// The run that a path names by `{id}`: below `/v1/tasks` a task, elsewhere a workflow's run.
+#[derive(Debug)]
+pub(crate) struct Of(pub(crate) RunHandle);
+
+impl FromRequestParts<App> for Of {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
+        let is_task = parts.extensions.get::<MatchedPath>().is_some_and(|path| path.as_str().contains("/v1/tasks/"));
+        let params = RawPathParams::from_request_parts(parts, app).await;
+        let params = params.map_err(|rejection| Problem::new(Code::InvalidPath, rejection.body_text()))?;
+        let named = params.iter().find(|(name, _)| *name == "id").map(|(_, id)| id);
+        let id = named.ok_or_else(|| Problem::new(Code::Internal, "a route without an id"))?;
+        Ok(Self(if is_task { app.task(id)? } else { app.run(id)? }))
     }
 }
 

@@ -6,9 +6,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use wigwag::core::{Entry, Event, Run};
+use wigwag::core::{Entry, Event, Run, RunRef};
 use wigwag::{RunHandle, Status};
 
 use crate::limits::{RECENT_BYTES_MAX, RECENT_EVENTS_MAX};
@@ -25,10 +26,11 @@ pub(crate) struct Frame {
 
 /// The events of an entry.
 pub(crate) fn frames(entry: &Entry) -> Vec<Arc<Frame>> {
-    let (seq, at) = (entry.seq, entry.at);
+    let (seq, at, by, count) = (entry.seq, entry.at, json!(entry.by), entry.events.len());
     let frame = |(place, event): (usize, &Event)| {
         let event_text = serde_json::to_string(event).unwrap_or_default();
-        let text = format!("{{\"seq\":{seq},\"place\":{place},\"at\":\"{at}\",\"event\":{event_text}}}");
+        let head = format!("\"seq\":{seq},\"place\":{place},\"count\":{count},\"by\":{by},\"at\":\"{at}\"");
+        let text = format!("{{{head},\"event\":{event_text}}}");
         Arc::new(Frame { seq, place, name: event.name(), text })
     };
     entry.events.iter().enumerate().map(frame).collect()
@@ -72,7 +74,7 @@ struct Recent {
 /// All watchers.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
-    all: Mutex<HashMap<String, Weak<Watch>>>,
+    all: Mutex<HashMap<RunRef, Weak<Watch>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -84,13 +86,13 @@ impl Watchers {
     pub(crate) fn join(&self, handle: &RunHandle, run: &Run) -> Arc<Watch> {
         let mut all = lock(&self.all);
         all.retain(|_, watch| watch.strong_count() > 0);
-        let known = all.get(run.id().as_str()).and_then(Weak::upgrade);
+        let known = all.get(&run.run).and_then(Weak::upgrade);
         // One that is over may have been restarted since.
         if let Some(watch) = known.filter(|watch| watch.reach.borrow().end.is_none()) {
             return watch;
         }
         let watch = Watch::start(handle, run);
-        all.insert(run.id().to_string(), Arc::downgrade(&watch));
+        all.insert(run.run.clone(), Arc::downgrade(&watch));
         watch
     }
 }

@@ -11,8 +11,8 @@ use wigwag::{Client, Ctx, Engine, Failure};
 use wigwag_store::limits::LIST_PAGE;
 use wigwag_store::{Batch, Clock as _, Cost, Meter, Prefix, Store, System, Usage};
 
-use super::settings;
 use super::token::random_hex;
+use super::{no_server, settings};
 use crate::args::{Bench, StoreArgs};
 use crate::error::Failed;
 use crate::output::{Progress, table, talk};
@@ -21,6 +21,7 @@ use crate::output::{Progress, table, talk};
 const FOLDER: &str = "bench";
 
 pub(super) async fn run(args: &StoreArgs, wanted: &Bench, json: bool) -> Result<(), Failed> {
+    no_server(args)?;
     let opened = wigwag_store::open(&args.store, &settings(args))?;
     let id = random_hex()?;
     let place = format!("{FOLDER}/{}", id.get(..12).unwrap_or(&id));

@@ -17,6 +17,7 @@ use crate::output::{Progress, count};
 const SHOWN_MAX: usize = 20;
 
 pub(super) async fn run(args: &StoreArgs, wanted: &Doctor, json: bool) -> Result<(), Failed> {
+    super::no_server(args)?;
     let mut settings = super::settings(args);
     settings.unproven = true;
     let opened = wigwag_store::open(&args.store, &settings)?;

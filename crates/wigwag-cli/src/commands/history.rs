@@ -4,73 +4,72 @@ use std::io::{BufWriter, Write};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use wigwag::RunHandle;
-use wigwag::core::{Entry, Event, prefix};
-use wigwag_store::{Changes, Clock as _, System};
+use wigwag::core::{Entry, Event, Run};
 
 use super::migrate::short_hash;
-use super::{command, find, open};
+use super::{command, find, target};
 use crate::args::{History, StoreArgs};
 use crate::error::Failed;
 use crate::output::{short, span, talk};
+use crate::target::Target;
 
 /// Entries that are read at a time.
 const PAGE: u64 = 256;
 
-/// How long a follower waits for a nudge before it looks by itself.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
-
 pub(super) async fn run(args: &StoreArgs, wanted: &History, json: bool) -> Result<(), Failed> {
-    let opened = open(args)?;
-    let client = wigwag::Engine::builder(opened.store.clone()).client().await?;
-    let (handle, run) = find(&client, &wanted.id).await?;
-    let mut changes = opened.store.changes(&prefix::run(&run.run));
-    let (mut next, mut left) = (wanted.from, wanted.limit.unwrap_or(u64::MAX));
-    let mut pause = Duration::from_millis(100);
-    loop {
-        // Asked before reading, so that nothing is missed between the two.
-        let is_over = !wanted.follow || handle.status().await?.is_final();
-        let shown = show_from(&handle, next, left, json).await?;
-        (next, left) = (next + shown, left - shown);
-        if is_over || left == 0 {
-            break;
-        }
-        let nudged = opened.store.traits().nudges;
-        pause = if nudged || shown > 0 { Duration::from_millis(100) } else { (pause * 2).min(LOOK_EVERY) };
-        wait(&mut changes, if nudged { LOOK_EVERY } else { pause }).await;
-    }
-    if left == 0 && next <= run.seq {
+    let target = target(args).await?;
+    let run = find(&*target, &wanted.id).await?;
+    let left = wanted.limit.unwrap_or(u64::MAX);
+    let shown = match wanted.follow {
+        true => follow(&*target, &run, wanted.from, left, json).await?,
+        false => show_from(&*target, &run, wanted.from, left, json).await?,
+    };
+    let next = wanted.from + shown;
+    if shown == left && next <= run.seq {
         let rest = command(args, &format!("history {} --from {next}", wanted.id));
         talk(&format!("there is more: `{rest}`"));
     }
     Ok(())
 }
 
-async fn wait(changes: &mut Changes, span: Duration) {
-    tokio::select! {
-        biased;
-        _ = changes.next() => {}
-        () = System.sleep(span) => {}
+/// Shows entries from a number on as they are made, until the run has ended; says how many.
+async fn follow(target: &dyn Target, run: &Run, from: u64, left: u64, json: bool) -> Result<u64, Failed> {
+    if from > run.seq + 1 {
+        let what = format!("run `{}` has no entry {from} yet: its last is {}", run.id(), run.seq);
+        return Err(Failed::wrong(what).hint("leave out `--from`, or go on after the last entry that was seen"));
     }
+    let mut log = target.follow(&run.run, from).await?;
+    let mut shown = 0;
+    while shown < left {
+        let Some(mut entries) = log.next().await? else { break };
+        entries.truncate(usize::try_from(left - shown).unwrap_or(usize::MAX));
+        show_all(&entries, json)?;
+        shown += entries.len() as u64;
+    }
+    Ok(shown)
 }
 
 /// Shows entries from a number on; says how many.
-async fn show_from(handle: &RunHandle, from: u64, left: u64, json: bool) -> Result<u64, Failed> {
+async fn show_from(target: &dyn Target, run: &Run, from: u64, left: u64, json: bool) -> Result<u64, Failed> {
     let mut shown = 0;
     while shown < left {
         let wanted = (left - shown).min(PAGE);
-        let entries = handle.history(from + shown, wanted).await?;
-        let mut stdout = BufWriter::new(std::io::stdout().lock());
-        for entry in &entries {
-            show(&mut stdout, entry, json)?;
-        }
-        stdout.flush()?;
+        let entries = target.history(&run.run, from + shown, wanted).await?;
+        show_all(&entries, json)?;
         shown += entries.len() as u64;
         if (entries.len() as u64) < wanted {
             break;
         }
     }
     Ok(shown)
+}
+
+fn show_all(entries: &[Entry], json: bool) -> std::io::Result<()> {
+    let mut stdout = BufWriter::new(std::io::stdout().lock());
+    for entry in entries {
+        show(&mut stdout, entry, json)?;
+    }
+    stdout.flush()
 }
 
 fn show(to: &mut impl Write, entry: &Entry, json: bool) -> std::io::Result<()> {

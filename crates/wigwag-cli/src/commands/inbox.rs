@@ -6,7 +6,7 @@ use wigwag::core::Name;
 use wigwag::{Time, WaitingRun};
 
 use super::waits::left;
-use super::{client, command};
+use super::{command, target};
 use crate::args::{Inbox, StoreArgs};
 use crate::error::Failed;
 use crate::output::{now, span, table, talk};
@@ -17,11 +17,8 @@ pub(super) const HEADER: [&str; 6] = ["RUN", "TYPE", "SIGNAL", "POINT", "WAITING
 pub(super) async fn run(args: &StoreArgs, wanted: &Inbox, json: bool) -> Result<(), Failed> {
     let name = wanted.name.as_deref().map(signal_name).transpose()?;
     check_place(wanted, name.as_ref())?;
-    let (client, limit, after) = (client(args).await?, usize::from(wanted.limit), wanted.after.as_deref());
-    let found = match &name {
-        Some(name) => client.runs_waiting_for(name.as_str(), limit, after).await?,
-        None => client.waiting_runs(limit, after).await?,
-    };
+    let target = target(args).await?;
+    let found = target.waiting(name.as_ref(), wanted.limit.into(), wanted.after.as_deref()).await?;
     let now = now();
     match json {
         true => show_json(&found.runs)?,

@@ -3,24 +3,22 @@
 use std::io::{BufWriter, Write as _};
 
 use serde_json::{Value, json};
+use wigwag::Summary;
 use wigwag::core::{Name, TypeName};
-use wigwag::{Filter, Summary};
 
-use super::{client, command};
+use super::{command, target};
 use crate::args::{List, StoreArgs};
 use crate::error::Failed;
 use crate::output::{line, moment, now, span, table, talk};
+use crate::target::Which;
 
 pub(super) async fn run(args: &StoreArgs, wanted: &List, json: bool) -> Result<(), Failed> {
-    let mut filter = Filter::default();
-    filter.of = of(wanted)?;
-    filter.status = wanted.status;
-    filter.tasks = wanted.tasks;
-    filter.limit = wanted.limit.into();
-    filter.after.clone_from(&wanted.after);
-    let listing = client(args).await?.list(&filter).await.map_err(|error| {
-        Failed::from(error).or_hint(|| "give the place that the page before has named, or leave `--after` out".into())
-    })?;
+    check_type(wanted)?;
+    let List { of, status, tasks, queue, limit, after } = wanted.clone();
+    let listing =
+        target(args).await?.list(&Which { of, status, tasks, queue, limit, after }).await.map_err(|failed| {
+            failed.or_hint(|| "give the place that the page before has named, or leave `--after` out".into())
+        })?;
     match json {
         true => show_json(&listing.runs)?,
         false => table(&["ID", "TYPE", "STATUS", "STARTED", "SINCE", "NOW"], listing.runs.iter().map(row).collect())?,
@@ -36,17 +34,17 @@ pub(super) async fn run(args: &StoreArgs, wanted: &List, json: bool) -> Result<(
     Ok(())
 }
 
-/// The type under which the store lists it: that of a task holds its queue.
-fn of(wanted: &List) -> Result<Option<String>, Failed> {
+/// What cannot be the name of a type is not looked for.
+fn check_type(wanted: &List) -> Result<(), Failed> {
     let wrong = |refusal: wigwag::core::Refusal| {
         Failed::wrong(refusal.to_string()).hint("`--type` is the name of a workflow, or with `--tasks` of a task")
     };
-    let Some(name) = &wanted.of else { return Ok(None) };
-    let mut of = TypeName::new(name).map_err(wrong)?;
+    let Some(name) = &wanted.of else { return Ok(()) };
+    let of = TypeName::new(name).map_err(wrong)?;
     if wanted.tasks {
-        of = TypeName::of_task(&Name::new(&wanted.queue).map_err(wrong)?, &of).map_err(wrong)?;
+        TypeName::of_task(&Name::new(&wanted.queue).map_err(wrong)?, &of).map_err(wrong)?;
     }
-    Ok(Some(of.to_string()))
+    Ok(())
 }
 
 fn again(args: &StoreArgs, wanted: &List, next: &str) -> String {

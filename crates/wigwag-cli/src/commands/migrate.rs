@@ -1,42 +1,37 @@
 //! `wigwag migrate`: a run is brought to changed code.
 
 use wigwag::core::Run;
-use wigwag::{Client, ErrorKind};
+use wigwag_server::Code;
 
-use super::{client, command, find, show_asked};
+use super::{ask, command, find, target};
 use crate::args::{Migrate, StoreArgs};
 use crate::error::Failed;
+use crate::target::{Ask, Target};
 
 pub(super) async fn run(args: &StoreArgs, wanted: &Migrate, json: bool) -> Result<(), Failed> {
-    let client = client(args).await?;
-    let (handle, run) = find(&client, &wanted.id).await?;
-    let mut call = handle.migrate();
-    for (old, new) in &wanted.rename {
-        call = call.rename(old, new);
-    }
-    for step in &wanted.skip {
-        call = call.skip(step);
-    }
-    if let Some(start) = &wanted.to {
-        call = call.to(whole_hash(&client, &run, start).await?);
-    }
-    let asked = call.await.map_err(|error| {
+    let target = target(args).await?;
+    let run = find(&*target, &wanted.id).await?;
+    let to = match &wanted.to {
+        Some(start) => Some(whole_hash(&*target, &run, start).await?),
+        None => None,
+    };
+    let migrate = Ask::Migrate { rename: wanted.rename.clone(), skip: wanted.skip.clone(), to };
+    ask(&*target, &run.run, &migrate, json).await.map_err(|failed| {
         let see = |what: &str| command(args, &format!("{what} {}", wanted.id));
-        let hint = match error.kind() {
-            ErrorKind::Invalid => format!(
+        let hint = match failed.code() {
+            Some(Code::Invalid) => format!(
                 "give `--rename OLD=NEW` for a step that has another name, `--skip STEP` for one to be passed over; `{}` shows what was done",
                 see("steps")
             ),
             _ => format!("see how it is with `{}`", see("status")),
         };
-        Failed::from(error).or_hint(|| hint)
-    })?;
-    show_asked(&handle, "migrate", asked, json)
+        failed.or_hint(|| hint)
+    })
 }
 
 /// The one hash of the run's type that begins so.
-async fn whole_hash(client: &Client, run: &Run, start: &str) -> Result<String, Failed> {
-    let known = client.definitions(run.of.as_str()).await?;
+async fn whole_hash(target: &dyn Target, run: &Run, start: &str) -> Result<String, Failed> {
+    let known = target.definitions(run.of.as_str()).await?;
     let mut fitting = known.iter().filter(|known| bare(&known.hash).starts_with(bare(start)));
     let listed = || match known.is_empty() {
         true => "no worker with its code has run on this store yet".to_owned(),

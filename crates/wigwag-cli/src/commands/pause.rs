@@ -1,12 +1,13 @@
 //! `wigwag pause`: no further step begins.
 
-use super::{client, command, find, show_asked};
+use super::{ask, command, find, target};
 use crate::args::StoreArgs;
 use crate::error::Failed;
+use crate::target::Ask;
 
 pub(super) async fn run(args: &StoreArgs, id: &str, json: bool) -> Result<(), Failed> {
-    let (handle, _) = find(&client(args).await?, id).await?;
+    let target = target(args).await?;
+    let run = find(&*target, id).await?.run;
     let hint = || format!("see how it is with `{}`", command(args, &format!("status {id}")));
-    let asked = handle.pause().await.map_err(|error| Failed::from(error).or_hint(hint))?;
-    show_asked(&handle, "pause", asked, json)
+    ask(&*target, &run, &Ask::Pause, json).await.map_err(|failed| failed.or_hint(hint))
 }

@@ -5,18 +5,18 @@ use std::io::Write as _;
 use serde_json::json;
 use wigwag::{PruneOptions, Pruned};
 
-use super::client;
+use super::target;
 use crate::args::{Prune, StoreArgs};
 use crate::error::Failed;
 use crate::output::{Progress, count};
 
 pub(super) async fn run(args: &StoreArgs, wanted: &Prune, json: bool) -> Result<(), Failed> {
-    let client = client(args).await?;
+    let target = target(args).await?;
     let mut options = PruneOptions::older_than(wanted.older_than);
     options.status = wanted.status;
     options.dry_run = wanted.dry_run;
     let progress = Progress::new();
-    let pruned = client.prune_with(&options, |pruned| progress.say(&count(pruned.runs, "run"))).await?;
+    let pruned = target.prune(&options, &mut |pruned| progress.say(&count(pruned.runs, "run"))).await?;
     drop(progress);
     let mut stdout = std::io::stdout().lock();
     let Pruned { runs, objects, freed, .. } = pruned;

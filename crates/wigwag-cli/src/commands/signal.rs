@@ -5,21 +5,21 @@ mod all_waiting;
 use std::io::Write as _;
 
 use serde_json::{Value, json};
-use wigwag::{Client, Consumed, ErrorKind, Payload, Receipt, RunHandle, SignalCall, SignalState};
+use wigwag::core::{RunId, RunRef};
+use wigwag::{Payload, Receipt, SignalState};
+use wigwag_server::Code;
 
 use super::inbox::signal_name;
 use super::waits::next;
-use super::{client, client_of_new, command};
+use super::{command, target, target_of_new};
 use crate::args::{Signal, StoreArgs};
 use crate::error::Failed;
 use crate::input;
 use crate::output::{Progress, now};
+use crate::target::{self, Taken, Target};
 
 /// How it is called.
 const CALLS: &str = "write `signal RUN NAME [PAYLOAD]`, or `signal --all-waiting NAME [PAYLOAD]`";
-
-/// The way by which signals from here come.
-const VIA: &str = "cli";
 
 pub(super) async fn run(args: &StoreArgs, wanted: Signal, json: bool) -> Result<(), Failed> {
     match wanted.all_waiting {
@@ -30,24 +30,25 @@ pub(super) async fn run(args: &StoreArgs, wanted: Signal, json: bool) -> Result<
 
 async fn send(args: &StoreArgs, wanted: &Signal, json: bool) -> Result<(), Failed> {
     let message = Message::of(wanted)?;
-    let client = match wanted.start {
-        Some(_) => client_of_new(args).await?,
-        None => client(args).await?,
+    let target = match wanted.start {
+        Some(_) => target_of_new(args).await?,
+        None => target(args).await?,
     };
-    let call = call(&client, wanted, &message)?;
+    let run = message.to(wanted)?;
+    let signal = message.signal(wanted);
     match wanted.wait {
         None => {
-            let receipt = call.await;
-            let receipt = told(args, &client, wanted, &message, receipt).await?;
+            let receipt = target.signal(&run, &signal).await;
+            let receipt = told(args, &*target, wanted, &message, receipt).await?;
             show(&message, &receipt, json)
         }
         Some(span) => {
             let progress = Progress::new();
             progress.say(&format!("waiting until `{}` takes `{}`", message.run, message.name));
-            let consumed = call.and_wait(span).await;
+            let taken = target.signal_and_wait(&run, &signal, span).await;
             drop(progress);
-            let consumed = told(args, &client, wanted, &message, consumed).await?;
-            show_consumed(&message, &consumed, json)
+            let taken = told(args, &*target, wanted, &message, taken).await?;
+            show_taken(&message, &taken, json)
         }
     }
 }
@@ -81,6 +82,22 @@ impl<'a> Message<'a> {
         Ok(Self { run, kind, name, payload, input: input::json(&wanted.input)? })
     }
 
+    /// The run that it is for.
+    fn to(&self, wanted: &Signal) -> Result<RunRef, Failed> {
+        let id = RunId::new(self.run).map_err(|refusal| {
+            Failed::of(Code::Invalid, refusal.to_string()).hint("RUN is the id of a run; list them with `wigwag list`")
+        })?;
+        Ok(if wanted.task { RunRef::task(id) } else { RunRef::workflow(id) })
+    }
+
+    fn signal(&self, wanted: &Signal) -> target::Message {
+        let mut signal = signal_of(wanted, self.name, &self.payload);
+        signal.only_if_waiting = wanted.only_if_waiting;
+        signal.point.clone_from(&wanted.point);
+        signal.start = wanted.start.as_ref().map(|of| (of.clone(), self.input.clone()));
+        signal
+    }
+
     /// What happened, in words: how it was sent, and what became of it.
     fn line(&self, receipt: &Receipt, fate: &str) -> String {
         let sent = if receipt.repeated { "had been sent before under this key" } else { "is sent" };
@@ -88,81 +105,64 @@ impl<'a> Message<'a> {
     }
 }
 
-fn call(client: &Client, wanted: &Signal, message: &Message<'_>) -> Result<SignalCall, Failed> {
-    let handle = match wanted.task {
-        true => client.task(message.run),
-        false => client.run(message.run),
-    };
-    let no_id = |error: wigwag::Error| {
-        Failed::from(error).or_hint(|| "RUN is the id of a run; list them with `wigwag list`".into())
-    };
-    let mut call = call_of(&handle.map_err(no_id)?, wanted, message.name, &message.payload);
-    if wanted.only_if_waiting {
-        call = call.only_if_waiting();
-    }
-    if let Some(point) = &wanted.point {
-        call = call.point(point);
-    }
-    if let Some(of) = &wanted.start {
-        call = call.start_if_absent(of, &message.input);
-    }
-    Ok(call)
-}
-
 /// What all signals have that are sent from here.
-fn call_of(handle: &RunHandle, wanted: &Signal, name: &str, payload: &Payload) -> SignalCall {
-    let mut call = handle.signal(name, payload).via(VIA);
-    if let Some(key) = &wanted.key {
-        call = call.key(key);
+fn signal_of(wanted: &Signal, name: &str, payload: &Payload) -> target::Message {
+    target::Message {
+        name: name.to_owned(),
+        payload: payload.clone(),
+        key: wanted.key.clone(),
+        by: wanted.by.clone(),
+        only_if_waiting: false,
+        point: None,
+        start: None,
     }
-    if let Some(by) = &wanted.by {
-        call = call.by(by);
-    }
-    call
 }
 
 /// Says what helps where the engine, which knows no flags, cannot.
 async fn told<T>(
     args: &StoreArgs,
-    client: &Client,
+    target: &dyn Target,
     wanted: &Signal,
     message: &Message<'_>,
-    outcome: wigwag::Result<T>,
+    outcome: Result<T, Failed>,
 ) -> Result<T, Failed> {
-    let Err(error) = outcome else { return outcome.map_err(Failed::from) };
+    let failed = match outcome {
+        Err(failed) => failed,
+        done => return done,
+    };
     let run = message.run;
     let status = command(args, &format!("status {run}"));
-    let hint = match error.kind() {
-        ErrorKind::NotFound if wanted.task => "list those that are there with `wigwag list --tasks`".to_owned(),
-        ErrorKind::NotFound if is_task(client, run).await => format!("`{run}` is a task: add `--task`"),
-        ErrorKind::NotFound => {
+    let hint = match failed.code() {
+        Some(Code::NotFound) if wanted.task => "list those that are there with `wigwag list --tasks`".to_owned(),
+        Some(Code::NotFound) if is_task(target, run).await => format!("`{run}` is a task: add `--task`"),
+        Some(Code::NotFound) => {
             "list those that are there with `wigwag list`, or add `--start TYPE` to start it first".to_owned()
         }
-        ErrorKind::NotRunning => {
+        Some(Code::NotRunning) => {
             format!("a finished run takes no signals; let it begin again with `wigwag restart {run}`")
         }
-        ErrorKind::NotWaiting => {
+        Some(Code::NotWaiting) => {
             format!("without `--only-if-waiting` it is kept until the run does; see how it is with `{status}`")
         }
-        ErrorKind::UnknownPoint => {
+        Some(Code::UnknownPoint) => {
             format!("leave out `--point` to reach the wait that was opened first; see where it waits with `{status}`")
         }
-        ErrorKind::TimedOut => {
+        Some(Code::TimedOut) => {
             let see = command(args, &format!("signals {run} {}", message.name));
             format!("the signal is kept; see what becomes of it with `{see}`")
         }
-        ErrorKind::Invalid => {
+        Some(Code::Invalid) => {
             let hint = "`--start` names a workflow, `--point` a wait of the run; `--key` and `--by` are short texts";
-            return Err(Failed::from(error).or_hint(|| hint.into()));
+            return Err(failed.or_hint(|| hint.into()));
         }
-        _ => return Err(Failed::from(error).or_hint(|| format!("see how the run is with `{status}`"))),
+        _ => return Err(failed.or_hint(|| format!("see how the run is with `{status}`"))),
     };
-    Err(Failed::from(error).hint(hint))
+    Err(failed.hint(hint))
 }
 
-async fn is_task(client: &Client, id: &str) -> bool {
-    match client.task(id) {
-        Ok(task) => task.status().await.is_ok(),
+async fn is_task(target: &dyn Target, id: &str) -> bool {
+    match RunId::new(id) {
+        Ok(id) => target.get(&RunRef::task(id)).await.is_ok(),
         Err(_) => false,
     }
 }
@@ -184,8 +184,8 @@ fn show(message: &Message<'_>, receipt: &Receipt, json: bool) -> Result<(), Fail
     Ok(())
 }
 
-fn show_consumed(message: &Message<'_>, consumed: &Consumed, json: bool) -> Result<(), Failed> {
-    let Consumed { receipt, point, at, status, next: waits, .. } = consumed;
+fn show_taken(message: &Message<'_>, taken: &Taken, json: bool) -> Result<(), Failed> {
+    let Taken { receipt, point, at, status, next: waits } = taken;
     let mut stdout = std::io::stdout().lock();
     if json {
         let mut shown = receipt_json(message.run, message.name, receipt);

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write as _};
 use wigwag::{Fate, SignalView};
 
 use super::inbox::signal_name;
-use super::{client, command, find};
+use super::{command, find, target};
 use crate::args::StoreArgs;
 use crate::error::Failed;
 use crate::output::{line, moment, short, table_with, talk};
@@ -18,8 +18,9 @@ const CELL_MAX: usize = 300;
 
 pub(super) async fn run(args: &StoreArgs, id: &str, name: Option<&str>, json: bool) -> Result<(), Failed> {
     let name = name.map(signal_name).transpose()?;
-    let (handle, _) = find(&client(args).await?, id).await?;
-    let signals = handle.signals(name.as_ref().map(|name| name.as_str())).await?;
+    let target = target(args).await?;
+    let run = find(&*target, id).await?.run;
+    let signals = target.signals(&run, name.as_ref()).await?;
     if json {
         return show_json(&signals);
     }

@@ -4,62 +4,65 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use serde_json::json;
-use wigwag::{ErrorKind, RunHandle};
+use wigwag::core::RunRef;
+use wigwag_server::Code;
 
-use super::{client_of_new, command, show_payload};
+use super::{command, show_payload, target_of_new};
 use crate::args::{Start, StoreArgs};
 use crate::error::Failed;
 use crate::input;
 use crate::output::Progress;
+use crate::target::{NewRun, Target};
 
 pub(super) async fn run(args: &StoreArgs, wanted: Start, json: bool) -> Result<(), Failed> {
-    let payload = input::json(&wanted.input)?;
-    let client = client_of_new(args).await?;
-    let mut call = client.start(&wanted.of, &payload);
-    if let Some(id) = wanted.id {
-        call = call.id(id);
-    }
-    if let Some(at) = wanted.when.at {
-        call = call.at(at);
-    }
-    if let Some(delay) = wanted.when.delay {
-        call = call.delay(delay);
-    }
-    let handle =
-        call.await.map_err(|error| refused(error, "TYPE is the name of a workflow, `--id` one of your own"))?;
+    let input = input::json(&wanted.input)?;
+    let target = target_of_new(args).await?;
+    let new = NewRun { of: wanted.of, input, id: wanted.id, at: wanted.when.at, delay: wanted.when.delay };
+    let started = target.start(new).await;
+    let run = started.map_err(|failed| refused(failed, "TYPE is the name of a workflow, `--id` one of your own"))?;
     match wanted.wait {
-        true => wait(args, &handle, wanted.timeout).await,
-        false => show_id(&handle, json),
+        true => wait(args, &*target, &run, wanted.timeout).await,
+        false => show_id(&run, json),
     }
 }
 
 /// A refusal of the call as written says the rule; where it applies is said here.
-pub(super) fn refused(error: wigwag::Error, hint: &str) -> Failed {
-    let hint = match error.kind() {
-        ErrorKind::Invalid => hint,
-        ErrorKind::Gone => "choose another id",
-        _ => return error.into(),
+pub(super) fn refused(failed: Failed, hint: &str) -> Failed {
+    let hint = match failed.code() {
+        Some(Code::Invalid) => hint,
+        Some(Code::Gone) => "choose another id",
+        _ => return failed,
     };
-    Failed::from(error).or_hint(|| hint.to_owned())
+    failed.or_hint(|| hint.to_owned())
 }
 
-pub(super) fn show_id(handle: &RunHandle, json: bool) -> Result<(), Failed> {
+pub(super) fn show_id(run: &RunRef, json: bool) -> Result<(), Failed> {
     let mut stdout = std::io::stdout().lock();
     match json {
-        true => writeln!(stdout, "{}", json!({"id": handle.id().as_str()}))?,
-        false => writeln!(stdout, "{}", handle.id())?,
+        true => writeln!(stdout, "{}", json!({"id": run.id.as_str()}))?,
+        false => writeln!(stdout, "{}", run.id)?,
     }
     Ok(())
 }
 
 /// Waits for the end, and prints the result.
-pub(super) async fn wait(args: &StoreArgs, handle: &RunHandle, timeout: Option<Duration>) -> Result<(), Failed> {
-    let id = handle.id();
+pub(super) async fn wait(
+    args: &StoreArgs,
+    target: &dyn Target,
+    run: &RunRef,
+    timeout: Option<Duration>,
+) -> Result<(), Failed> {
+    let id = &run.id;
     let progress = Progress::new();
     progress.say(&format!("`{id}` is under way"));
-    let look = |what: &str, hint: &str| format!("{hint} with `{}`", command(args, &format!("{what} {id}")));
-    handle.wait_for(timeout).await.map_err(|error| Failed::from(error).or_hint(|| look("status", "look at it")))?;
-    let result = handle.result_payload().await;
+    let result = target.result(run, timeout).await;
     drop(progress);
-    show_payload(&result.map_err(|error| Failed::from(error).or_hint(|| look("steps", "see what was done")))?)
+    show_payload(&result.map_err(|failed| {
+        let look = |what: &str, hint: &str| format!("{hint} with `{}`", command(args, &format!("{what} {id}")));
+        let hint = match failed.code() {
+            Some(Code::RunFailed | Code::RunCancelled) => look("steps", "see what was done"),
+            _ => look("status", "look at it"),
+        };
+        failed.or_hint(|| hint)
+    })?)
 }

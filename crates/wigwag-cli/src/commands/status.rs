@@ -3,36 +3,33 @@
 use std::io::Write as _;
 
 use wigwag::core::{Data, Ending, Fault, Path, PauseCause, Point, PointKind, PointStatus, Run, state_to_json};
-use wigwag::{OpenWait, RunHandle, Status, Time};
+use wigwag::{OpenWait, Status, Time};
 
 use super::migrate::short_hash;
 use super::steps::children;
-use super::{client, command, find, waits};
+use super::{command, find, target, waits};
 use crate::args::StoreArgs;
 use crate::error::Failed;
 use crate::output::{line, now, pretty, short, span, when};
+use crate::target::Target;
 
 /// What is shown of a result; `--json` has all.
 const RESULT_MAX: usize = 500;
 
 pub(super) async fn run(args: &StoreArgs, id: &str, json: bool) -> Result<(), Failed> {
-    let (handle, run) = find(&client(args).await?, id).await?;
-    show(args, &handle, run, json).await
+    let target = target(args).await?;
+    let run = find(&*target, id).await?;
+    show(args, &*target, run, json).await
 }
 
-pub(super) async fn show(args: &StoreArgs, handle: &RunHandle, mut run: Run, json: bool) -> Result<(), Failed> {
-    if let Some(Data::Blob(_)) = run.result {
-        run.result = handle.output_payload().await?.map(Data::Inline);
-    }
+pub(super) async fn show(args: &StoreArgs, target: &dyn Target, run: Run, json: bool) -> Result<(), Failed> {
+    let run = target.whole(run, json).await?;
     if json {
-        if let Data::Blob(_) = run.input {
-            run.input = Data::Inline(handle.input().await?);
-        }
         let state = state_to_json(&run, "wigwag status");
         writeln!(std::io::stdout().lock(), "{}", pretty(&String::from_utf8_lossy(&state)))?;
         return Ok(());
     }
-    let open = if run.waits().next().is_some() { handle.waiting().await? } else { Vec::new() };
+    let open = if run.waits().next().is_some() { target.open_waits(&run.run).await? } else { Vec::new() };
     let mut stdout = std::io::stdout().lock();
     for (name, value) in describe(args, &run, &open, now()) {
         writeln!(stdout, "{name:<10}  {value}")?;

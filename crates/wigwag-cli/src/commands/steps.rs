@@ -2,10 +2,9 @@
 
 use std::io::{BufWriter, Write as _};
 
-use wigwag::RunHandle;
-use wigwag::core::{Children, Data, Path, Payload, Point, PointKind, PointStatus, Wait};
+use wigwag::core::{Children, Data, Path, Point, PointKind, PointStatus, Wait};
 
-use super::{client, find};
+use super::{find, target};
 use crate::args::StoreArgs;
 use crate::error::Failed;
 use crate::output::{line, moment, short, span, table};
@@ -14,11 +13,12 @@ use crate::output::{line, moment, short, span, table};
 const RESULT_MAX: usize = 120;
 
 pub(super) async fn run(args: &StoreArgs, id: &str, json: bool) -> Result<(), Failed> {
-    let (handle, _) = find(&client(args).await?, id).await?;
-    let mut points: Vec<(Path, Point)> = handle.steps().await?.into_iter().collect();
+    let target = target(args).await?;
+    let run = find(&*target, id).await?.run;
+    let mut points = target.steps(&run, json).await?;
     points.sort_by_key(|(_, point)| (point.started_at.or(point.ended_at), point.seq, point.place));
     if json {
-        return show_json(&handle, points).await;
+        return show_json(&points);
     }
     let header = ["STEP", "KIND", "STATUS", "TRY", "STARTED", "TOOK", "RESULT"];
     table(&header, points.iter().map(|(path, point)| row(path, point)).collect())?;
@@ -26,15 +26,11 @@ pub(super) async fn run(args: &StoreArgs, id: &str, json: bool) -> Result<(), Fa
 }
 
 /// As they are stored, with the path, the kind in any case, and whole results.
-async fn show_json(handle: &RunHandle, points: Vec<(Path, Point)>) -> Result<(), Failed> {
+fn show_json(points: &[(Path, Point)]) -> Result<(), Failed> {
     let mut stdout = BufWriter::new(std::io::stdout().lock());
-    for (path, mut point) in points {
-        if let Some(Data::Blob(_)) = point.result {
-            let whole: Box<serde_json::value::RawValue> = handle.output(path.as_str()).await?;
-            point.result = Payload::parse(whole.get()).ok().map(Data::Inline);
-        }
+    for (path, point) in points {
         let kind = if point.kind == PointKind::Step { "\"kind\":\"step\"," } else { "" };
-        let rest = serde_json::to_string(&point).map_err(|error| Failed::new(error.to_string()))?;
+        let rest = serde_json::to_string(point).map_err(|error| Failed::new(error.to_string()))?;
         writeln!(stdout, "{{\"path\":\"{path}\",{kind}{}", rest.get(1..).unwrap_or_default())?;
     }
     stdout.flush()?;

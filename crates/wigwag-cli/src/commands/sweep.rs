@@ -6,17 +6,17 @@ use serde_json::json;
 use wigwag::Swept;
 use wigwag_store::{Clock as _, System};
 
-use super::client;
+use super::target;
 use crate::args::{StoreArgs, Sweep};
 use crate::error::Failed;
 use crate::output::{Progress, count};
 
 pub(super) async fn run(args: &StoreArgs, wanted: &Sweep, json: bool) -> Result<(), Failed> {
-    let client = client(args).await?;
+    let target = target(args).await?;
     loop {
         let progress = Progress::new();
         progress.say("looking at every hint and every unfinished run");
-        let swept = client.sweep(wanted.dry_run).await?;
+        let swept = target.sweep(wanted.dry_run).await?;
         drop(progress);
         show(&swept, wanted.dry_run, json)?;
         match wanted.interval.filter(|_| !wanted.once) {

@@ -3,13 +3,23 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-pub(crate) fn wigwag(folder: &Path, args: &[&str]) -> Output {
+/// The binary, with nothing in the environment that would lead it elsewhere.
+pub(crate) fn command(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wigwag"));
     command.current_dir(folder).args(args).stdin(Stdio::null());
-    for name in ["WIGWAG_STORE", "WIGWAG_ENDPOINT", "WIGWAG_REGION", "WIGWAG_LINK_SECRET"] {
-        command.env_remove(name);
+    clean(&mut command);
+    command
+}
+
+pub(crate) fn clean(command: &mut Command) {
+    let names = ["STORE", "SERVER", "TOKEN", "ENDPOINT", "REGION", "LINK_SECRET"];
+    for name in names {
+        command.env_remove(format!("WIGWAG_{name}"));
     }
-    command.output().unwrap()
+}
+
+pub(crate) fn wigwag(folder: &Path, args: &[&str]) -> Output {
+    command(folder, args).output().unwrap()
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {

@@ -1,23 +1,74 @@
 //! A place in which commands are run, and an engine beside them.
 
-use std::process::Output;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use serde_json::Value;
-use wigwag::{Builder, Engine, Settings};
+use wigwag::{Builder, Engine, LinkSecret, Settings};
+use wigwag_server::{Builder as ServerBuilder, Running, Server};
 
-use crate::common::{good, text, wigwag};
+use crate::common::{command, good, text, wigwag};
 
-/// A folder with a store in `.wigwag`, in which commands are run.
-pub(crate) struct Place(pub(crate) tempfile::TempDir);
+/// Two tests of each scenario: on a store directly, and through a server that has the same store.
+#[macro_export]
+macro_rules! both {
+    ($($name:ident)*) => {$(
+        mod $name {
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn on_a_store() {
+                super::$name(super::Place::new()).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn through_a_server() {
+                super::$name(super::Place::served().await).await;
+            }
+        }
+    )*};
+}
+
+/// A folder with a store in `.wigwag`, in which commands are run; with a server they go through it.
+pub(crate) struct Place(pub(crate) tempfile::TempDir, pub(crate) Option<Running>);
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
+        Self(tempfile::tempdir().unwrap(), None)
+    }
+
+    /// The same, through a server that has the store.
+    pub(crate) async fn served() -> Self {
+        Self::served_with(|server| server).await
+    }
+
+    pub(crate) async fn served_with(change: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Self {
+        let mut place = Self::new();
+        let mut settings = Settings::default();
+        settings.link_secret = Some(LinkSecret::new("a secret of the tests").unwrap());
+        let client = place.builder().settings(settings).client().await.unwrap();
+        let server = Server::builder(client).bind(([127, 0, 0, 1], 0).into());
+        place.1 = Some(change(server).start().await.unwrap());
+        place
+    }
+
+    /// Where the server is.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.1.as_ref().unwrap().addr())
+    }
+
+    /// A command to be run. The server is named by the environment, so that hints need not name it.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = command(self.0.path(), args);
+        if self.1.is_some() {
+            command.env("WIGWAG_SERVER", self.url());
+        }
+        command
     }
 
     pub(crate) fn run(&self, args: &[&str]) -> Output {
-        wigwag(self.0.path(), args)
+        match self.1 {
+            Some(_) => self.command(args).output().unwrap(),
+            None => wigwag(self.0.path(), args),
+        }
     }
 
     /// What a command prints that does well and has nothing to say.

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use axum::extract::State;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use wigwag::{Asked, RunHandle};
 
-use crate::app::App;
-use crate::extract::{Json, Path};
+use crate::extract::{Json, Of};
 use crate::problem::Result;
 use crate::wire::{self, Raw};
 use crate::words;
@@ -41,21 +39,16 @@ pub(crate) struct Cancel {
     reason: Option<String>,
 }
 
-pub(crate) async fn cancel(State(app): State<App>, Path(id): Path<String>, Json(wanted): Json<Cancel>) -> Result<Raw> {
-    cancel_it(&app.run(&id)?, wanted).await
-}
-
-pub(crate) async fn cancel_it(handle: &RunHandle, wanted: Cancel) -> Result<Raw> {
+pub(crate) async fn cancel(Of(handle): Of, Json(wanted): Json<Cancel>) -> Result<Raw> {
     let call = handle.cancel();
     let call = match wanted.reason {
         Some(reason) => call.reason(reason),
         None => call,
     };
-    asked(handle, "cancel", call.await?)
+    asked(&handle, "cancel", call.await?)
 }
 
-pub(crate) async fn pause(State(app): State<App>, Path(id): Path<String>, _: Json<Nothing>) -> Result<Raw> {
-    let handle = app.run(&id)?;
+pub(crate) async fn pause(Of(handle): Of, _: Json<Nothing>) -> Result<Raw> {
     asked(&handle, "pause", handle.pause().await?)
 }
 
@@ -68,8 +61,7 @@ pub(crate) struct Resume {
     anyway: bool,
 }
 
-pub(crate) async fn resume(State(app): State<App>, Path(id): Path<String>, Json(wanted): Json<Resume>) -> Result<Raw> {
-    let handle = app.run(&id)?;
+pub(crate) async fn resume(Of(handle): Of, Json(wanted): Json<Resume>) -> Result<Raw> {
     let call = handle.resume();
     let call = if wanted.anyway { call.anyway() } else { call };
     asked(&handle, "resume", call.await?)
@@ -84,12 +76,7 @@ pub(crate) struct Restart {
     from: Option<String>,
 }
 
-pub(crate) async fn restart(
-    State(app): State<App>,
-    Path(id): Path<String>,
-    Json(wanted): Json<Restart>,
-) -> Result<Raw> {
-    let handle = app.run(&id)?;
+pub(crate) async fn restart(Of(handle): Of, Json(wanted): Json<Restart>) -> Result<Raw> {
     let call = handle.restart();
     let call = match wanted.from {
         Some(step) => call.from(step),
@@ -114,12 +101,7 @@ pub(crate) struct Migrate {
     to: Option<String>,
 }
 
-pub(crate) async fn migrate(
-    State(app): State<App>,
-    Path(id): Path<String>,
-    Json(wanted): Json<Migrate>,
-) -> Result<Raw> {
-    let handle = app.run(&id)?;
+pub(crate) async fn migrate(Of(handle): Of, Json(wanted): Json<Migrate>) -> Result<Raw> {
     let renamed = wanted.rename.iter().fold(handle.migrate(), |call, (old, new)| call.rename(old, new));
     let call = wanted.skip.iter().fold(renamed, |call, step| call.skip(step));
     let call = match wanted.to {

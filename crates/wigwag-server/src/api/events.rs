@@ -20,7 +20,7 @@ use wigwag::RunHandle;
 use wigwag::core::Run;
 
 use crate::app::App;
-use crate::extract::{Path, Query};
+use crate::extract::{Of, Query};
 use crate::limits::CATCH_UP_ENTRIES;
 use crate::problem::{Code, Problem, Result};
 use crate::watch::{End, Frame, Reach, Watch, frames};
@@ -81,12 +81,11 @@ fn number<T: std::str::FromStr>(text: &str, digits_max: usize) -> Option<T> {
 
 pub(crate) async fn follow(
     State(app): State<App>,
-    Path(id): Path<String>,
+    Of(handle): Of,
     headers: HeaderMap,
     Query(wanted): Query<EventsQuery>,
 ) -> Result<Response> {
     let place = Place::given(&headers, wanted.after.as_deref())?;
-    let handle = app.run(&id)?;
     let run = handle.get().await?.run().clone();
     let (next, skip) = begin(&handle, &run, place).await?;
     if next > run.seq && run.status.is_final() {

@@ -14,7 +14,7 @@ use wigwag::{Filter, Payload, RunHandle, RunId, Status, Summary};
 
 use crate::app::App;
 use crate::auth::{Caller, Need};
-use crate::extract::{Json, Key, Path, Query};
+use crate::extract::{Json, Key, Of, Query};
 use crate::limits::{PAGE_MAX, WAIT};
 use crate::problem::{Code, Problem, Result};
 use crate::wire::{self, Moment, Page, Paging, Raw, Span};
@@ -116,45 +116,11 @@ pub(crate) struct ListQuery {
     after: Option<String>,
 }
 
-/// A run in a list.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Listed {
-    id: String,
-    #[serde(rename = "type")]
-    of: String,
-    #[schemars(with = "super::shape::Status")]
-    status: Status,
-    created_at: String,
-    updated_at: String,
-    /// When something is due next.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_at: Option<String>,
-    /// The points that are under way, at most 20.
-    current_steps: Vec<String>,
-    /// What went wrong, in words.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-}
-
-impl From<Summary> for Listed {
-    fn from(run: Summary) -> Self {
-        Self {
-            id: run.id.to_string(),
-            of: run.of.to_string(),
-            status: run.status,
-            created_at: run.created_at.to_string(),
-            updated_at: run.updated_at.to_string(),
-            next_at: run.next_at.map(|at| at.to_string()),
-            current_steps: run.current_steps,
-            error: run.error,
-        }
-    }
-}
-
 /// Some runs, unfinished ones first, then finished ones from the last day back.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Listing {
-    items: Vec<Listed>,
+    #[schemars(with = "Vec<super::shape::Summary>")]
+    items: Vec<Summary>,
     /// Give it as `after` for the items that follow; absent after the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
@@ -175,13 +141,11 @@ pub(crate) async fn list_by(app: &App, mut filter: Filter, status: Option<&str>,
     filter.limit = wire::limit(paging.limit)?;
     filter.after = wire::cursor(paging.after)?;
     let listing = app.client.list(&filter).await?;
-    let items = listing.runs.into_iter().map(Listed::from).collect();
     let unreadable = listing.unreadable.iter().map(ToString::to_string).collect();
-    wire::json(200, &Listing { items, next: listing.next, unreadable })
+    wire::json(200, &Listing { items: listing.runs, next: listing.next, unreadable })
 }
 
-pub(crate) async fn get(State(app): State<App>, Path(id): Path<String>) -> Result<Raw> {
-    let handle = app.run(&id)?;
+pub(crate) async fn get(Of(handle): Of) -> Result<Raw> {
     let run = handle.get().await?.run().clone();
     Ok(Raw::ok(shown(&handle, run).await?))
 }
@@ -211,43 +175,27 @@ impl WaitQuery {
     }
 }
 
-pub(crate) async fn wait(
-    State(app): State<App>,
-    Path(id): Path<String>,
-    Query(wanted): Query<WaitQuery>,
-) -> Result<Raw> {
-    wait_for(&app, &app.run(&id)?, &wanted).await
-}
-
 /// The run as it ended (200), or as it is when the time is over (202).
-pub(crate) async fn wait_for(app: &App, handle: &RunHandle, wanted: &WaitQuery) -> Result<Raw> {
-    let ended = app.poll(wanted.span(app), handle.wait()).await?;
+pub(crate) async fn wait(State(app): State<App>, Of(handle): Of, Query(wanted): Query<WaitQuery>) -> Result<Raw> {
+    let ended = app.poll(wanted.span(&app), handle.wait()).await?;
     let view = match ended {
         Some(view) => view?,
         None => handle.get().await?,
     };
-    let text = shown(handle, view.run().clone()).await?;
+    let text = shown(&handle, view.run().clone()).await?;
     Ok(Raw(if view.status().is_final() { axum::http::StatusCode::OK } else { axum::http::StatusCode::ACCEPTED }, text))
 }
 
-pub(crate) async fn result(
-    State(app): State<App>,
-    Path(id): Path<String>,
-    Query(wanted): Query<WaitQuery>,
-) -> Result<Raw> {
-    result_of(&app, &app.run(&id)?, &wanted).await
-}
-
-pub(crate) async fn result_of(app: &App, handle: &RunHandle, wanted: &WaitQuery) -> Result<Raw> {
-    let span = wanted.span(app);
+pub(crate) async fn result(State(app): State<App>, Of(handle): Of, Query(wanted): Query<WaitQuery>) -> Result<Raw> {
+    let span = wanted.span(&app);
     match app.poll(span, handle.result_payload()).await? {
         Some(payload) => Ok(Raw::ok(payload?.text())),
         None => Err(Problem::new(Code::TimedOut, format!("run `{}` has not ended within {span:?}", handle.id()))),
     }
 }
 
-pub(crate) async fn input(State(app): State<App>, Path(id): Path<String>) -> Result<Raw> {
-    Ok(Raw::ok(app.run(&id)?.input().await?.text()))
+pub(crate) async fn input(Of(handle): Of) -> Result<Raw> {
+    Ok(Raw::ok(handle.input().await?.text()))
 }
 
 /// Whose output.
@@ -259,25 +207,25 @@ pub(crate) struct OutputQuery {
     step: Option<String>,
 }
 
-pub(crate) async fn output(
-    State(app): State<App>,
-    Path(id): Path<String>,
-    Query(wanted): Query<OutputQuery>,
-) -> Result<Raw> {
-    let handle = app.run(&id)?;
+pub(crate) async fn output(Of(handle): Of, Query(wanted): Query<OutputQuery>) -> Result<Raw> {
     if let Some(step) = wanted.step {
         let text: Box<RawValue> = handle.output(&step).await?;
         return Ok(Raw::ok(text.get()));
     }
     let payload = handle.output_payload().await?;
-    let none = || Problem::new(Code::NotFound, format!("run `{id}` has no output yet")).hint("wait for its `result`");
+    let none = || {
+        let what = format!("run `{}` has no output yet", handle.id());
+        Problem::new(Code::NotFound, what).hint("wait for its `result`")
+    };
     Ok(Raw::ok(payload.ok_or_else(none)?.text()))
 }
 
-/// Which part of a list.
+/// Which steps.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct PageQuery {
+pub(crate) struct StepsQuery {
+    /// `false`: of a large result only where it is stored and how long it is; `true` if absent.
+    whole: Option<bool>,
     /// At most so many; 50 unless said otherwise, 1000 at most.
     #[schemars(range(min = 1, max = PAGE_MAX))]
     limit: Option<usize>,
@@ -286,18 +234,8 @@ pub(crate) struct PageQuery {
     after: Option<String>,
 }
 
-impl From<PageQuery> for Paging {
-    fn from(query: PageQuery) -> Self {
-        Self { limit: query.limit, after: query.after }
-    }
-}
-
-pub(crate) async fn steps(
-    State(app): State<App>,
-    Path(id): Path<String>,
-    Query(wanted): Query<PageQuery>,
-) -> Result<Raw> {
-    let handle = app.run(&id)?;
+pub(crate) async fn steps(Of(handle): Of, Query(wanted): Query<StepsQuery>) -> Result<Raw> {
+    let StepsQuery { whole, limit, after } = wanted;
     let mut points: Vec<(PointPath, Point)> = handle.steps().await?.into_iter().collect();
     // When a point began does not change, so that a place in this order stays a place.
     let place = |(path, point): &(PointPath, Point)| {
@@ -305,22 +243,30 @@ pub(crate) async fn steps(
         format!("{began}~{path}")
     };
     points.sort_by_cached_key(place);
-    let page = wire::page(points, &wanted.into(), place)?;
+    let page = wire::page(points, &Paging { limit, after }, place)?;
     let mut items = Vec::with_capacity(page.items.len());
-    for (path, point) in page.items {
-        items.push(step_text(&handle, &path, point).await?);
+    for (path, mut point) in page.items {
+        if whole.unwrap_or(true) {
+            make_whole(&handle, &path, &mut point).await?;
+        }
+        items.push(step_text(&path, &point)?);
     }
     wire::json(200, &Page { items, next: page.next })
 }
 
-/// A point as it is stored, with its path and a whole result.
-async fn step_text(handle: &RunHandle, path: &PointPath, mut point: Point) -> Result<Box<RawValue>> {
+/// Puts a large result in the place of where it is stored.
+async fn make_whole(handle: &RunHandle, path: &PointPath, point: &mut Point) -> Result<()> {
     if let Some(Data::Blob(_)) = point.result {
         let whole: Box<RawValue> = handle.output(path.as_str()).await?;
         point.result = Payload::parse(whole.get()).ok().map(Data::Inline);
     }
+    Ok(())
+}
+
+/// A point as it is stored, with its path.
+fn step_text(path: &PointPath, point: &Point) -> Result<Box<RawValue>> {
     let unwritten = |error: serde_json::Error| Problem::new(Code::Internal, error.to_string());
-    let rest = serde_json::to_string(&point).map_err(unwritten)?;
+    let rest = serde_json::to_string(point).map_err(unwritten)?;
     let text = format!("{{\"path\":\"{path}\",{}", rest.get(1..).unwrap_or_default());
     RawValue::from_string(text).map_err(unwritten)
 }
@@ -340,12 +286,7 @@ pub(crate) struct HistoryQuery {
     limit: Option<usize>,
 }
 
-pub(crate) async fn history(
-    State(app): State<App>,
-    Path(id): Path<String>,
-    Query(wanted): Query<HistoryQuery>,
-) -> Result<Raw> {
-    let handle = app.run(&id)?;
+pub(crate) async fn history(Of(handle): Of, Query(wanted): Query<HistoryQuery>) -> Result<Raw> {
     let limit = wire::limit(wanted.limit)?;
     if let Some(entry) = wanted.after.max(wanted.from).filter(|entry| *entry > ENTRIES_MAX) {
         return Err(Problem::new(Code::InvalidQuery, format!("a log has at most {ENTRIES_MAX} entries, got: {entry}")));

@@ -28,8 +28,25 @@ pub(crate) struct Sse {
     id: Option<String>,
     /// The event's type.
     event: String,
-    /// JSON: `{seq, place, at, event}`.
+    /// JSON: `{seq, place, count, at, by, event}`.
     data: String,
+}
+
+/// A run in a list.
+#[derive(JsonSchema)]
+pub(crate) struct Summary {
+    id: String,
+    #[schemars(rename = "type")]
+    of: String,
+    status: Status,
+    created_at: String,
+    updated_at: String,
+    /// When something is due next.
+    next_at: Option<String>,
+    /// The points that are under way, at most 20.
+    current_steps: Vec<String>,
+    /// What went wrong, in words.
+    error: Option<String>,
 }
 
 /// A run as its `state.json` has it; fields that are of no use to most are left out here.
@@ -221,4 +238,34 @@ pub(crate) struct Definition {
     hash: String,
     #[schemars(flatten)]
     rest: Map<String, Value>,
+}
+
+/// What was removed.
+#[derive(JsonSchema)]
+pub(crate) struct Pruned {
+    /// Runs whose records went.
+    runs: u64,
+    /// Objects that went with them.
+    objects: u64,
+    /// Ids that are free again: their tombstone was a day old.
+    freed: u64,
+}
+
+/// What a sweep looked at and repaired.
+#[derive(JsonSchema)]
+pub(crate) struct Swept {
+    /// Hints that were looked at.
+    hints: u64,
+    /// Hints without a run, removed.
+    orphan_hints: u64,
+    /// Index entries of runs that are no longer unfinished, removed.
+    stale_live: u64,
+    /// Unfinished runs that were looked at.
+    runs: u64,
+    /// Unfinished runs that had no usable hint, and got one.
+    lost_runs: u64,
+    /// Waits in the index that are over, removed.
+    stale_waits: u64,
+    /// Open waits that were not in the index, put there.
+    lost_waits: u64,
 }

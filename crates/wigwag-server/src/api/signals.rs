@@ -8,7 +8,7 @@ use wigwag::{Payload, Receipt, RunHandle, SignalCall, SignalState};
 
 use crate::app::App;
 use crate::auth::Caller;
-use crate::extract::{Json, Key, Path, Query};
+use crate::extract::{Json, Key, Of, Path, Query};
 use crate::limits::{PAGE_MAX, SIGNALS_MAX};
 use crate::problem::{Code, Problem, Result};
 use crate::wire::{self, Object, Page, Raw, Span};
@@ -127,12 +127,13 @@ impl Send {
 pub(crate) async fn send(
     State(app): State<App>,
     caller: Caller,
-    Path((id, name)): Path<(String, String)>,
+    Of(handle): Of,
+    Path((_, name)): Path<(String, String)>,
     key: Key,
     Json(mut wanted): Json<Send>,
 ) -> Result<Raw> {
     wanted.key = key.or(wanted.key)?;
-    let (call, wait) = wanted.call(&app.run(&id)?, &name, &caller)?;
+    let (call, wait) = wanted.call(&handle, &name, &caller)?;
     let Some(span) = wait else { return send_only(&app, call).await };
     // The engine sees to the time; this only ends it when the server stops.
     let taken =
@@ -164,6 +165,9 @@ pub(crate) struct SendMany {
 pub(crate) struct One {
     /// To which run.
     run: String,
+    /// The run is a task.
+    #[serde(default)]
+    task: bool,
     /// Its name.
     name: String,
     /// What it carries; `null` if absent.
@@ -247,9 +251,10 @@ pub(crate) async fn send_many(
 
 impl One {
     fn call(self, app: &App, caller: &Caller, spare_key: Option<String>) -> Result<SignalCall> {
-        let Self { run, name, payload, key, only_if_waiting, point, start_if_absent, by } = self;
+        let Self { run, task, name, payload, key, only_if_waiting, point, start_if_absent, by } = self;
         let send = Send { payload, key: key.or(spare_key), only_if_waiting, point, start_if_absent, by, wait: None };
-        Ok(send.call(&app.run(&run)?, &name, caller)?.0)
+        let handle = if task { app.task(&run)? } else { app.run(&run)? };
+        Ok(send.call(&handle, &name, caller)?.0)
     }
 }
 
@@ -268,18 +273,14 @@ pub(crate) struct NamedPage {
     after: Option<String>,
 }
 
-pub(crate) async fn inbox(
-    State(app): State<App>,
-    Path(id): Path<String>,
-    Query(wanted): Query<NamedPage>,
-) -> Result<Raw> {
+pub(crate) async fn inbox(Of(handle): Of, Query(wanted): Query<NamedPage>) -> Result<Raw> {
     let (limit, after) = (wire::limit(wanted.limit)?, wire::cursor(wanted.after)?);
-    let found = app.run(&id)?.signals_page(wanted.name.as_deref(), limit, after.as_deref()).await?;
+    let found = handle.signals_page(wanted.name.as_deref(), limit, after.as_deref()).await?;
     wire::json(200, &Page { items: found.signals, next: found.next })
 }
 
-pub(crate) async fn waiting_of(State(app): State<App>, Path(id): Path<String>) -> Result<Raw> {
-    wire::json(200, &Page { items: app.run(&id)?.waiting().await?, next: None })
+pub(crate) async fn waiting_of(Of(handle): Of) -> Result<Raw> {
+    wire::json(200, &Page { items: handle.waiting().await?, next: None })
 }
 
 pub(crate) async fn waiting(State(app): State<App>, Query(wanted): Query<NamedPage>) -> Result<Raw> {

@@ -9,10 +9,9 @@ use serde::Deserialize;
 use wigwag::core::{Name, Refusal, TypeName};
 use wigwag::{Filter, Payload, Retry};
 
-use super::control::{self, Cancel};
-use super::runs::{self, WaitQuery};
+use super::runs;
 use crate::app::App;
-use crate::extract::{Json, Key, Path, Query};
+use crate::extract::{Json, Key, Query};
 use crate::limits::PAGE_MAX;
 use crate::problem::{Code, Problem, Result};
 use crate::wire::{self, Moment, Paging, Raw, Span};
@@ -125,30 +124,4 @@ fn type_in_lists(of: &str, queue: &Name) -> Result<String> {
 #[expect(clippy::needless_pass_by_value, reason = "it is given to `map_err`")]
 fn refused(refusal: Refusal) -> Problem {
     Problem::new(Code::InvalidQuery, refusal.to_string())
-}
-
-pub(crate) async fn get(State(app): State<App>, Path(id): Path<String>) -> Result<Raw> {
-    let handle = app.task(&id)?;
-    let run = handle.get().await?.run().clone();
-    Ok(Raw::ok(runs::shown(&handle, run).await?))
-}
-
-pub(crate) async fn cancel(State(app): State<App>, Path(id): Path<String>, Json(wanted): Json<Cancel>) -> Result<Raw> {
-    control::cancel_it(&app.task(&id)?, wanted).await
-}
-
-pub(crate) async fn wait(
-    State(app): State<App>,
-    Path(id): Path<String>,
-    Query(wanted): Query<WaitQuery>,
-) -> Result<Raw> {
-    runs::wait_for(&app, &app.task(&id)?, &wanted).await
-}
-
-pub(crate) async fn result(
-    State(app): State<App>,
-    Path(id): Path<String>,
-    Query(wanted): Query<WaitQuery>,
-) -> Result<Raw> {
-    runs::result_of(&app, &app.task(&id)?, &wanted).await
 }

@@ -155,6 +155,20 @@ async fn answers_are_what_the_description_says() {
     check(&kit, described, "getTaskResult", &format!("{task}/result"), None).await;
     check(&kit, described, "cancelTask", &format!("{task}/cancel"), None).await;
     check(&kit, described, "listTasks", "/v1/tasks", None).await;
+    for (id, place) in [("getTaskInput", "input"), ("getTaskOutput", "output"), ("listTaskSteps", "steps")] {
+        check(&kit, described, id, &format!("{task}/{place}"), None).await;
+    }
+    for (id, place) in [("listTaskHistory", "history"), ("listTaskSignals", "signals"), ("listTaskWaits", "waiting")] {
+        check(&kit, described, id, &format!("{task}/{place}"), None).await;
+    }
+    check(&kit, described, "sendTaskSignal", &format!("{task}/signals/poke"), None).await;
+    for (id, what) in [("pauseTask", "pause"), ("resumeTask", "resume"), ("migrateTask", "migrate")] {
+        check(&kit, described, id, &format!("{task}/{what}"), None).await;
+    }
+    check(&kit, described, "restartTask", &format!("{task}/restart"), None).await;
+    check(&kit, described, "sweep", "/v1/sweep", None).await;
+    check(&kit, described, "prune", "/v1/prune", Some(json!({"older_than": "1h"}))).await;
+    check(&kit, described, "prune", "/v1/prune", None).await;
     check(&kit, described, "listDefinitions", "/v1/definitions/order", None).await;
     check(&kit, described, "health", "/v1/health", None).await;
     check(&kit, described, "ready", "/v1/ready", None).await;

@@ -98,7 +98,7 @@ async fn no_scope_but_the_right_one_does_anything_on_any_route() {
         answer(ask().bearer_auth("a-token-of-nobody-at-all")).await.problem("not_authenticated");
         let in_query = || kit.request(method.clone(), &format!("{there}?access_token={ADMIN}")).json(&effective(&path));
         answer(in_query().header("authorization", "Bearer ")).await.problem("not_authenticated");
-        if path != "/v1/runs/{id}/events" {
+        if !path.ends_with("/events") {
             answer(in_query()).await.problem("not_authenticated");
         }
         for scope in ["runs:read", "runs:write", "signals:other", "tasks"].into_iter().filter(|scope| *scope != needed)

@@ -100,6 +100,11 @@ impl Kit {
         answer(self.request(Method::GET, path)).await
     }
 
+    /// The same of a path that is made on the way.
+    pub(crate) async fn get_owned(&self, path: String) -> Answer {
+        self.get(&path).await
+    }
+
     pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
         answer(self.request(Method::POST, path).json(&body)).await
     }
@@ -141,6 +146,7 @@ async fn engine(store: Arc<dyn Store>) -> Engine {
             "double",
             |ctx: StepCtx<Value>| async move { Ok::<_, Failure>(ctx.input()?.as_i64().unwrap_or_default() * 2) },
         )
+        .task("same", |ctx: StepCtx<Value>| async move { ctx.input() })
         .task("hopeless", |_: StepCtx<Value>| async move { Err::<(), _>(permanent("no luck")) })
         .start()
         .await

@@ -17,3 +17,4 @@ mod s3_tools;
 mod security;
 mod signals;
 mod tasks;
+mod upkeep;

@@ -53,3 +53,59 @@ async fn a_task_fails_or_is_cancelled() {
     assert_eq!(kit.get(&format!("/v1/tasks/{id}/wait?timeout=0")).await.ok(202)["status"], "pending");
     kit.post(&format!("/v1/tasks/{id}/cancel"), json!({"reason": "no need"})).await.ok(202);
 }
+
+#[tokio::test]
+async fn a_task_is_looked_at_followed_and_steered_as_a_run_is() {
+    let kit = Kit::new().await;
+    let id =
+        kit.post("/v1/tasks", json!({"type": "double", "input": 21})).await.ok(201)["id"].as_str().unwrap().to_owned();
+    let task = format!("/v1/tasks/{id}");
+    kit.get(&format!("{task}/wait")).await.ok(200);
+    assert_eq!(kit.get(&format!("{task}/input")).await.ok(200), json!(21));
+    assert_eq!(kit.get(&format!("{task}/output")).await.ok(200), json!(42));
+    assert_eq!(kit.get(&format!("{task}/steps")).await.ok(200)["items"][0]["result"], json!(42));
+    let history = kit.get(&format!("{task}/history")).await.ok(200);
+    let entries = history["items"].as_array().unwrap();
+    assert_eq!(entries[0]["events"][0]["type"], "run.started");
+    // Each event says of which entry it is, and of how many: together they are the log.
+    let events = kit.get(&format!("{task}/events")).await.text;
+    let told =
+        events.lines().filter_map(|line| line.strip_prefix("data: ")).map(|data| serde_json::from_str(data).unwrap());
+    let told: Vec<Value> = told.filter(|told: &Value| told["seq"].is_u64() && told["event"].is_object()).collect();
+    for entry in entries {
+        let own: Vec<&Value> = told.iter().filter(|told| told["seq"] == entry["seq"]).collect();
+        assert_eq!(
+            own.iter().map(|told| &told["event"]).collect::<Vec<_>>(),
+            entry["events"].as_array().unwrap().iter().collect::<Vec<_>>()
+        );
+        assert!(
+            own.iter().all(|told| told["count"] == own.len() && told["by"] == entry["by"] && told["at"] == entry["at"])
+        );
+    }
+    let body = json!({"type": "double", "queue": "nobody"});
+    let id = kit.post("/v1/tasks", body).await.ok(201)["id"].as_str().unwrap().to_owned();
+    let task = format!("/v1/tasks/{id}");
+    assert_eq!(kit.post(&format!("{task}/signals/poke"), json!({})).await.ok(200)["state"], "buffered");
+    let many = json!({"signals": [{"run": id, "task": true, "name": "poke"}, {"run": id, "name": "poke"}]});
+    let sent = kit.post("/v1/signals", many).await.ok(200);
+    assert_eq!((&sent["results"][0]["state"], &sent["results"][1]["code"]), (&"buffered".into(), &"not_found".into()));
+    assert_eq!(kit.get(&format!("{task}/signals?name=poke")).await.ok(200)["items"].as_array().unwrap().len(), 2);
+    assert_eq!(kit.get(&format!("{task}/waiting")).await.ok(200)["items"], json!([]));
+    assert_eq!(kit.post(&format!("{task}/pause"), json!({})).await.ok(202)["new"], true);
+    for (what, code) in [("resume", "not_running"), ("restart", "not_running"), ("migrate", "not_running")] {
+        kit.post(&format!("{task}/{what}"), json!({})).await.problem(code);
+    }
+    kit.get(&format!("/v1/runs/{id}/steps")).await.problem("not_found");
+}
+
+#[tokio::test]
+async fn a_run_and_a_task_of_one_id_are_followed_each_by_itself() {
+    let kit = Kit::new().await;
+    let id =
+        kit.post("/v1/tasks", json!({"type": "double", "input": 4})).await.ok(201)["id"].as_str().unwrap().to_owned();
+    kit.post("/v1/runs", json!({"type": "echo", "id": id, "input": 5})).await.ok(201);
+    let (task, run) =
+        tokio::join!(kit.get_owned(format!("/v1/tasks/{id}/events")), kit.get_owned(format!("/v1/runs/{id}/events")));
+    assert!(task.text.contains("\"result\":8") && !task.text.contains("\"result\":5"), "{}", task.text);
+    assert!(run.text.contains("\"result\":5") && !run.text.contains("\"result\":8"), "{}", run.text);
+}

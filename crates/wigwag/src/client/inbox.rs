@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
-use serde::Serialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use tracing::warn;
 use wigwag_core::{
@@ -20,7 +21,7 @@ use crate::log;
 use crate::pages::Pages;
 
 /// A wait of a run that is open.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct OpenWait {
     /// The signal's name.
@@ -40,7 +41,7 @@ pub struct OpenWait {
 }
 
 /// A run that waits for a signal.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct WaitingRun {
     /// The run's id.
@@ -58,7 +59,7 @@ pub struct WaitingRun {
 }
 
 /// Some of the runs that wait.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct WaitingRuns {
     /// The runs, in the order of their names and ids.
@@ -94,8 +95,35 @@ pub struct SignalView {
     pub misfit: Option<String>,
 }
 
+/// Read field by field: a payload is kept as the text that came, which a flattened field would not let through.
+impl<'de> Deserialize<'de> for SignalView {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Flat {
+            id: String,
+            suffix: String,
+            name: Name,
+            payload: Payload,
+            created_at: Time,
+            source: Source,
+            meant_for: Option<Path>,
+            fate: Value,
+            #[serde(default)]
+            point: Value,
+            #[serde(default)]
+            at: Value,
+            misfit: Option<String>,
+        }
+        let Flat { id, suffix, name, payload, created_at, source, meant_for, fate, point, at, misfit } =
+            Flat::deserialize(from)?;
+        let fate = serde_json::json!({"fate": fate, "point": point, "at": at});
+        let fate = Fate::deserialize(fate).map_err(D::Error::custom)?;
+        Ok(Self { id, suffix, name, payload, created_at, source, meant_for, fate, misfit })
+    }
+}
+
 /// Some of the signals of a run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SignalViews {
     /// The signals, in the order of their names and places.

@@ -4,6 +4,7 @@ use std::str::FromStr as _;
 use std::sync::Arc;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use serde::{Deserialize, Serialize};
 use wigwag_core::{Family, Key, Run, RunId, RunRef, Status, Time, TypeName, kind_of};
 use wigwag_store::limits::LIST_PAGE;
 
@@ -45,12 +46,13 @@ pub struct Listing {
 }
 
 /// A run in a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Summary {
     /// Its id.
     pub id: RunId,
     /// What it is a run of; of a task without its queue.
+    #[serde(rename = "type")]
     pub of: TypeName,
     /// How far it is.
     pub status: Status,
@@ -59,10 +61,12 @@ pub struct Summary {
     /// When its last entry was made.
     pub updated_at: Time,
     /// When something is due next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Time>,
     /// The steps that are under way.
     pub current_steps: Vec<String>,
     /// What went wrong, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 

@@ -69,7 +69,7 @@ impl RunHandle {
 }
 
 /// What became of a signal when it was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SignalState {
@@ -82,7 +82,7 @@ pub enum SignalState {
 }
 
 /// The proof that a signal is durable.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Receipt {
     /// The signal's id.

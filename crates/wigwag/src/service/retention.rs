@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 use wigwag_core::limits::RETENTION_RECENT;
 use wigwag_core::mutation::{Mutation, is_mutated};
@@ -53,7 +53,7 @@ impl PruneOptions {
 }
 
 /// What was removed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Pruned {
     /// Runs whose records went.

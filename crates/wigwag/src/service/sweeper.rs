@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 use wigwag_core::{Family, Key, Run, RunRef, Time, limits::ORPHAN_AGE, prefix};
 use wigwag_store::Batch;
@@ -29,7 +29,7 @@ const WALK_PAUSE: Duration = Duration::from_secs(1);
 const WALK_EVERY: Duration = Duration::from_secs(24 * 3_600);
 
 /// What a sweep found and repaired.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Swept {
     /// Hints that were looked at.

@@ -6,16 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 
 use serde_json::json;
-use wigwag::core::{Family, Name, RunId, RunRef, TypeName};
-use wigwag::{Client, ErrorKind, Payload, Receipt, WaitingRun};
+use wigwag::core::{Name, RunId, RunRef, TypeName};
+use wigwag::{Payload, Receipt, WaitingRun};
+use wigwag_server::Code;
 
 use super::super::inbox::{HEADER, nothing_waits, row, signal_name};
-use super::super::{client, command};
-use super::{CALLS, call_of, receipt_json};
+use super::super::{command, target};
+use super::{CALLS, receipt_json, signal_of};
 use crate::args::{Signal, StoreArgs};
 use crate::error::Failed;
 use crate::input;
 use crate::output::{Progress, count, now, short, table, talk};
+use crate::target::Target;
 
 /// Runs that are looked for, and sent to, at a time.
 const PAGE: usize = 256;
@@ -32,9 +34,9 @@ pub(super) async fn run(args: &StoreArgs, wanted: &Signal, json: bool) -> Result
         TypeName::new(of)
             .map_err(|refusal| Failed::wrong(refusal.to_string()).hint("`--type` is the name of a workflow"))?;
     }
-    let client = client(args).await?;
+    let target = target(args).await?;
     let mut waiting =
-        Waiting { client: &client, name: &name, of: wanted.of.as_deref(), seen: BTreeSet::new(), place: Place::First };
+        Waiting { target: &*target, name: &name, of: wanted.of.as_deref(), seen: BTreeSet::new(), place: Place::First };
     match wanted.dry_run {
         true => list(args, &mut waiting, &payload, json).await,
         false => send(args, &mut waiting, wanted, &payload, json).await,
@@ -54,7 +56,7 @@ fn read(wanted: &Signal) -> Result<(Name, Payload), Failed> {
 
 /// Pages of runs that wait, each run once: one that was sent to may wait again at once.
 struct Waiting<'a> {
-    client: &'a Client,
+    target: &'a dyn Target,
     name: &'a Name,
     of: Option<&'a str>,
     seen: BTreeSet<RunRef>,
@@ -68,13 +70,13 @@ enum Place {
 }
 
 impl Waiting<'_> {
-    async fn page(&mut self) -> wigwag::Result<Option<Vec<WaitingRun>>> {
+    async fn page(&mut self) -> Result<Option<Vec<WaitingRun>>, Failed> {
         let after = match &self.place {
             Place::First => None,
             Place::After(place) => Some(place.as_str()),
             Place::End => return Ok(None),
         };
-        let found = self.client.runs_waiting_for(self.name.as_str(), PAGE, after).await?;
+        let found = self.target.waiting(Some(self.name), PAGE, after).await?;
         self.place = found.next.map_or(Place::End, Place::After);
         let mut runs = found.runs;
         runs.retain(|run| self.of.is_none_or(|of| run.of == of) && self.seen.insert(run.run.clone()));
@@ -118,6 +120,8 @@ async fn send(
     json: bool,
 ) -> Result<(), Failed> {
     let mut tally = Tally::default();
+    let mut signal = signal_of(wanted, waiting.name.as_str(), payload);
+    signal.only_if_waiting = true;
     let progress = Progress::new();
     // What was done until the list failed is told all the same.
     let listed = loop {
@@ -126,15 +130,8 @@ async fn send(
             Ok(None) => break Ok(()),
             Err(error) => break Err(error),
         };
-        let calls = runs.iter().map(|run| {
-            let handle = match run.run.family {
-                Family::Workflow => waiting.client.run(&run.id),
-                Family::Task => waiting.client.task(&run.id),
-            };
-            handle.map(|handle| call_of(&handle, wanted, waiting.name.as_str(), payload).only_if_waiting())
-        });
-        let calls = calls.collect::<wigwag::Result<Vec<_>>>()?;
-        let outcomes = waiting.client.signal_many(calls).await;
+        let to: Vec<RunRef> = runs.iter().map(|run| run.run.clone()).collect();
+        let outcomes = waiting.target.signal_many(&to, &signal).await;
         for (run, outcome) in runs.iter().zip(outcomes) {
             if json {
                 show_json(waiting.name, run, &outcome)?;
@@ -154,13 +151,13 @@ async fn send(
     tally.verdict(args, waiting.name)
 }
 
-fn show_json(name: &Name, run: &WaitingRun, outcome: &wigwag::Result<Receipt>) -> Result<(), Failed> {
+fn show_json(name: &Name, run: &WaitingRun, outcome: &Result<Receipt, Failed>) -> Result<(), Failed> {
     let mut stdout = std::io::stdout().lock();
     let shown = match outcome {
         Ok(receipt) => receipt_json(run.id.as_str(), name.as_str(), receipt),
         Err(error) => {
             let (id, state) = (&run.id, if is_over(error) { "not_waiting" } else { "refused" });
-            json!({"run": id, "name": name, "state": state, "error": error.to_string()})
+            json!({"run": id, "name": name, "state": state, "error": error.what()})
         }
     };
     writeln!(stdout, "{shown}")?;
@@ -168,9 +165,9 @@ fn show_json(name: &Name, run: &WaitingRun, outcome: &wigwag::Result<Receipt>) -
 }
 
 /// The run went on between being listed and being sent to.
-fn is_over(error: &wigwag::Error) -> bool {
-    use ErrorKind::{Gone, NotFound, NotRunning, NotWaiting};
-    matches!(error.kind(), NotWaiting | NotRunning | NotFound | Gone)
+fn is_over(failed: &Failed) -> bool {
+    use Code::{Gone, NotFound, NotRunning, NotWaiting};
+    matches!(failed.code(), Some(NotWaiting | NotRunning | NotFound | Gone))
 }
 
 /// What became of them.
@@ -185,7 +182,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, run: &RunId, outcome: wigwag::Result<Receipt>) {
+    fn add(&mut self, run: &RunId, outcome: Result<Receipt, Failed>) {
         match outcome {
             Ok(receipt) if receipt.repeated => self.repeated += 1,
             Ok(_) => self.sent += 1,
@@ -193,7 +190,7 @@ impl Tally {
             Err(error) => {
                 let advice = error.advice().map(str::to_owned);
                 self.advice = self.advice.take().or(advice);
-                self.refused.entry(error.to_string()).or_default().push(format!("`{run}`"));
+                self.refused.entry(error.what().to_owned()).or_default().push(format!("`{run}`"));
             }
         }
     }
@@ -258,10 +255,11 @@ mod tests {
     async fn a_run_that_went_on_is_no_failure_and_those_that_refuse_are_told_by_reason() {
         let client = Engine::open("memory:").unwrap().client().await.unwrap();
         client.start("order", &()).id("a").await.unwrap();
-        let not_waiting = || async { client.signal("a", "approval", &()).only_if_waiting().await };
-        let refused = || async { client.signal("a", "no name", &()).await };
+        let not_waiting =
+            || async { client.signal("a", "approval", &()).only_if_waiting().await.map_err(Failed::from) };
+        let refused = || async { client.signal("a", "no name", &()).await.map_err(Failed::from) };
         let mut tally = Tally::default();
-        tally.add(&"a".parse().unwrap(), client.signal("a", "approval", &()).await);
+        tally.add(&"a".parse().unwrap(), client.signal("a", "approval", &()).await.map_err(Failed::from));
         for id in ["b", "c"] {
             tally.add(&id.parse().unwrap(), not_waiting().await);
         }

@@ -1,0 +1,269 @@
+//! A run's log as it grows: server-sent events, put together to entries again.
+//!
+//! Holds: a connection that broke is made again with the id of the last event that came, so that nothing is lost or seen
+//! twice; an entry is given when its last event is here.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use reqwest::{Response, StatusCode};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use wigwag::core::{Entry, Event, RunRef, Time};
+use wigwag_store::{Clock as _, System};
+
+use super::http::{Problem, Remote, Request};
+use crate::error::Failed;
+use crate::output::talk;
+use crate::target::Log;
+
+type Result<T> = std::result::Result<T, Failed>;
+
+/// A server that lives says so every 15 s.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// How long a server may be away.
+const AWAY_MAX: Duration = Duration::from_secs(120);
+
+/// The pauses between two tries to reach it.
+const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// The log of one run at a server.
+#[derive(Debug)]
+pub(super) struct Events {
+    remote: Remote,
+    run: RunRef,
+    from: u64,
+    last_event_id: Option<String>,
+    stream: Option<Response>,
+    parser: Parser,
+    /// The entry whose events come just now.
+    entry: Option<Entry>,
+    /// When the server was lost, if it is.
+    lost_at: Option<Duration>,
+    done: bool,
+}
+
+/// What an event says: which of how many of an entry, who wrote that and when.
+#[derive(Debug, Deserialize)]
+struct Told {
+    seq: u64,
+    place: usize,
+    count: usize,
+    by: String,
+    at: Time,
+    event: Event,
+}
+
+/// The last word of a stream.
+#[derive(Debug, Deserialize)]
+struct End {
+    reason: String,
+    problem: Option<Box<RawValue>>,
+}
+
+impl Events {
+    pub(super) fn new(remote: Remote, run: &RunRef, from: u64) -> Self {
+        Self {
+            remote,
+            run: run.clone(),
+            from,
+            last_event_id: None,
+            stream: None,
+            parser: Parser::default(),
+            entry: None,
+            lost_at: None,
+            done: false,
+        }
+    }
+
+    fn request(&self) -> Request {
+        let request = self.remote.get(&[family(&self.run), self.run.id.as_str(), "events"]);
+        match &self.last_event_id {
+            Some(id) => Request { last_event_id: Some(id.clone()), ..request },
+            None => request.query("after", &self.from.saturating_sub(1)),
+        }
+    }
+
+    /// Opens the stream. One that was lost is waited for.
+    async fn connect(&mut self) -> Result<()> {
+        let request = self.request();
+        let response = match self.lost_at {
+            None => self.remote.send(&request).await?,
+            Some(lost_at) => self.reconnect(&request, lost_at).await?,
+        };
+        self.lost_at = None;
+        self.parser = Parser::default();
+        match response.status() {
+            StatusCode::NO_CONTENT => self.done = true,
+            _ => self.stream = Some(response),
+        }
+        Ok(())
+    }
+
+    async fn reconnect(&self, request: &Request, lost_at: Duration) -> Result<Response> {
+        let mut pause = PAUSE;
+        loop {
+            let is_over = System.boot().saturating_sub(lost_at) > AWAY_MAX;
+            match self.remote.send_once(request).await {
+                Ok(response) if response.status().is_success() => return Ok(response),
+                Ok(response) if is_over || !response.status().is_server_error() => {
+                    return Err(self.remote.refused(response).await);
+                }
+                Err(broken) if is_over => return Err(self.remote.broken(request, &broken)),
+                Ok(_) | Err(_) => {}
+            }
+            System.sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// The next part of the stream; `None` when it broke or ended.
+    async fn part(&mut self) -> Option<Vec<u8>> {
+        let stream = self.stream.as_mut()?;
+        match tokio::time::timeout(SILENCE_MAX, stream.chunk()).await {
+            Ok(Ok(Some(part))) => Some(part.to_vec()),
+            Ok(Ok(None) | Err(_)) | Err(_) => None,
+        }
+    }
+
+    fn lose(&mut self) {
+        self.stream = None;
+        self.lost_at = Some(System.boot());
+        talk(&format!("the connection to `{}` is lost; trying for {AWAY_MAX:?}", self.remote.base()));
+    }
+
+    /// Takes up an event; gives the entry that it completes.
+    fn take(&mut self, frame: &Frame) -> Result<Option<Entry>> {
+        if frame.name == "end" {
+            let end: End = self.remote.read(frame.data.as_bytes())?;
+            match (end.reason.as_str(), end.problem) {
+                ("stopped", _) => self.lose(),
+                ("problem", Some(problem)) => {
+                    let problem: Problem = self.remote.read(problem.get().as_bytes())?;
+                    return Err(self.remote.problem(problem));
+                }
+                _ => self.done = true,
+            }
+            return Ok(None);
+        }
+        let told: Told = self.remote.read(frame.data.as_bytes())?;
+        let Told { seq, place, count, by, at, event } = told;
+        let mut entry = self.entry.take().filter(|entry| entry.seq == seq);
+        let entry_now = entry.get_or_insert_with(|| Entry { seq, by, at, events: Vec::new() });
+        if entry_now.events.len() != place {
+            let (base, id) = (self.remote.base(), &self.run.id);
+            return Err(Failed::new(format!("`{base}` left out a part of entry {seq} of `{id}`"))
+                .hint("read the log again without `--follow`"));
+        }
+        entry_now.events.push(event);
+        self.last_event_id = Some(format!("{seq}.{place}"));
+        match place + 1 == count {
+            true => Ok(entry),
+            false => {
+                self.entry = entry;
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn family(run: &RunRef) -> &'static str {
+    match run.family {
+        wigwag::core::Family::Workflow => "runs",
+        wigwag::core::Family::Task => "tasks",
+    }
+}
+
+#[async_trait(?Send)]
+impl Log for Events {
+    async fn next(&mut self) -> Result<Option<Vec<Entry>>> {
+        while !self.done {
+            if self.stream.is_none() {
+                self.connect().await?;
+                continue;
+            }
+            let Some(part) = self.part().await else {
+                self.lose();
+                continue;
+            };
+            let mut entries = Vec::new();
+            for frame in self.parser.feed(&part) {
+                entries.extend(self.take(&frame)?);
+            }
+            if !entries.is_empty() {
+                return Ok(Some(entries));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// One event of a stream.
+#[derive(Debug, Default, PartialEq)]
+struct Frame {
+    name: String,
+    data: String,
+}
+
+/// Parts of a stream, however they were cut, to events.
+#[derive(Debug, Default)]
+struct Parser {
+    rest: Vec<u8>,
+    frame: Frame,
+}
+
+impl Parser {
+    fn feed(&mut self, part: &[u8]) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        self.rest.extend_from_slice(part);
+        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.rest.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line);
+            frames.extend(self.line(line.trim_end_matches(['\r', '\n'])));
+        }
+        frames
+    }
+
+    /// A line that is empty ends an event; one that begins with a colon only shows that the server lives.
+    fn line(&mut self, line: &str) -> Option<Frame> {
+        if line.is_empty() {
+            let frame = std::mem::take(&mut self.frame);
+            return (!frame.data.is_empty()).then_some(frame);
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "event" => self.frame.name = value.to_owned(),
+            "data" => {
+                if !self.frame.data.is_empty() {
+                    self.frame.data.push('\n');
+                }
+                self.frame.data.push_str(value);
+            }
+            _ => {}
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_read_however_it_was_cut() {
+        let text =
+            "id: 1.0\nevent: run.started\ndata: {\"ü\":1}\n\n: lives\n\nevent: end\r\ndata: a\r\ndata: b\r\n\r\n";
+        let want = [
+            Frame { name: "run.started".into(), data: "{\"ü\":1}".into() },
+            Frame { name: "end".into(), data: "a\nb".into() },
+        ];
+        for size in 1..text.len() {
+            let mut parser = Parser::default();
+            let found: Vec<Frame> = text.as_bytes().chunks(size).flat_map(|part| parser.feed(part)).collect();
+            assert_eq!(found, want, "in parts of {size}");
+        }
+    }
+}

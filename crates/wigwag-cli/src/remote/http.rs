@@ -1,0 +1,432 @@
+//! One request and its answer: addresses, tokens, time, repeats, and what goes wrong in words.
+
+use std::error::Error as _;
+use std::fmt::Display;
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::{Method, Response, StatusCode, Url};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use wigwag_server::Code;
+use wigwag_store::{Clock as _, System};
+
+use crate::error::Failed;
+use crate::output::short;
+
+type Result<T> = std::result::Result<T, Failed>;
+
+/// Where a token comes from if no file is named.
+const TOKEN: &str = "WIGWAG_TOKEN";
+
+/// No token is longer.
+const TOKEN_BYTES_MAX: usize = 8 * 1024;
+
+/// How long a connection may take to be made.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// How long an answer may take: a server gives up on a request after 30 s, and says so.
+const ANSWER_MAX: Duration = Duration::from_secs(40);
+
+/// How often a request is sent that may be repeated.
+const TRIES_MAX: u32 = 4;
+
+/// The pause before the first repeat; each is three times as long as the one before.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What of an answer that is none of ours is shown.
+const SHOWN_MAX: usize = 80;
+
+/// What shows a server who asks. It is not shown to anybody else.
+#[derive(Clone)]
+pub(crate) struct Token {
+    text: HeaderValue,
+    /// Where it came from.
+    from: String,
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Token from {}", self.from)
+    }
+}
+
+impl Token {
+    /// The token of a file, or of the environment; never of a flag, which others could read in the list of processes.
+    pub(crate) fn read(file: Option<&Path>) -> Result<Option<Self>> {
+        if let Some(path) = file {
+            let name = path.display();
+            let text = std::fs::read_to_string(path).map_err(|error| {
+                Failed::wrong(format!("`{name}` cannot be read: {error}"))
+                    .hint("`--token-file` names a file that holds a token and nothing else")
+            })?;
+            return Self::of(&text, format!("`{name}`")).map(Some);
+        }
+        match std::env::var_os(TOKEN).filter(|text| !text.is_empty()) {
+            Some(text) => Self::of(&text.to_string_lossy(), format!("`{TOKEN}`")).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn of(text: &str, from: String) -> Result<Self> {
+        let text = text.trim();
+        let is_token =
+            !text.is_empty() && text.len() <= TOKEN_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic());
+        let header = HeaderValue::from_str(&format!("Bearer {text}")).ok().filter(|_| is_token);
+        let mut header = header.ok_or_else(|| {
+            Failed::wrong(format!("{from} holds no token"))
+                .hint(format!("a token is 1 to {TOKEN_BYTES_MAX} ASCII letters without spaces"))
+        })?;
+        header.set_sensitive(true);
+        Ok(Self { text: header, from })
+    }
+}
+
+/// A server.
+#[derive(Clone, Debug)]
+pub(crate) struct Remote {
+    http: reqwest::Client,
+    base: Url,
+    token: Option<Token>,
+}
+
+/// A request to be sent.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) method: Method,
+    pub(super) url: Url,
+    pub(super) body: Option<Vec<u8>>,
+    /// `Idempotency-Key`.
+    pub(super) key: Option<String>,
+    pub(super) last_event_id: Option<String>,
+    /// It may be sent again although it may have been done.
+    pub(super) repeatable: bool,
+    /// How long the server waits on purpose before it answers.
+    pub(super) wait: Duration,
+}
+
+impl Request {
+    fn new(method: Method, url: Url, repeatable: bool) -> Self {
+        Self { method, url, body: None, key: None, last_event_id: None, repeatable, wait: Duration::ZERO }
+    }
+
+    /// The server waits for so long on purpose.
+    pub(super) fn wait(mut self, span: Duration) -> Self {
+        self.wait = span;
+        self
+    }
+
+    pub(super) fn query(mut self, name: &str, value: &dyn Display) -> Self {
+        self.url.query_pairs_mut().append_pair(name, &value.to_string());
+        self
+    }
+
+    pub(super) fn query_if(self, name: &str, value: Option<&dyn Display>) -> Self {
+        match value {
+            Some(value) => self.query(name, value),
+            None => self,
+        }
+    }
+
+    /// However often it is sent, it is done once.
+    pub(super) fn once(mut self, key: String) -> Self {
+        (self.key, self.repeatable) = (Some(key), true);
+        self
+    }
+
+    /// Doing it again does no harm.
+    pub(super) fn repeatable(mut self) -> Self {
+        self.repeatable = true;
+        self
+    }
+}
+
+/// A key that nobody has used.
+pub(super) fn new_key() -> String {
+    format!("cli-{:032x}", fastrand::u128(..))
+}
+
+/// What a server says that refuses.
+#[derive(Debug, Deserialize)]
+pub(super) struct Problem {
+    detail: String,
+    code: String,
+    hint: Option<String>,
+}
+
+impl Remote {
+    pub(crate) fn new(base: &str, token: Option<Token>) -> Result<Self> {
+        let wrong = |error: &dyn Display| {
+            Failed::wrong(format!("`{base}` is not the address of a server: {error}"))
+                .hint("write it like `http://127.0.0.1:7070` or `https://wigwag.example.com`")
+        };
+        let mut url = base.parse::<Url>().map_err(|error| wrong(&error))?;
+        if url.host_str().is_none_or(str::is_empty) || !url.username().is_empty() || url.password().is_some() {
+            return Err(wrong(&"it has a host, and no user or password"));
+        }
+        url.set_query(None);
+        url.set_fragment(None);
+        // Without a provider of its own reqwest would refuse to make a client; another may be installed already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("wigwag/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT_MAX)
+            // A token is for the server that was named, and a POST that is sent on becomes a GET.
+            .redirect(reqwest::redirect::Policy::none());
+        if is_here(&url) {
+            builder = builder.no_proxy();
+        }
+        let http =
+            builder.build().map_err(|error| Failed::new(format!("no HTTP client can be made: {}", cause(&error))))?;
+        Ok(Self { http, base: url, token })
+    }
+
+    /// The server as it was named.
+    pub(super) fn base(&self) -> &str {
+        self.base.as_str().trim_end_matches('/')
+    }
+
+    fn url(&self, parts: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().push("v1").extend(parts);
+        }
+        url
+    }
+
+    pub(super) fn get(&self, parts: &[&str]) -> Request {
+        Request::new(Method::GET, self.url(parts), true)
+    }
+
+    pub(super) fn post<T: Serialize>(&self, parts: &[&str], body: &T) -> Result<Request> {
+        let body = serde_json::to_vec(body).map_err(|error| Failed::new(error.to_string()))?;
+        Ok(Request { body: Some(body), ..Request::new(Method::POST, self.url(parts), false) })
+    }
+
+    /// Asks, and reads the answer as JSON of that shape.
+    pub(super) async fn json<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
+        self.read(&self.answer(request).await?)
+    }
+
+    pub(super) fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T> {
+        serde_json::from_slice(body).map_err(|error| {
+            Failed::new(format!("the answer of `{}` cannot be read: {error}", self.base()))
+                .hint("is the server of another version than this command? compare with `wigwag --version`")
+        })
+    }
+
+    /// Asks, again where that is safe, and gives the answer if it is a good one.
+    pub(super) async fn answer(&self, request: &Request) -> Result<Vec<u8>> {
+        let response = self.send(request).await?;
+        let read = tokio::time::timeout(ANSWER_MAX, response.bytes()).await.map_err(|_| Broken::Late(ANSWER_MAX));
+        let body = read.and_then(|body| body.map_err(Broken::Http)).map_err(|broken| self.broken(request, &broken))?;
+        Ok(body.to_vec())
+    }
+
+    /// Sends it; the head of the answer says that it was done.
+    pub(super) async fn send(&self, request: &Request) -> Result<Response> {
+        let mut pause = PAUSE;
+        let mut tries = 1;
+        loop {
+            let may_repeat = tries < TRIES_MAX;
+            match self.send_once(request).await {
+                Ok(response) if response.status().is_success() => return Ok(response),
+                Ok(response) => {
+                    let busy = matches!(response.status(), StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE);
+                    if !(may_repeat && busy && request.repeatable) {
+                        return Err(self.refused(response).await);
+                    }
+                }
+                Err(broken) => {
+                    if !(may_repeat && broken.may_repeat(request)) {
+                        return Err(self.broken(request, &broken));
+                    }
+                }
+            }
+            System.sleep(pause.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+            (pause, tries) = (pause * 3, tries + 1);
+        }
+    }
+
+    /// Sends it and waits for the head of the answer; the body may go on for ever.
+    pub(super) async fn send_once(&self, request: &Request) -> std::result::Result<Response, Broken> {
+        let mut builder = self.http.request(request.method.clone(), request.url.clone());
+        builder = builder.header(ACCEPT, "application/json, text/event-stream");
+        if let Some(token) = &self.token {
+            builder = builder.header(AUTHORIZATION, token.text.clone());
+        }
+        if let Some(key) = &request.key {
+            builder = builder.header("idempotency-key", key);
+        }
+        if let Some(id) = &request.last_event_id {
+            builder = builder.header("last-event-id", id);
+        }
+        if let Some(body) = &request.body {
+            builder = builder.header(CONTENT_TYPE, "application/json").body(body.clone());
+        }
+        let span = ANSWER_MAX + request.wait;
+        match tokio::time::timeout(span, builder.send()).await {
+            Ok(outcome) => outcome.map_err(Broken::Http),
+            Err(_) => Err(Broken::Late(span)),
+        }
+    }
+
+    /// An answer that says no, in the words of who said it.
+    pub(super) async fn refused(&self, response: Response) -> Failed {
+        let status = response.status();
+        let kind =
+            response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("no type").to_owned();
+        let body = tokio::time::timeout(ANSWER_MAX, response.bytes()).await;
+        let body = body.ok().and_then(std::result::Result::ok).unwrap_or_default();
+        match serde_json::from_slice::<Problem>(&body) {
+            Ok(problem) => self.problem(problem),
+            Err(_) => self.foreign(status, &kind, &body),
+        }
+    }
+
+    /// A problem as a failure. The hint that all problems of a code have is left out: a command may know more.
+    pub(super) fn problem(&self, problem: Problem) -> Failed {
+        let Problem { detail, code, hint } = problem;
+        let known = Code::ALL.iter().copied().find(|known| known.name() == code);
+        let Some(code) = known else {
+            let failed = Failed::new(detail);
+            return if let Some(hint) = hint { failed.hint(hint) } else { failed };
+        };
+        let base = self.base();
+        let said = hint.filter(|hint| hint != code.action());
+        match (code, &self.token) {
+            (Code::NotAuthenticated, None) => Failed::of(code, format!("`{base}` wants a token: {detail}"))
+                .hint(format!("set `{TOKEN}`, or name a file that holds it with `--token-file`")),
+            (Code::NotAuthenticated, Some(token)) => Failed::of(code, format!("`{base}` does not let us in: {detail}"))
+                .hint(format!("check the token in {}", token.from)),
+            (Code::NotAllowed, Some(token)) => Failed::of(code, format!("`{base}` does not allow this: {detail}"))
+                .hint(
+                    said.unwrap_or_else(|| format!("the token in {} has not that scope: use one that has", token.from)),
+                ),
+            (Code::NoRoute | Code::MethodNotAllowed, _) => {
+                Failed::of(code, format!("`{base}` cannot do this: {detail}"))
+                    .hint("is the server older than this command, or is the API below another path?")
+            }
+            (Code::Unavailable | Code::Stopped, _) => {
+                Failed::of(code, format!("`{base}`: {detail}")).hint(said.unwrap_or_else(|| "try again later".into()))
+            }
+            _ => {
+                let failed = Failed::of(code, detail);
+                if let Some(hint) = said { failed.hint(hint) } else { failed }
+            }
+        }
+    }
+
+    /// An answer that no wigwag server gives: a proxy's page, or another program's.
+    fn foreign(&self, status: StatusCode, kind: &str, body: &[u8]) -> Failed {
+        let text = String::from_utf8_lossy(body.get(..4 * SHOWN_MAX).unwrap_or(body)).into_owned();
+        let text = short(text.trim(), SHOWN_MAX);
+        let base = self.base();
+        Failed::new(format!("`{base}` answered with {status} and {kind}, not as a wigwag server does: `{text}`"))
+            .hint(format!("check the address, and what stands between: a server says `ok` at `{base}/v1/health`"))
+    }
+
+    /// What is said when there is no answer, or only a part of it.
+    pub(super) fn broken(&self, request: &Request, broken: &Broken) -> Failed {
+        let base = self.base();
+        let after = match request.repeatable {
+            true => "try again later",
+            false => "it may have been done all the same: look before you repeat it",
+        };
+        match broken {
+            Broken::Late(span) => Failed::new(format!("`{base}` did not answer within {span:?}")).hint(after),
+            Broken::Http(error) if error.is_connect() => {
+                Failed::new(format!("`{base}` cannot be reached: {}", cause(error)))
+                    .hint("check that the server runs, and its address; `--store` looks at a store without a server")
+            }
+            Broken::Http(error) if error.is_decode() || error.is_body() || error.is_request() => {
+                Failed::new(format!("the connection to `{base}` broke: {}", cause(error))).hint(after)
+            }
+            Broken::Http(error) => Failed::new(format!("`{base}`: {}", cause(error))).hint(after),
+        }
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum Broken {
+    Late(Duration),
+    Http(reqwest::Error),
+}
+
+impl Broken {
+    /// It never left, or does no harm twice. Who was late once would be late again.
+    fn may_repeat(&self, request: &Request) -> bool {
+        match self {
+            Self::Late(_) => false,
+            Self::Http(error) => error.is_connect() || request.repeatable,
+        }
+    }
+}
+
+/// The first cause of an error: what is around it repeats the address.
+fn cause(error: &reqwest::Error) -> String {
+    let mut last = error.source();
+    while let Some(deeper) = last.and_then(std::error::Error::source) {
+        last = Some(deeper);
+    }
+    last.map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// Whether the address is of this machine, to which no proxy leads.
+fn is_here(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remote(base: &str) -> Remote {
+        Remote::new(base, None).unwrap()
+    }
+
+    #[test]
+    fn addresses_are_joined_whatever_they_end_with() {
+        for base in ["http://127.0.0.1:7070", "http://127.0.0.1:7070/"] {
+            assert_eq!(remote(base).url(&["runs", "a"]).as_str(), "http://127.0.0.1:7070/v1/runs/a");
+        }
+        let below = remote("https://example.com/wigwag/");
+        assert_eq!(below.url(&["links", "a/b?"]).as_str(), "https://example.com/wigwag/v1/links/a%2Fb%3F");
+        assert_eq!(below.base(), "https://example.com/wigwag");
+        for wrong in ["http://", "http://ada:secret@example.com", "nothing"] {
+            assert!(Remote::new(wrong, None).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_one_word_and_is_not_shown() {
+        let token = Token::of(" s3cret\n", "`a file`".into()).unwrap();
+        assert_eq!(token.text, "Bearer s3cret");
+        assert_eq!(format!("{token:?} {:?}", token.text), "Token from `a file` Sensitive");
+        for wrong in ["", " \n", "two words", "umläut"] {
+            assert!(Token::of(wrong, "`a file`".into()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn no_proxy_leads_to_this_machine() {
+        for here in ["http://localhost:1", "http://127.0.0.1", "http://[::1]:7070"] {
+            assert!(is_here(&here.parse().unwrap()), "{here}");
+        }
+        assert!(!is_here(&"https://example.com".parse().unwrap()));
+    }
+
+    #[test]
+    fn what_a_command_knows_better_is_not_said_by_the_server() {
+        let remote = remote("http://127.0.0.1:7070");
+        let problem =
+            |code: &str, hint: &str| Problem { detail: "no".into(), code: code.into(), hint: Some(hint.into()) };
+        assert_eq!(remote.problem(problem("not_found", Code::NotFound.action())).advice(), None);
+        assert_eq!(remote.problem(problem("not_found", "look")).advice(), Some("look"));
+        let newer = remote.problem(problem("of_a_newer_server", "look"));
+        assert_eq!((newer.code(), newer.advice()), (None, Some("look")));
+    }
+}
