@@ -87,7 +87,7 @@ fn open(args: &StoreArgs) -> Result<Opened, Failed> {
 pub(crate) fn no_server(args: &StoreArgs) -> Result<(), Failed> {
     match &args.server {
         None => Ok(()),
-        Some(server) => Err(Failed::wrong(format!("this works on a store, which `{server}` does not show"))
+        Some(server) => Err(Failed::wrong(format!("this looks into a store, which `{server}` does not show"))
             .hint("name the store with `--store`; a server's is `http://HOST:PORT/s3`")),
     }
 }
