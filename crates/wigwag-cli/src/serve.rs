@@ -123,8 +123,8 @@ async fn finish(running: Running, engine: Engine) {
 /// The lines that let the sample order go on.
 fn invitation(args: &StoreArgs, run: &RunHandle, url: &str) -> String {
     let (id, name, yes) = (run.id(), demo::SIGNAL, demo::YES);
-    let wigwag = |rest: &str| command(args, rest).replacen("wigwag", &this_program(), 1);
-    let (signal, status) = (wigwag(&format!("signal {id} {name} '{yes}'")), wigwag(&format!("status {id}")));
+    let (signal, status) =
+        (runnable(args, &format!("signal {id} {name} '{yes}'")), runnable(args, &format!("status {id}")));
     format!(
         "\nThe run `{id}` waits for the signal `{name}`. Let it go on with either of these, from another terminal:\n\n  \
          {signal}\n\n  curl -X POST {url}/v1/runs/{id}/signals/{name} \\\n    \
@@ -133,10 +133,11 @@ fn invitation(args: &StoreArgs, run: &RunHandle, url: &str) -> String {
     )
 }
 
-/// How this program was called: the lines it prints are to work where it was started.
-fn this_program() -> String {
+/// A command as it works where this program was started.
+fn runnable(args: &StoreArgs, rest: &str) -> String {
     let called = std::env::args().next().filter(|name| name.contains('/'));
-    called.map_or_else(|| "wigwag".into(), |name| crate::output::quoted(&name))
+    let program = called.map_or_else(|| "wigwag".into(), |name| crate::output::quoted(&name));
+    command(args, rest).replacen("wigwag", &program, 1)
 }
 
 async fn tell_end(args: &StoreArgs, run: RunHandle) -> Result<(), Failed> {
@@ -145,7 +146,7 @@ async fn tell_end(args: &StoreArgs, run: RunHandle) -> Result<(), Failed> {
         Some(error) => line(&error.message),
         None => run.result_payload().await.map(|result| line(result.text())).unwrap_or_default(),
     };
-    let history = command(args, &format!("history {}", run.id()));
+    let history = runnable(args, &format!("history {}", run.id()));
     talk(&format!("`{}` is {}: {result}\nSee all that happened with `{history}`.", run.id(), ended.status()));
     Ok(())
 }

@@ -250,7 +250,7 @@ fn parts_of_tasks() -> Vec<Route> {
             .slow()
             .resumable()
             .query::<events::EventsQuery>()
-            .gives(200, "text/event-stream", "The events")
+            .streams::<shape::Sse>(200, "The events")
             .gives(204, "", "The task has ended, and all of its events were seen")
             .problems(&[Code::InvalidHeader]),
         seen(Route::get("/v1/tasks/{id}/signals", Need::Tasks, signals::inbox))
@@ -314,7 +314,7 @@ fn system() -> Vec<Route> {
                 and its secret as HTTP Basic as well.")
             .slow()
             .query::<changes::ChangesQuery>()
-            .gives(200, "text/event-stream", "The puts from now on")
+            .streams::<shape::Sse>(200, "The puts from now on")
             .gives(204, "", "The store cannot tell: list it"),
         Route::get("/v1/health", Need::Public, system::health)
             .named("health", "Whether the server lives")

@@ -181,7 +181,8 @@ async fn one_round(kills: usize) -> Option<usize> {
         ledger: told.ledger.clone(),
         kinds: told.manner().kinds,
         slack: SLACK.and(gauge.longest()),
-        patience: told.lease * 6,
+        // A hint whose run came more than ten seconds after it, because the server was away, is looked at after a minute.
+        patience: told.lease * 6 + Duration::from_secs(60),
         tidy: Tidy::Harmless,
         tidy_within: told.lease * 3,
     };

@@ -41,7 +41,7 @@ async fn until(so: impl Fn() -> bool) {
 async fn connected(store: &Arc<dyn Store>) -> Changes {
     let mut all = store.changes("");
     assert_eq!(next(&mut all).await, Change::Missed, "what was before it stood nobody was told of");
-    assert!(store.traits().nudges);
+    until(|| store.traits().nudges).await;
     all
 }
 
