@@ -100,13 +100,14 @@ fn runs() -> Vec<Route> {
     ]
 }
 
+/// What is asked of a run or a task, and done by its worker.
+fn asked(route: Route) -> Route {
+    let problems = [Code::NotFound, Code::Gone, Code::NotRunning];
+    route.answers::<control::Acknowledged>(202, "It is recorded, and done soon").problems(&problems)
+}
+
 fn controls() -> Vec<Route> {
-    use Code::{Conflict, Gone, NotFound, NotRunning};
-    let asked = |route: Route| {
-        route
-            .answers::<control::Acknowledged>(202, "It is recorded, and done soon")
-            .problems(&[NotFound, Gone, NotRunning])
-    };
+    use Code::Conflict;
     vec![
         asked(Route::post("/v1/runs/{id}/cancel", Need::Write, control::cancel).body::<control::Cancel>())
             .named("cancelRun", "Cancel a run")
@@ -177,7 +178,7 @@ fn signals() -> Vec<Route> {
 }
 
 fn tasks() -> Vec<Route> {
-    use Code::{Conflict, Gone, NotFound, NotRunning, RunCancelled, RunFailed, Stopped, TimedOut};
+    use Code::{Conflict, Gone, NotFound, RunCancelled, RunFailed, Stopped, TimedOut};
     vec![
         Route::post("/v1/tasks", Need::Tasks, tasks::submit)
             .named("submitTask", "Submit a task")
@@ -200,11 +201,8 @@ fn tasks() -> Vec<Route> {
             .named("getTask", "Look at a task")
             .answers::<shape::Run>(200, "The task as it is")
             .problems(&[NotFound, Gone]),
-        Route::post("/v1/tasks/{id}/cancel", Need::Tasks, control::cancel)
-            .named("cancelTask", "Cancel a task")
-            .body::<control::Cancel>()
-            .answers::<control::Acknowledged>(202, "It is recorded, and done soon")
-            .problems(&[NotFound, Gone, NotRunning]),
+        asked(Route::post("/v1/tasks/{id}/cancel", Need::Tasks, control::cancel).body::<control::Cancel>())
+            .named("cancelTask", "Cancel a task"),
         Route::get("/v1/tasks/{id}/wait", Need::Tasks, runs::wait)
             .named("waitForTask", "Wait for a task's end")
             .slow()
@@ -225,11 +223,6 @@ fn tasks() -> Vec<Route> {
 fn parts_of_tasks() -> Vec<Route> {
     use Code::{Conflict, Gone, InvalidName, InvalidPayload, NotFound, NotRunning, NotWaiting, Stopped, TimedOut};
     let seen = |route: Route| route.problems(&[NotFound, Gone]);
-    let asked = |route: Route| {
-        route
-            .answers::<control::Acknowledged>(202, "It is recorded, and done soon")
-            .problems(&[NotFound, Gone, NotRunning])
-    };
     vec![
         seen(Route::get("/v1/tasks/{id}/input", Need::Tasks, runs::input).answers::<Value>(200, "The input"))
             .named("getTaskInput", "What a task was submitted with"),

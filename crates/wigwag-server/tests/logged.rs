@@ -9,21 +9,12 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 use wigwag_server::{Auth, Scope};
 
-use crate::kit::{Answer, Kit, answer};
+use crate::kit::{Kit, with};
 
 const TOKEN: &str = "a-token-0123456789";
-
-async fn with(kit: &Kit, token: &str, method: Method, path: &str, body: Option<Value>) -> Answer {
-    let request = kit.request(method, path).bearer_auth(token);
-    answer(match body {
-        Some(body) => request.json(&body),
-        None => request,
-    })
-    .await
-}
 
 /// Writes down all that is logged.
 #[derive(Clone, Default)]

@@ -56,6 +56,16 @@ impl Answer {
     }
 }
 
+/// Asks with a token.
+pub(crate) async fn with(kit: &Kit, token: &str, method: Method, path: &str, body: Option<Value>) -> Answer {
+    let request = kit.request(method, path).bearer_auth(token);
+    answer(match body {
+        Some(body) => request.json(&body),
+        None => request,
+    })
+    .await
+}
+
 pub(crate) async fn answer(request: RequestBuilder) -> Answer {
     let response = request.send().await.unwrap();
     let (status, headers) = (response.status(), response.headers().clone());

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use wigwag::store::{Clock as _, System};
 use wigwag_server::{Auth, Scope, Server, Settings, Tls};
 
-use crate::kit::{Answer, Kit, answer};
+use crate::kit::{Kit, answer, with};
 
 const READER: &str = "reader-token-0123456789";
 const WRITER: &str = "writer-token-0123456789";
@@ -31,15 +31,6 @@ fn tokens() -> Auth {
 
 async fn kit(auth: Auth) -> Kit {
     Kit::with(|server| server.auth(auth)).await
-}
-
-async fn with(kit: &Kit, token: &str, method: Method, path: &str, body: Option<Value>) -> Answer {
-    let request = kit.request(method, path).bearer_auth(token);
-    answer(match body {
-        Some(body) => request.json(&body),
-        None => request,
-    })
-    .await
 }
 
 #[tokio::test]
