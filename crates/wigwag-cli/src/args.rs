@@ -569,13 +569,17 @@ pub(crate) struct Serve {
     /// Let everybody do everything who reaches it, also from other machines
     #[arg(long, env = "WIGWAG_INSECURE")]
     pub(crate) insecure: bool,
+    /// Messages a second that one connection may send to the hub, or `off`; twice as many at once [default: 1000]
+    #[arg(long, value_name = "N", env = "WIGWAG_HUB_RATE", value_parser = input::rate)]
+    pub(crate) hub_rate: Option<input::Rate>,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Token {
     /// Who will have it; signals are sent in this name
     pub(crate) name: String,
-    /// What it may do: `runs:read`, `runs:write`, `signals:NAME`, `signals:*`, `tasks` or `admin`
+    /// What it may do: `runs:read`, `runs:write`, `signals:NAME`, `signals:*`, `tasks`, `hub:own:PATTERN`, `hub:send:PATTERN`,
+    /// `hub:publish:PATTERN`, `hub:read:PATTERN` or `admin`
     #[arg(long, required = true, value_name = "SCOPE")]
     pub(crate) scope: Vec<wigwag_server::Scope>,
 }

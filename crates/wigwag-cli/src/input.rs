@@ -19,6 +19,20 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
     if span > SPAN_MAX { Err(format!("nobody waits longer than a hundred years{want}")) } else { Ok(span) }
 }
 
+/// Messages a second; `None`: as many as come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rate(pub(crate) Option<u32>);
+
+/// A rate, or `off`.
+pub(crate) fn rate(text: &str) -> Result<Rate, String> {
+    let most = 1_000_000;
+    match (text, text.parse::<u32>()) {
+        ("off", _) => Ok(Rate(None)),
+        (_, Ok(rate)) if (1..=most).contains(&rate) => Ok(Rate(Some(rate))),
+        _ => Err(format!("not a rate\nhint: write a number from 1 to {most}, or `off`")),
+    }
+}
+
 /// A span between two passes.
 pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     let span = span(text)?;

@@ -12,13 +12,14 @@ use std::path::{Path, PathBuf};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use wigwag::{Engine, LinkSecret, RunHandle, Settings};
-use wigwag_server::{Metrics, Running, Server, Settings as ServerSettings};
+use wigwag_server::{HubRate, Metrics, Running, Server, Settings as ServerSettings};
 use wigwag_store::Opened;
 
 use crate::args::{Dev, Serve, StoreArgs};
 use crate::commands::token::random_hex;
 use crate::commands::{command, link_secret, no_server, settings};
 use crate::error::Failed;
+use crate::input::Rate;
 use crate::output::{line, talk};
 use config::Config;
 
@@ -44,6 +45,9 @@ pub(crate) async fn serve(args: &StoreArgs, wanted: Serve) -> Result<(), Failed>
     server.insecure = wanted.insecure || config.insecure;
     server.public_url = wanted.public_url.clone().or_else(|| config.public_url.clone());
     server.origins = if wanted.origin.is_empty() { config.origins.clone() } else { wanted.origin.clone() };
+    if let Some(Rate(rate)) = wanted.hub_rate.or(config.hub_rate()?) {
+        server.hub.rate = rate.map(|per_second| HubRate { per_second, burst: per_second.saturating_mul(2) });
+    }
     let bind = wanted.bind.as_deref().or(config.bind.as_deref()).unwrap_or(DEFAULT_BIND);
     let mut builder = Server::builder(engine.client())
         .bind(address(bind)?)
@@ -82,8 +86,10 @@ pub(crate) async fn dev(args: &StoreArgs, wanted: &Dev) -> Result<(), Failed> {
         .metrics(Metrics::install()?);
     let running = server.start().await?;
     let url = format!("http://{}", running.addr());
+    let hub = format!("ws://{}/hub", running.addr());
     talk(&format!(
         "wigwag serves `{}` at {url}\n  try the API    {url}/v1/docs\n  as a bucket    {url}/s3\n  \
+         the hub        {hub}\n  \
          metrics        {url}/metrics\n\
          Ctrl-C stops it; what is stored stays.",
         args.store

@@ -6,8 +6,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use wigwag::store::{Clock as _, System};
 use wigwag::{Client, RunHandle, RunId};
+use wigwag_hub::Access;
 
 use crate::auth::Auth;
+use crate::hub::Shell;
 use crate::limits::UPKEEP;
 use crate::observe::Metrics;
 use crate::problem::{Code, Problem, Result};
@@ -26,7 +28,8 @@ pub(crate) struct Parts {
     pub(crate) auth: Auth,
     pub(crate) metrics: Option<Metrics>,
     pub(crate) s3: Gate,
-    pub(crate) watchers: Watchers,
+    pub(crate) watchers: Arc<Watchers>,
+    pub(crate) hub: Shell,
     /// The API's description, as it is sent.
     pub(crate) description: Vec<u8>,
     pub(crate) stopping: watch::Receiver<bool>,
@@ -47,6 +50,14 @@ impl App {
             runtime.spawn(upkeep(Arc::downgrade(&app.0)));
         }
         app
+    }
+
+    /// What whoever brings this token may do on the hub.
+    pub(crate) fn access(&self, token: Option<&str>) -> Access {
+        if self.auth.is_empty() {
+            return Access::Open;
+        }
+        token.and_then(|token| self.auth.identify(token)).map_or(Access::Nobody, |caller| caller.access())
     }
 
     /// The workflow run that a path names.

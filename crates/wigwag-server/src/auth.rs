@@ -9,6 +9,7 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use wigwag::core::Name;
+use wigwag_hub::{Access, Glob, Rights};
 
 pub use keys::Auth;
 
@@ -27,9 +28,21 @@ pub enum Scope {
     Signals(Option<Name>),
     /// `tasks`: submit tasks, look at them, wait for them and cancel them.
     Tasks,
+    /// `hub:own:PATTERN`: have addresses on the hub that match.
+    HubOwn(Glob),
+    /// `hub:send:PATTERN`: send to addresses that match.
+    HubSend(Glob),
+    /// `hub:publish:PATTERN`: publish to topics that match.
+    HubPublish(Glob),
+    /// `hub:read:PATTERN`: hear topics that match.
+    HubRead(Glob),
     /// `admin`: all of it, and the server's metrics.
     Admin,
 }
+
+/// All scopes there are, in words.
+const SCOPES: &str = "`runs:read`, `runs:write`, `signals:NAME`, `signals:*`, `tasks`, `hub:own:PATTERN`, `hub:send:PATTERN`, \
+                      `hub:publish:PATTERN`, `hub:read:PATTERN` or `admin`";
 
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -39,6 +52,10 @@ impl fmt::Display for Scope {
             Self::Signals(None) => f.write_str("signals:*"),
             Self::Signals(Some(name)) => write!(f, "signals:{name}"),
             Self::Tasks => f.write_str("tasks"),
+            Self::HubOwn(glob) => write!(f, "hub:own:{}", glob.as_str()),
+            Self::HubSend(glob) => write!(f, "hub:send:{}", glob.as_str()),
+            Self::HubPublish(glob) => write!(f, "hub:publish:{}", glob.as_str()),
+            Self::HubRead(glob) => write!(f, "hub:read:{}", glob.as_str()),
             Self::Admin => f.write_str("admin"),
         }
     }
@@ -54,14 +71,26 @@ impl FromStr for Scope {
             "signals:*" => Ok(Self::Signals(None)),
             "tasks" => Ok(Self::Tasks),
             "admin" => Ok(Self::Admin),
-            other => {
-                let name = other.strip_prefix("signals:").and_then(|name| Name::new(name).ok());
-                let want = "`runs:read`, `runs:write`, `signals:NAME`, `signals:*`, `tasks` or `admin`";
-                name.map(|name| Self::Signals(Some(name)))
-                    .ok_or_else(|| format!("not a scope (want {want}): `{}`", other.escape_debug()))
-            }
+            other => parameterised(other)
+                .ok_or_else(|| format!("not a scope (want {SCOPES}): `{}`", other.escape_debug())),
         }
     }
+}
+
+/// A scope that says of what.
+fn parameterised(text: &str) -> Option<Scope> {
+    if let Some(name) = text.strip_prefix("signals:") {
+        return Name::new(name).ok().map(|name| Scope::Signals(Some(name)));
+    }
+    let (verb, pattern) = text.strip_prefix("hub:")?.split_once(':')?;
+    let glob = Glob::new(pattern).ok()?;
+    Some(match verb {
+        "own" => Scope::HubOwn(glob),
+        "send" => Scope::HubSend(glob),
+        "publish" => Scope::HubPublish(glob),
+        "read" => Scope::HubRead(glob),
+        _ => return None,
+    })
 }
 
 /// What a route needs.
@@ -111,12 +140,14 @@ pub(crate) struct Caller {
     name: Option<String>,
     /// `None` where the server wants no tokens.
     scopes: Option<Arc<[Scope]>>,
+    /// When its token ends, in seconds since 1970.
+    until: Option<u64>,
 }
 
 impl Caller {
     /// Whoever reaches a server that wants no tokens.
     pub(crate) fn anybody() -> Self {
-        Self { name: None, scopes: None }
+        Self { name: None, scopes: None, until: None }
     }
 
     /// Somebody with an access key of the store.
@@ -126,7 +157,36 @@ impl Caller {
 
     /// Somebody with these scopes.
     fn known(name: String, scopes: Arc<[Scope]>) -> Self {
-        Self { name: Some(name), scopes: Some(scopes) }
+        Self { name: Some(name), scopes: Some(scopes), until: None }
+    }
+
+    /// The same, for so long.
+    fn until(self, seconds: u64) -> Self {
+        Self { until: Some(seconds), ..self }
+    }
+
+    /// What it may do on the hub.
+    pub(crate) fn access(&self) -> Access {
+        let Some(scopes) = &self.scopes else { return Access::Open };
+        let mut rights = Rights {
+            name: self.name.clone().unwrap_or_default(),
+            until: self.until.map(|seconds| seconds.saturating_mul(1_000)),
+            ..Rights::default()
+        };
+        for scope in scopes.iter() {
+            match scope {
+                Scope::Admin => rights.all = true,
+                Scope::HubOwn(glob) => rights.own.push(glob.clone()),
+                Scope::HubSend(glob) => rights.send.push(glob.clone()),
+                Scope::HubPublish(glob) => rights.publish.push(glob.clone()),
+                Scope::HubRead(glob) => rights.read.push(glob.clone()),
+                Scope::Signals(None) => rights.any_signal = true,
+                Scope::Signals(Some(name)) => rights.signals.push(name.as_str().to_owned()),
+                Scope::RunsRead => rights.read.extend(["run/*", "runs"].into_iter().filter_map(|topic| Glob::new(topic).ok())),
+                Scope::RunsWrite | Scope::Tasks => {}
+            }
+        }
+        Access::Known(Arc::new(rights))
     }
 
     fn has(&self, enough: impl Fn(&Scope) -> bool) -> bool {

@@ -19,6 +19,7 @@ use tracing::debug;
 use wigwag::store::{Clock as _, System};
 
 use crate::error::Error;
+use crate::hub::Shell;
 use crate::patience::Patience;
 use crate::settings::Settings;
 use crate::tls::Tls;
@@ -55,6 +56,7 @@ impl Drop for Running {
 pub(crate) fn start(
     listener: TcpListener,
     router: Router,
+    hub: Shell,
     tls: Option<Tls>,
     settings: &Settings,
     stop: watch::Sender<bool>,
@@ -62,7 +64,7 @@ pub(crate) fn start(
 ) -> Result<Running, Error> {
     let addr = listener.local_addr().map_err(|error| Error::new(format!("no address: {error}"), "start it again"))?;
     let door = Door { router, tls, header_timeout: settings.header_timeout, write_timeout: settings.write_timeout };
-    let task = tokio::spawn(run(listener, door, settings.connections_max, settings.grace, stopping));
+    let task = tokio::spawn(run(listener, door, hub, settings.connections_max, settings.grace, stopping));
     Ok(Running { addr, stop, task })
 }
 
@@ -78,6 +80,7 @@ struct Door {
 async fn run(
     listener: TcpListener,
     door: Door,
+    hub: Shell,
     connections_max: usize,
     grace: Duration,
     mut stopping: watch::Receiver<bool>,
@@ -102,7 +105,10 @@ async fn run(
     drop(listener);
     tokio::select! {
         biased;
-        () = async { while connections.join_next().await.is_some() {} } => {}
+        () = async {
+            hub.stop().await;
+            while connections.join_next().await.is_some() {}
+        } => {}
         () = System.sleep(grace) => debug!("the grace time is over"),
     }
     connections.shutdown().await;

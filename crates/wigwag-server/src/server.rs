@@ -1,6 +1,7 @@
 //! From a client to a server: what it serves, where, and how.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, OriginalUri};
@@ -15,6 +16,7 @@ use wigwag::Client;
 use crate::app::{App, Parts};
 use crate::auth::Auth;
 use crate::error::Error;
+use crate::hub::Shell;
 use crate::observe::{self, Metrics};
 use crate::problem::{Code, Problem};
 use crate::s3::{self, Gate, S3Keys};
@@ -22,7 +24,7 @@ use crate::serve::{self, Running};
 use crate::settings::Settings;
 use crate::tls::Tls;
 use crate::watch::Watchers;
-use crate::{api, openapi, origin};
+use crate::{api, hub, openapi, origin};
 
 /// Serves the API.
 #[derive(Debug)]
@@ -106,19 +108,23 @@ impl Builder {
     pub fn router(self) -> Result<Router, Error> {
         let (never, stopping) = watch::channel(false);
         drop(never);
-        self.build(stopping)
+        Ok(self.build(stopping)?.0)
     }
 
-    fn build(self, stopping: watch::Receiver<bool>) -> Result<Router, Error> {
+    fn build(self, stopping: watch::Receiver<bool>) -> Result<(Router, Shell), Error> {
         let cors = origin::cors(&self.settings.origins)?;
         let body_bytes_max = self.settings.body_bytes_max;
+        let watchers = Arc::new(Watchers::default());
+        let (hub_settings, connections_max) = (self.settings.hub.clone(), self.settings.hub_connections_max);
+        let hub = Shell::new(self.client.clone(), Arc::clone(&watchers), hub_settings, connections_max);
         let app = App::new(Parts {
+            hub: hub.clone(),
             client: self.client,
             settings: self.settings,
             s3: Gate::new(self.s3, self.auth.is_empty()),
             auth: self.auth,
             metrics: self.metrics,
-            watchers: Watchers::default(),
+            watchers,
             description: openapi::document().to_string().into_bytes(),
             stopping,
         });
@@ -130,6 +136,7 @@ impl Builder {
         // From the inside out: what is added last sees a request first.
         let router = router
             .merge(s3::routes())
+            .merge(hub::routes())
             .with_state(app.clone())
             .merge(self.extra)
             .fallback(no_route)
@@ -138,10 +145,11 @@ impl Builder {
             .layer(CatchPanicLayer::custom(panicked))
             .layer(from_fn_with_state(app, origin::check))
             .layer(from_fn(observe::observe));
-        Ok(match cors {
+        let router = match cors {
             Some(cors) => router.layer(cors),
             None => router,
-        })
+        };
+        Ok((router, hub))
     }
 
     /// Starts it.
@@ -160,8 +168,8 @@ impl Builder {
         })?;
         let (settings, tls) = (self.settings.clone(), self.tls.clone());
         let (stop, stopping) = watch::channel(false);
-        let router = self.build(stopping.clone())?;
-        serve::start(listener, router, tls, &settings, stop, stopping)
+        let (router, hub) = self.build(stopping.clone())?;
+        serve::start(listener, router, hub, tls, &settings, stop, stopping)
     }
 }
 

@@ -32,6 +32,10 @@ pub struct Settings {
     pub origins: Vec<String>,
     /// Serves beyond this machine without tokens. Whoever reaches the port may do everything.
     pub insecure: bool,
+    /// How the hub behaves.
+    pub hub: wigwag_hub::Settings,
+    /// So many are connected to the hub at once; more are told to come back later.
+    pub hub_connections_max: usize,
 }
 
 impl Default for Settings {
@@ -49,6 +53,8 @@ impl Default for Settings {
             public_url: None,
             origins: Vec::new(),
             insecure: false,
+            hub: wigwag_hub::Settings::default(),
+            hub_connections_max: 100_000,
         }
     }
 }

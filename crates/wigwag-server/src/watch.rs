@@ -22,16 +22,29 @@ pub(crate) struct Frame {
     pub(crate) place: usize,
     pub(crate) name: &'static str,
     pub(crate) text: String,
+    /// What all events of its entry share: `"seq":…,"by":…,"at":…`.
+    pub(crate) entry: Arc<str>,
+    /// Where the event itself begins in the text; it ends before the last byte.
+    event_at: usize,
+}
+
+impl Frame {
+    /// The event itself.
+    pub(crate) fn event(&self) -> &str {
+        &self.text[self.event_at..self.text.len() - 1]
+    }
 }
 
 /// The events of an entry.
 pub(crate) fn frames(entry: &Entry) -> Vec<Arc<Frame>> {
     let (seq, at, by, count) = (entry.seq, entry.at, json!(entry.by), entry.events.len());
+    let shared: Arc<str> = format!("\"seq\":{seq},\"by\":{by},\"at\":\"{at}\"").into();
     let frame = |(place, event): (usize, &Event)| {
         let event_text = serde_json::to_string(event).unwrap_or_default();
         let head = format!("\"seq\":{seq},\"place\":{place},\"count\":{count},\"by\":{by},\"at\":\"{at}\"");
         let text = format!("{{{head},\"event\":{event_text}}}");
-        Arc::new(Frame { seq, place, name: event.name(), text })
+        let event_at = text.len() - 1 - event_text.len();
+        Arc::new(Frame { seq, place, name: event.name(), text, entry: Arc::clone(&shared), event_at })
     };
     entry.events.iter().enumerate().map(frame).collect()
 }

@@ -26,6 +26,7 @@ pub(super) struct Config {
     #[serde(default)]
     pub(super) insecure: bool,
     pub(super) keep: Option<String>,
+    hub_rate: Option<toml::Value>,
     tls: Option<TlsFiles>,
     jwt: Option<Jwt>,
     #[serde(default, rename = "token")]
@@ -157,6 +158,17 @@ impl Config {
             Failed::wrong(format!("`keep` of the file: {what}")).hint("write it like `30d`")
         };
         self.keep.as_deref().map(input::span).transpose().map_err(wrong)
+    }
+
+    /// A number, or `"off"`.
+    pub(super) fn hub_rate(&self) -> Result<Option<input::Rate>, Failed> {
+        let text = self.hub_rate.as_ref().map(|value| match value {
+            toml::Value::String(text) => text.clone(),
+            toml::Value::Integer(number) => number.to_string(),
+            _ => String::new(),
+        });
+        let wrong = |_| Failed::wrong("`hub_rate` of the file is not a rate").hint("write a number, or \"off\"");
+        text.as_deref().map(input::rate).transpose().map_err(wrong)
     }
 }
 

@@ -56,8 +56,7 @@ impl fmt::Debug for Key {
 #[derive(Deserialize)]
 struct Claims {
     sub: String,
-    #[serde(rename = "exp")]
-    _exp: u64,
+    exp: u64,
     #[serde(default, rename = "nbf")]
     _nbf: Option<u64>,
     /// Scopes, with spaces between them.
@@ -187,7 +186,7 @@ impl Auth {
         let claims = jsonwebtoken::decode::<Claims>(bearer, &key.key, &rules).ok()?.claims;
         // A scope of another system is not ours, and gives nothing.
         let scopes = claims.scope.split_whitespace().filter_map(|scope| scope.parse().ok()).collect();
-        Some(Caller::known(claims.sub, scopes))
+        Some(Caller::known(claims.sub, scopes).until(claims.exp))
     }
 }
 

@@ -1,0 +1,590 @@
+//! The hub: what comes in, what goes out, and what it remembers in between.
+
+mod actor;
+mod answer;
+mod connect;
+mod fan;
+mod leave;
+mod look;
+mod queue;
+mod register;
+mod reply;
+mod run;
+mod send;
+mod session;
+mod stats;
+mod tick;
+mod topics;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use slotmap::SlotMap;
+
+use crate::address::{HUB, HUB_ALIAS};
+use crate::envelope::{Envelope, Frame, Pattern, Unreadable};
+use crate::outbox::{Carried, Out};
+use crate::refusal::{self, Refusal};
+use crate::rights::Access;
+use crate::settings::{Millis, Settings};
+use crate::topic::{After, Topic};
+use crate::{ActorId, SessionId, Waiting};
+
+use actor::Actor;
+use fan::Fan;
+use queue::Job;
+use reply::ReplyWait;
+use session::{Session, State};
+use stats::Counts;
+
+/// Names an effect whose outcome the hub waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(u64);
+
+/// What the shell is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// An operation on the store; [`Hub::done`] is told the outcome. Those of different tickets may be done at once.
+    Store(Ticket, Op),
+    /// A signal for a run; [`Hub::done`] is told the outcome. Those of one session for one run are sent in order.
+    Signal {
+        /// For the outcome.
+        ticket: Ticket,
+        /// Who sent it.
+        session: SessionId,
+        /// To which run.
+        run: String,
+        /// Its name.
+        name: String,
+        /// What it says, as JSON.
+        payload: String,
+        /// So that a repeat is the same signal.
+        key: String,
+        /// In whose name.
+        by: String,
+    },
+    /// A session wants to hear a run; [`Hub::followed`] says whether it may, then [`Hub::feed`] feeds it.
+    Follow {
+        /// Who wants to.
+        session: SessionId,
+        /// The topic.
+        topic: Arc<str>,
+        /// The run.
+        run: String,
+        /// From where on.
+        after: Option<After>,
+    },
+    /// It wants to no longer.
+    Unfollow {
+        /// Who.
+        session: SessionId,
+        /// The topic.
+        topic: Arc<str>,
+    },
+    /// A topic of the hub's own has its first subscriber, or none any more.
+    Wanted {
+        /// The topic.
+        topic: Arc<str>,
+        /// Whether anybody hears it.
+        wanted: bool,
+    },
+}
+
+/// An operation on the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Is this address known, and what waits for it? → [`Done::Looked`]
+    Look {
+        /// The address.
+        address: Arc<str>,
+    },
+    /// Raise the version of this address by one, durably, from 0 if it is not known; then: what waits for it? →
+    /// [`Done::Raised`]
+    Raise {
+        /// The address.
+        address: Arc<str>,
+    },
+    /// Keep a message → [`Done::Stored`]
+    Put {
+        /// For whom.
+        address: Arc<str>,
+        /// Its key.
+        waiting: Waiting,
+        /// The frame.
+        body: Bytes,
+    },
+    /// Read these messages → [`Done::Loaded`]
+    Load {
+        /// For whom.
+        address: Arc<str>,
+        /// Their keys.
+        waiting: Vec<Waiting>,
+    },
+    /// Remove a message → [`Done::Stored`]
+    Remove {
+        /// For whom it was.
+        address: Arc<str>,
+        /// Its key.
+        waiting: Waiting,
+    },
+}
+
+/// What became of an effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// Of [`Op::Look`].
+    Looked {
+        /// It was registered once.
+        known: bool,
+        /// What waits for it, and how many bytes each has.
+        waiting: Vec<(Waiting, usize)>,
+    },
+    /// Of [`Op::Raise`].
+    Raised {
+        /// The new version.
+        version: u64,
+        /// What waits for it, and how many bytes each has.
+        waiting: Vec<(Waiting, usize)>,
+    },
+    /// Of [`Op::Put`] and [`Op::Remove`].
+    Stored,
+    /// Of [`Op::Load`]; `None`: it is not there any more.
+    Loaded(Vec<(Waiting, Option<Bytes>)>),
+    /// Of [`Effect::Signal`]: whether a wait was open for it.
+    Signalled(Result<bool, SignalRefusal>),
+    /// It may have been done or not.
+    Failed(String),
+}
+
+/// Why a signal was not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SignalRefusal {
+    /// There is no such run, or it has ended.
+    Unknown(String),
+    /// The run does not take it.
+    Invalid(String),
+    /// It may work later.
+    Later(String),
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Close {
+    /// The client asked.
+    Asked = 1000,
+    /// The server stops.
+    Shutdown = 1001,
+    /// Another session has the address.
+    Duplicate = 4000,
+    /// No token that counts, or not any more.
+    Token = 4001,
+    /// It reads too slowly.
+    Slow = 4002,
+    /// It was silent.
+    Idle = 4003,
+    /// Too many malformed frames.
+    Abuse = 4004,
+}
+
+impl Close {
+    /// The code that the WebSocket is closed with.
+    #[must_use]
+    pub fn code(self) -> u16 {
+        self as u16
+    }
+
+    /// What `hub:disconnect` says.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Shutdown => "server_shutdown",
+            Self::Duplicate => "duplicate_connection",
+            Self::Token => "token_expired",
+            Self::Slow => "slow_consumer",
+            Self::Idle => "idle",
+            Self::Abuse => "abuse",
+        }
+    }
+}
+
+/// Messages between actors. See the crate.
+#[derive(Debug)]
+pub struct Hub {
+    settings: Settings,
+    /// Tells this hub's ids from those of the one before it.
+    boot: String,
+    seed: [u8; 32],
+    number: u64,
+    epoch: u64,
+    tickets: u64,
+    sessions: SlotMap<SessionId, Session>,
+    actors: SlotMap<ActorId, Actor>,
+    names: BTreeMap<Arc<str>, ActorId>,
+    topics: BTreeMap<Arc<str>, Topic>,
+    fans: VecDeque<Fan>,
+    replies: BTreeMap<Box<str>, ReplyWait>,
+    jobs: BTreeMap<Ticket, Job>,
+    woken: Vec<SessionId>,
+    effects: Vec<Effect>,
+    counts: Counts,
+}
+
+/// A message that is being dealt with.
+struct Request<'a> {
+    session: SessionId,
+    envelope: &'a Envelope<'a>,
+    trace: String,
+    now: Millis,
+}
+
+impl Request<'_> {
+    fn is_ask(&self) -> bool {
+        self.envelope.pattern == Pattern::Ask
+    }
+}
+
+impl Hub {
+    /// A hub that knows nobody. `seed` is random; nobody else knows it.
+    #[must_use]
+    pub fn new(settings: Settings, seed: [u8; 32], now: Millis) -> Self {
+        Self {
+            settings,
+            boot: base36(now),
+            seed,
+            number: 0,
+            epoch: now,
+            tickets: 0,
+            sessions: SlotMap::with_key(),
+            actors: SlotMap::with_key(),
+            names: BTreeMap::new(),
+            topics: BTreeMap::new(),
+            fans: VecDeque::new(),
+            replies: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            woken: Vec::new(),
+            effects: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// How it behaves.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// A connection was opened. `access`: what its request to open showed of it; `secret` is random.
+    pub fn open(&mut self, access: Access, secret: [u8; 16], now: Millis) -> SessionId {
+        let rate = self.settings.rate;
+        self.sessions.insert(Session::new(access, secret, rate, now))
+    }
+
+    /// A frame came. `access`: what the token in it showed, if it has one.
+    pub fn receive(
+        &mut self,
+        session: SessionId,
+        frame: &Result<Frame<'_>, Unreadable>,
+        access: Option<Access>,
+        now: Millis,
+    ) {
+        let Some(from) = self.sessions.get_mut(session).filter(|session| !session.is_closing()) else { return };
+        from.heard = now;
+        self.counts.received += 1;
+        match frame {
+            Ok(Frame::Ping) => self.push(session, Out::plain(Bytes::from_static(b"{\"type\":\"pong\"}")), now),
+            Ok(Frame::Message(envelope)) => {
+                let request = Request { session, envelope, trace: trace_of(envelope), now };
+                if let Err(refusal) = self.handle(&request, access) {
+                    self.refuse(&request, &refusal);
+                }
+            }
+            Err(unreadable) => {
+                let refusal = refusal::invalid(&unreadable.what);
+                self.say(session, None, refusal.kind, unreadable.id.as_deref(), &refusal.payload, "", now);
+                self.abused(session, now);
+            }
+        }
+    }
+
+    /// A connection shows that it lives.
+    pub fn heard(&mut self, session: SessionId, now: Millis) {
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.heard = now;
+        }
+    }
+
+    /// A frame came that is too large to be read.
+    pub fn oversized(&mut self, session: SessionId, size: usize, now: Millis) {
+        let Some(from) = self.sessions.get_mut(session).filter(|session| !session.is_closing()) else { return };
+        from.heard = now;
+        let refusal = refusal::too_large(size, self.settings.message_bytes_max);
+        self.say(session, None, refusal.kind, None, &refusal.payload, "", now);
+    }
+
+    fn handle(&mut self, request: &Request<'_>, access: Option<Access>) -> Result<(), Refusal> {
+        let envelope = request.envelope;
+        let to = envelope.to.as_str();
+        if to != HUB && to != HUB_ALIAS {
+            let what = format!("a frame is sent to `{HUB}`, not to `{}`; `hub:send` reaches others", refusal::shown(to));
+            return Err(refusal::invalid(&what));
+        }
+        let kind = envelope.kind.as_str();
+        if kind == "hub:connect" {
+            return self.connect(request, access);
+        }
+        if !matches!(self.sessions[request.session].state, State::Connected) {
+            return Err(refusal::unauthorized("nobody knows yet who this is", "send `hub:connect` first"));
+        }
+        match kind {
+            "hub:heartbeat" => return self.heartbeat(request),
+            "hub:disconnect" => return self.disconnect(request),
+            "hub:ack" => return self.acknowledged(request),
+            _ => self.charge(request.session, 1, request.now)?,
+        }
+        if kind == "hub:register" {
+            return self.register(request);
+        }
+        let sender = self.sender(request)?;
+        self.check_ttl(request)?;
+        match kind {
+            "hub:send" => self.send(request, sender),
+            "hub:reply" => self.reply(request, sender),
+            "hub:broadcast" => self.broadcast(request, sender),
+            "hub:publish" => self.publish(request, sender),
+            "hub:subscribe" => self.subscribe(request),
+            "hub:unsubscribe" => self.unsubscribe(request),
+            "hub:renew" => self.renew(request),
+            "hub:unregister" => self.unregister(request),
+            "hub:discover" => self.discover(request),
+            "hub:list_actors" => self.list_actors(request),
+            "hub:queue_stats" => self.queue_stats(request),
+            "hub:metrics" => self.metrics(request),
+            other => Err(refusal::invalid(&format!("there is no request `{}`", refusal::shown(other)))),
+        }
+    }
+
+    /// As whom a message is sent: an address that the session owns.
+    fn sender(&self, request: &Request<'_>) -> Result<ActorId, Refusal> {
+        let from = request.envelope.from.as_str();
+        let session = &self.sessions[request.session];
+        let found = session.addresses.iter().chain(session.own.iter()).find(|id| &*self.actors[**id].address == from);
+        found.copied().ok_or_else(|| {
+            let what = format!("`from` is not an address of this session: `{}`", refusal::shown(from));
+            refusal::unauthorized(&what, "register it first, or use the address that `hub:connected` gave")
+        })
+    }
+
+    /// The sender's time as the hub's.
+    fn sent_at(&self, request: &Request<'_>) -> Millis {
+        let offset = self.sessions[request.session].offset;
+        request.envelope.timestamp.saturating_add_signed(offset)
+    }
+
+    fn expires(&self, request: &Request<'_>) -> Millis {
+        let sent_at = self.sent_at(request);
+        request.envelope.ttl.map_or(Millis::MAX, |ttl| sent_at.saturating_add(ttl))
+    }
+
+    fn check_ttl(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
+        if self.expires(request) < request.now {
+            self.counts.expired += 1;
+            return Err(refusal::expired(request.envelope.ttl.unwrap_or_default()));
+        }
+        Ok(())
+    }
+
+    /// Takes so many messages from what a session may send.
+    fn charge(&mut self, session: SessionId, cost: u64, now: Millis) -> Result<(), Refusal> {
+        let Some(rate) = self.settings.rate else { return Ok(()) };
+        let bucket = self.sessions[session].bucket.as_mut();
+        let taken = bucket.map_or(Ok(()), |bucket| bucket.take(rate, cost, now));
+        taken.map_err(|wait| {
+            self.counts.rate_limited += 1;
+            refusal::rate_limited(wait)
+        })
+    }
+
+    /// Frames to write to a connection, in order, into `out`: at most so many. [`Hub::written`] is to be told of each.
+    pub fn take(&mut self, session: SessionId, max: usize, out: &mut Vec<Bytes>, now: Millis) {
+        let mut expired = Vec::new();
+        let Some(found) = self.sessions.get_mut(session) else { return };
+        found.is_woken = false;
+        while out.len() < max {
+            let Some(next) = found.outbox.next() else { break };
+            if next.expires < now {
+                found.outbox.dropped(&next);
+                expired.push(next);
+                continue;
+            }
+            out.push(found.hand_out(next, &self.boot));
+        }
+        for lost in expired {
+            self.counts.expired += 1;
+            self.expired(lost, now);
+        }
+    }
+
+    /// A message was not written in time.
+    fn expired(&mut self, lost: Out, now: Millis) {
+        let Some(carried) = lost.carried else { return };
+        if let Some(waiting) = &carried.stored {
+            self.remove(carried.target, waiting.clone());
+        }
+        self.fail(&carried, &refusal::expired(carried.ttl.unwrap_or_default()), now);
+    }
+
+    /// So many of the frames that were taken are written.
+    pub fn written(&mut self, session: SessionId, count: usize, now: Millis) {
+        for _ in 0..count {
+            let Some(out) = self.sessions.get_mut(session).and_then(|found| found.outbox.written(now)) else { break };
+            if let Some(carried) = out.carried {
+                self.arrived(&carried, now);
+            }
+        }
+        self.drained(session, now);
+    }
+
+    /// Whether frames wait to be taken.
+    #[must_use]
+    pub fn has_frames(&self, session: SessionId) -> bool {
+        self.sessions.get(session).is_some_and(|session| session.outbox.has_waiting())
+    }
+
+    /// Whether frames of this session should be read: not while too many of its answers wait for it to read them.
+    #[must_use]
+    pub fn may_read(&self, session: SessionId) -> bool {
+        self.sessions.get(session).is_some_and(|session| !session.outbox.is_over(&self.settings))
+    }
+
+    /// How the connection is to be closed once its frames are written, if it is.
+    #[must_use]
+    pub fn closing(&self, session: SessionId) -> Option<Close> {
+        self.sessions.get(session).and_then(|session| match session.state {
+            State::Closing(close) => Some(close),
+            _ => None,
+        })
+    }
+
+    /// Sessions that have frames to be taken or are to be closed, each once, since this was asked last.
+    pub fn woken(&mut self) -> Vec<SessionId> {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// What is to be done, in order, since this was asked last.
+    pub fn effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// How many effects have not been told the outcome of.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.jobs.len()
+    }
+
+    fn wake(&mut self, session: SessionId) {
+        if let Some(found) = self.sessions.get_mut(session)
+            && !found.is_woken
+        {
+            found.is_woken = true;
+            self.woken.push(session);
+        }
+    }
+
+    /// Puts a frame into a session's outbox, whatever is in there.
+    fn push(&mut self, session: SessionId, out: Out, now: Millis) {
+        let Some(found) = self.sessions.get_mut(session) else { return };
+        found.outbox.push(out, now, &self.settings);
+        self.wake(session);
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    /// The id of the message that has this number.
+    fn id_of(&self, number: u64) -> String {
+        message_id(&self.boot, number)
+    }
+
+    fn address(&self, actor: ActorId) -> Arc<str> {
+        self.actors.get(actor).map_or_else(|| Arc::from(""), |actor| Arc::clone(&actor.address))
+    }
+
+    /// The session that an actor's messages go to.
+    fn session_of(&self, actor: ActorId) -> Option<SessionId> {
+        self.actors.get(actor).and_then(|actor| actor.owner)
+    }
+
+    fn begin(&mut self, job: Job) -> Ticket {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.jobs.insert(ticket, job);
+        ticket
+    }
+
+    fn store(&mut self, job: Job, op: Op) {
+        let ticket = self.begin(job);
+        self.effects.push(Effect::Store(ticket, op));
+    }
+}
+
+fn message_id(boot: &str, number: u64) -> String {
+    let mut id = String::with_capacity(boot.len() + 12);
+    id.push_str("h-");
+    id.push_str(boot);
+    id.push('-');
+    id.push_str(&base36(number));
+    id
+}
+
+fn base36(mut number: u64) -> String {
+    let mut digits = [0_u8; 13];
+    let mut place = digits.len();
+    loop {
+        place -= 1;
+        digits[place] = b"0123456789abcdefghijklmnopqrstuvwxyz"[usize::try_from(number % 36).unwrap_or_default()];
+        number /= 36;
+        if number == 0 {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&digits[place..]).into_owned()
+}
+
+/// What every answer repeats of a request's metadata, as JSON entries.
+fn trace_of(envelope: &Envelope<'_>) -> String {
+    let mut trace = String::new();
+    for name in ["traceId", "spanId"] {
+        if let Some(value) = envelope.metadata.get(name) {
+            let comma = if trace.is_empty() { "" } else { "," };
+            trace.push_str(&format!("{comma}\"{name}\":{}", value.get()));
+        }
+    }
+    trace
+}
+
+/// What is to be carried of a request.
+fn carried(request: &Request<'_>, sender: ActorId, target: ActorId, number: u64) -> Carried {
+    let envelope = request.envelope;
+    let is_ask = request.is_ask();
+    Carried {
+        sender,
+        feeder: request.session,
+        target,
+        id: envelope.id.as_str().into(),
+        print: crate::seen::Print::of(envelope.id.as_str()),
+        trace: request.trace.as_str().into(),
+        number,
+        received: request.now,
+        ttl: envelope.ttl,
+        is_ask,
+        require_ack: is_ask && envelope.metadata.require_ack,
+        queue: is_ask || envelope.metadata.queue,
+        stored: None,
+        stored_id: None,
+    }
+}

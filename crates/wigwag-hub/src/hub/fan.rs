@@ -1,0 +1,170 @@
+//! From one to many: the body is written once, and no more than a batch of it goes out before others have a turn.
+//!
+//! Holds: fan-outs are carried out one after the other, so that whoever hears two messages of a topic hears them in order.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::address::BROADCAST;
+use crate::frame::{self, Head};
+use crate::outbox::{Carried, Out};
+use crate::refusal::{self, Refusal};
+use crate::seen::Said;
+use crate::settings::Millis;
+use crate::{ActorId, SessionId};
+
+use super::send::{Body, body, write_metadata};
+use super::{Hub, Request, carried};
+
+/// A message on its way to many.
+#[derive(Debug)]
+pub(super) struct Fan {
+    pub(super) targets: Vec<SessionId>,
+    pub(super) next: usize,
+    pub(super) bytes: Bytes,
+    pub(super) expires: Millis,
+    /// The topic and the message's number; `None`: a broadcast.
+    pub(super) topic: Option<(Arc<str>, u64)>,
+    /// Who is told the counts.
+    pub(super) asked: Option<Box<Carried>>,
+    pub(super) delivered: u32,
+    pub(super) queued: u32,
+    pub(super) failed: u32,
+}
+
+impl Hub {
+    pub(super) fn broadcast(&mut self, request: &Request<'_>, sender: ActorId) -> Result<(), Refusal> {
+        let payload = &request.envelope.payload;
+        let body = body(request)?;
+        let capability = payload.capability.as_ref().map(|capability| capability.as_str());
+        let without = payload.exclude_self.unwrap_or(false).then_some(request.session);
+        let targets = self.registered_sessions(request.session, capability, without);
+        let cost = targets.len().saturating_sub(1) as u64;
+        self.charge(request.session, cost, request.now)?;
+        if self.is_repeat(request, sender, None) {
+            return Ok(());
+        }
+        let number = self.next_number();
+        let bytes = self.broadcast_frame(request, number, sender, &body);
+        let expires = self.expires(request);
+        let asked = request.is_ask().then(|| Box::new(carried(request, sender, sender, number)));
+        self.counts.broadcasts += 1;
+        let fan = Fan { targets, next: 0, bytes, expires, topic: None, asked, delivered: 0, queued: 0, failed: 0 };
+        self.start_fan(fan, request.now);
+        Ok(())
+    }
+
+    fn broadcast_frame(&self, request: &Request<'_>, number: u64, sender: ActorId, body: &Body<'_>) -> Bytes {
+        let from = self.address(sender);
+        let head = Head {
+            id: &self.id_of(number),
+            from: &from,
+            to: BROADCAST,
+            kind: body.kind,
+            is_ask: false,
+            correlation: None,
+            timestamp: self.sent_at(request),
+            ttl: request.envelope.ttl,
+            signature: request.envelope.signature,
+            extra: &request.envelope.extra,
+        };
+        let payload = |out: &mut Vec<u8>| out.extend_from_slice(body.payload.as_bytes());
+        frame::write(&head, body.payload.len() + 64, payload, |out| write_metadata(out, request))
+    }
+
+    /// Sessions of all actors that a session may send to, each once, in the order of their addresses.
+    fn registered_sessions(
+        &self,
+        sender: SessionId,
+        capability: Option<&str>,
+        without: Option<SessionId>,
+    ) -> Vec<SessionId> {
+        let access = &self.sessions[sender].access;
+        let mut found = std::collections::BTreeSet::new();
+        let mut targets = Vec::new();
+        for (address, id) in &self.names {
+            let actor = &self.actors[*id];
+            let (Some(session), Some(registration)) = (actor.owner, &actor.registration) else { continue };
+            let able = capability.is_none_or(|wanted| registration.capabilities.iter().any(|one| &**one == wanted));
+            let meant = Some(session) != without && able && access.may_send(address);
+            if meant && found.insert(session) {
+                targets.push(session);
+            }
+        }
+        targets
+    }
+
+    /// Begins a fan-out; one that fits into a batch and need not wait for another is done at once.
+    pub(super) fn start_fan(&mut self, fan: Fan, now: Millis) {
+        self.fans.push_back(fan);
+        if self.fans.len() == 1 {
+            self.advance(now);
+        }
+    }
+
+    /// Brings the next batch of a message for many to its targets. Says whether there is more to do: others may have a turn first.
+    pub fn advance(&mut self, now: Millis) -> bool {
+        let Some(mut fan) = self.fans.pop_front() else { return false };
+        let batch = self.settings.fan_out;
+        let end = fan.targets.len().min(fan.next + batch);
+        for place in fan.next..end {
+            self.copy(&mut fan, place, now);
+        }
+        fan.next = end;
+        if end < fan.targets.len() {
+            self.fans.push_front(fan);
+            return true;
+        }
+        if let Some(asked) = fan.asked {
+            let (delivered, queued, failed) = (fan.delivered, fan.queued, fan.failed);
+            self.answer(&asked, Said::Broadcast { delivered, queued, failed }, now, now);
+        }
+        !self.fans.is_empty()
+    }
+
+    /// Whether a message for many is still under way.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        !self.fans.is_empty()
+    }
+
+    fn copy(&mut self, fan: &mut Fan, place: usize, now: Millis) {
+        let target = fan.targets[place];
+        let settings = &self.settings;
+        let Some(session) = self.sessions.get_mut(target).filter(|session| !session.is_closing()) else {
+            fan.failed += 1;
+            return;
+        };
+        let late = fan.expires < now;
+        if late || session.outbox.is_over(settings) {
+            fan.failed += 1;
+            self.counts.dropped += 1;
+            return self.missed(target, fan, now);
+        }
+        if session.outbox.is_high(settings) {
+            fan.queued += 1;
+        }
+        fan.delivered += 1;
+        let out = Out { bytes: fan.bytes.clone(), expires: fan.expires, carried: None };
+        match &fan.topic {
+            None => self.push(target, out, now),
+            Some((topic, seq)) => self.push_topic(target, topic, *seq, out, now),
+        }
+    }
+
+    /// A subscriber does not get a message of its topic.
+    fn missed(&mut self, target: SessionId, fan: &Fan, _: Millis) {
+        let Some((topic, seq)) = &fan.topic else { return };
+        let Some(session) = self.sessions.get_mut(target) else { return };
+        if let Some(subscription) = session.subscriptions.get_mut(topic) {
+            let from = subscription.missed.map_or(*seq, |(from, _)| from);
+            subscription.missed = Some((from, *seq));
+        }
+    }
+
+    pub(super) fn unknown_topic(topic: &str, what: &str) -> Refusal {
+        let address = format!("@(workflow/{topic})");
+        refusal::unknown_actor(&address, what, "`wigwag list` shows the runs there are", false)
+    }
+}

@@ -1,0 +1,87 @@
+//! Runs as actors: a message to one is a signal.
+
+use crate::ActorId;
+use crate::address::HUB;
+use crate::outbox::Carried;
+use crate::refusal::{self, Refusal};
+use crate::seen::Said;
+use crate::settings::Millis;
+
+use super::queue::Job;
+use super::send::Body;
+use super::{Effect, Hub, Request, SignalRefusal, carried};
+
+/// A signal whose outcome is waited for.
+#[derive(Debug)]
+pub(super) struct Signalling {
+    carried: Carried,
+    address: String,
+}
+
+/// Signals of one session that are under way at once; more are refused.
+const SIGNALS_MAX: usize = 1_000;
+
+impl Hub {
+    pub(super) fn signal(
+        &mut self,
+        request: &Request<'_>,
+        sender: ActorId,
+        target: &str,
+        run: &str,
+        body: &Body<'_>,
+    ) -> Result<(), Refusal> {
+        let access = &self.sessions[request.session].access;
+        if !access.may_signal(target, body.kind) {
+            let what = format!("this token may not send `{}` to `{target}`", refusal::shown(body.kind));
+            return Err(refusal::unauthorized(&what, "use a token with the scope `signals:NAME`, or `hub:send:…` of this run"));
+        }
+        if request.envelope.payload.expect_reply == Some(true) {
+            return Err(refusal::invalid("a run does not reply; follow its topic `run/…`"));
+        }
+        // A token's name counts, not its addresses: it may have many of these, and a quorum counts names.
+        let by = access.name().map_or_else(|| self.actors[sender].address.to_string(), str::to_owned);
+        if self.is_repeat(request, sender, None) {
+            return Ok(());
+        }
+        let under_way = |job: &&Job| matches!(job, Job::Signal(other) if other.carried.feeder == request.session);
+        let number = self.next_number();
+        let carried = carried(request, sender, ActorId::default(), number);
+        if self.jobs.values().filter(under_way).count() >= SIGNALS_MAX {
+            self.fail(&carried, &refusal::queue_full(target, "too many signals of this session are under way"), request.now);
+            return Ok(());
+        }
+        let ticket = self.begin(Job::Signal(Box::new(Signalling { carried, address: target.to_owned() })));
+        self.effects.push(Effect::Signal {
+            ticket,
+            session: request.session,
+            run: run.to_owned(),
+            name: body.kind.to_owned(),
+            payload: body.payload.to_owned(),
+            key: request.envelope.id.as_str().to_owned(),
+            by,
+        });
+        Ok(())
+    }
+
+    pub(super) fn signalled(&mut self, signalling: Signalling, outcome: Result<bool, SignalRefusal>, now: Millis) {
+        let Signalling { carried, address } = signalling;
+        let refusal = match outcome {
+            Ok(waiting) => {
+                self.counts.signals += 1;
+                let said = if waiting { Said::Delivered } else { Said::Queued };
+                return self.answer(&carried, said, now, now);
+            }
+            Err(SignalRefusal::Unknown(what)) => {
+                refusal::unknown_actor(&address, &what, "`wigwag list` shows the runs there are", false)
+            }
+            Err(SignalRefusal::Invalid(what)) => refusal::invalid(&what),
+            Err(SignalRefusal::Later(what)) => refusal::internal(&what),
+        };
+        self.fail(&carried, &refusal, now);
+    }
+
+    /// Publishes something of the hub's own.
+    pub fn tell_topic(&mut self, topic: &str, kind: &str, payload: &str, now: Millis) {
+        self.publish_as(HUB, topic, kind, payload, now);
+    }
+}

@@ -1,0 +1,330 @@
+//! Topics: who hears them, and what they heard.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::json;
+
+use crate::address::{check_topic, is_hubs_own, run_of_topic};
+use crate::frame::{self, Head, push_number, push_text};
+use crate::outbox::Out;
+use crate::refusal::{self, Refusal};
+use crate::seen::{Answer, Said};
+use crate::settings::Millis;
+use crate::topic::{After, Gap, Topic};
+use crate::{ActorId, SessionId};
+
+use super::fan::Fan;
+use super::send::{body, write_metadata};
+use super::session::Subscription;
+use super::{Effect, Hub, Request};
+
+fn topic_of<'a>(request: &'a Request<'_>) -> Result<&'a str, Refusal> {
+    let topic = request.envelope.payload.topic.as_ref();
+    let topic = topic.ok_or_else(|| refusal::invalid(&format!("`{}` has no `topic`", request.envelope.kind.as_str())))?;
+    check_topic(topic.as_str()).map_err(|malformed| refusal::invalid(&malformed.to_string()))?;
+    Ok(topic.as_str())
+}
+
+impl Hub {
+    /// The topic of a name; one that is new begins a new epoch.
+    fn topic(&mut self, name: &str, now: Millis) -> Arc<str> {
+        if let Some((name, _)) = self.topics.get_key_value(name) {
+            return Arc::clone(name);
+        }
+        self.epoch = now.max(self.epoch + 1);
+        let name: Arc<str> = Arc::from(name);
+        self.topics.insert(Arc::clone(&name), Topic::new(self.epoch));
+        name
+    }
+
+    pub(super) fn subscribe(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
+        let name = topic_of(request)?;
+        let session = &self.sessions[request.session];
+        if !session.access.may_read(name) {
+            let what = format!("this token may not read `{name}`");
+            return Err(refusal::unauthorized(&what, "use a token with a scope `hub:read:…` that matches it"));
+        }
+        let known = session.subscriptions.contains_key(name);
+        if !known && session.subscriptions.len() >= self.settings.subscriptions_max {
+            let what = format!("a session hears at most {} topics", self.settings.subscriptions_max);
+            return Err(refusal::invalid(&what));
+        }
+        let after = request.envelope.payload.after.map(|raw| serde_json::from_str::<After>(raw.get())).transpose();
+        let after = after.map_err(|error| refusal::invalid(&format!("`after` is not `{{epoch, seq}}`: {error}")))?;
+        match run_of_topic(name) {
+            Some(run) => self.follow(request, name, run, after),
+            None => self.hear(request, name, after),
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, request: &Request<'_>, name: &str, after: Option<After>) {
+        let (session, now) = (request.session, request.now);
+        let name = self.topic(name, now);
+        let id = self.subscription(session, &name, None);
+        let topic = &mut self.topics.get_mut(&name).expect("it was just made");
+        let first = topic.subscribers.is_empty();
+        if !topic.subscribers.contains(&session) {
+            topic.subscribers.push(session);
+        }
+        let (epoch, seq) = (topic.epoch, topic.seq);
+        let missing = after.map(|after| topic.since(after));
+        if first && is_hubs_own(&name) {
+            self.effects.push(Effect::Wanted { topic: Arc::clone(&name), wanted: true });
+        }
+        let payload = json!({"topic": &*name, "subscriptionId": subscription_id(id), "epoch": epoch, "seq": seq});
+        self.respond(request, "hub:subscribed", &payload);
+        let Some((gap, later)) = missing else { return };
+        if let Some(gap) = gap {
+            self.say_gap(session, &name, epoch, gap, now);
+        }
+        for (_, bytes) in later {
+            self.push(session, Out::plain(bytes), now);
+        }
+    }
+
+    /// Notes that a session hears a topic; once more begins anew.
+    fn subscription(&mut self, session: SessionId, name: &Arc<str>, asked: Option<(String, String, String)>) -> u64 {
+        let id = self.next_number();
+        let subscription = Subscription { id, missed: None, asked };
+        self.sessions[session].subscriptions.insert(Arc::clone(name), subscription);
+        id
+    }
+
+    fn follow(&mut self, request: &Request<'_>, name: &str, run: &str, after: Option<After>) {
+        let session = request.session;
+        let name: Arc<str> = Arc::from(name);
+        if self.sessions[session].subscriptions.contains_key(&name) {
+            self.effects.push(Effect::Unfollow { session, topic: Arc::clone(&name) });
+        }
+        let envelope = request.envelope;
+        let (id, from) = (envelope.id.as_str().to_owned(), envelope.from.as_str().to_owned());
+        self.subscription(session, &name, Some((id, from, request.trace.clone())));
+        self.effects.push(Effect::Follow { session, topic: name, run: run.to_owned(), after });
+    }
+
+    /// Whether a run's topic can be followed: its epoch and last number, or why not.
+    pub fn followed(&mut self, session: SessionId, topic: &str, outcome: Result<After, String>, now: Millis) {
+        let Some(found) = self.sessions.get_mut(session) else { return };
+        let Some(subscription) = found.subscriptions.get_mut(topic) else { return };
+        let (Some((id, from, trace)), number) = (subscription.asked.take(), subscription.id) else { return };
+        match outcome {
+            Ok(After { epoch, seq }) => {
+                let payload = json!({"topic": topic, "subscriptionId": subscription_id(number), "epoch": epoch, "seq": seq});
+                self.say(session, Some(&from), "hub:subscribed", Some(&id), &payload, &trace, now);
+            }
+            Err(why) => {
+                found.subscriptions.remove(topic);
+                let run = run_of_topic(topic).unwrap_or(topic);
+                let refusal = Self::unknown_topic(run, &why);
+                self.say(session, Some(&from), refusal.kind, Some(&id), &refusal.payload, &trace, now);
+            }
+        }
+    }
+
+    /// Feeds a session that follows a run. Says whether there is room for more: if not, wait until it has read some.
+    pub fn feed(&mut self, session: SessionId, topic: &str, at: After, payload: &str, now: Millis) -> bool {
+        let Some(found) = self.sessions.get(session) else { return false };
+        let Some(subscription) = found.subscriptions.get(topic) else { return false };
+        if subscription.asked.is_some() {
+            return false;
+        }
+        let number = self.next_number();
+        let from = format!("@(workflow/{})", run_of_topic(topic).unwrap_or(topic));
+        let bytes = self.topic_frame(number, &from, topic, "run:events", payload, at, now);
+        self.push(session, Out::plain(bytes), now);
+        self.has_room(session)
+    }
+
+    /// Whether a session reads as fast as it is fed.
+    #[must_use]
+    pub fn has_room(&self, session: SessionId) -> bool {
+        self.sessions.get(session).is_some_and(|session| !session.outbox.is_high(&self.settings))
+    }
+
+    /// A run's topic ends, for a session.
+    pub fn unfollowed(&mut self, session: SessionId, topic: &str, reason: &str, now: Millis) {
+        let found = self.sessions.get_mut(session).and_then(|session| session.subscriptions.remove(topic));
+        if let Some(subscription) = found {
+            let id = subscription_id(subscription.id);
+            let payload = json!({"topic": topic, "subscriptionId": id, "reason": reason});
+            self.announce(session, "hub:unsubscribed", &payload, now);
+        }
+    }
+
+    pub(super) fn unsubscribe(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
+        let payload = &request.envelope.payload;
+        let session = &self.sessions[request.session];
+        let found = match (&payload.topic, &payload.subscription_id) {
+            (Some(topic), _) => session.subscriptions.get_key_value(topic.as_str()),
+            (None, Some(id)) => {
+                session.subscriptions.iter().find(|(_, subscription)| subscription_id(subscription.id) == id.as_str())
+            }
+            (None, None) => return Err(refusal::invalid("`hub:unsubscribe` has neither `topic` nor `subscriptionId`")),
+        };
+        let Some((name, subscription)) = found else {
+            return Err(refusal::invalid("this session does not hear that topic"));
+        };
+        let (name, id) = (Arc::clone(name), subscription_id(subscription.id));
+        self.sessions[request.session].subscriptions.remove(&name);
+        self.stop_hearing(request.session, &name);
+        if request.is_ask() {
+            self.respond(request, "hub:unsubscribed", &json!({"topic": &*name, "subscriptionId": id}));
+        }
+        Ok(())
+    }
+
+    pub(super) fn publish(&mut self, request: &Request<'_>, sender: ActorId) -> Result<(), Refusal> {
+        let (name, now) = (topic_of(request)?, request.now);
+        let body = body(request)?;
+        if is_hubs_own(name) {
+            let what = format!("only the hub itself publishes to `{name}`");
+            return Err(refusal::unauthorized(&what, "choose another topic"));
+        }
+        if !self.sessions[request.session].access.may_publish(name) {
+            let what = format!("this token may not publish to `{name}`");
+            return Err(refusal::unauthorized(&what, "use a token with a scope `hub:publish:…` that matches it"));
+        }
+        let count = self.topics.get(name).map_or(0, |topic| topic.subscribers.len());
+        self.charge(request.session, count.saturating_sub(1) as u64, now)?;
+        if self.is_repeat(request, sender, Some(name)) {
+            return Ok(());
+        }
+        let name = self.topic(name, now);
+        let at = self.next_of(&name);
+        let number = self.next_number();
+        let from = self.address(sender);
+        let to = format!("@(topic/{name})");
+        let head = Head {
+            id: &self.id_of(number),
+            from: &from,
+            to: &to,
+            kind: body.kind,
+            is_ask: false,
+            correlation: None,
+            timestamp: self.sent_at(request),
+            ttl: request.envelope.ttl,
+            signature: request.envelope.signature,
+            extra: &request.envelope.extra,
+        };
+        let write_payload = |out: &mut Vec<u8>| out.extend_from_slice(body.payload.as_bytes());
+        let bytes = frame::write(&head, body.payload.len() + 128, write_payload, |out| {
+            write_metadata(out, request);
+            write_place(out, &name, at);
+        });
+        let subscribers = self.distribute(&name, bytes, self.expires(request), now);
+        if request.is_ask() {
+            let answer = Answer { number, at: now, said: Said::Published { epoch: at.epoch, seq: at.seq, subscribers } };
+            let id = request.envelope.id.as_str();
+            self.actors[sender].seen.answer(crate::seen::Print::of(id), answer);
+            self.say_answer(sender, id, &request.trace, answer, Some(&name), now);
+        }
+        Ok(())
+    }
+
+    /// The place of a topic's next message.
+    fn next_of(&self, name: &str) -> After {
+        self.topics.get(name).map_or(After { epoch: 0, seq: 1 }, |topic| After { epoch: topic.epoch, seq: topic.seq + 1 })
+    }
+
+    /// Publishes something that no session has sent.
+    pub(super) fn publish_as(&mut self, from: &str, topic: &str, kind: &str, payload: &str, now: Millis) {
+        let name = self.topic(topic, now);
+        let at = self.next_of(&name);
+        let number = self.next_number();
+        let bytes = self.topic_frame(number, from, &name, kind, payload, at, now);
+        self.distribute(&name, bytes, Millis::MAX, now);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are the parts of an envelope")]
+    fn topic_frame(
+        &self,
+        number: u64,
+        from: &str,
+        topic: &str,
+        kind: &str,
+        payload: &str,
+        at: After,
+        now: Millis,
+    ) -> Bytes {
+        let id = self.id_of(number);
+        let to = format!("@(topic/{topic})");
+        let head = Head {
+            id: &id,
+            from,
+            to: &to,
+            kind,
+            is_ask: false,
+            correlation: None,
+            timestamp: now,
+            ttl: None,
+            signature: None,
+            extra: &[],
+        };
+        let write_payload = |out: &mut Vec<u8>| out.extend_from_slice(payload.as_bytes());
+        frame::write(&head, payload.len() + 128, write_payload, |out| {
+            out.extend_from_slice(b"\"originalMessageId\":");
+            push_text(out, &id);
+            write_place(out, topic, at);
+        })
+    }
+
+    /// Keeps a topic's message and sends it to all who hear it.
+    fn distribute(&mut self, name: &Arc<str>, bytes: Bytes, expires: Millis, now: Millis) -> u32 {
+        let Some(topic) = self.topics.get_mut(name) else { return 0 };
+        topic.keep(bytes.clone(), now, &self.settings);
+        let (targets, seq) = (topic.subscribers.clone(), topic.seq);
+        let count = u32::try_from(targets.len()).unwrap_or(u32::MAX);
+        self.counts.published += 1;
+        let topic = Some((Arc::clone(name), seq));
+        let fan = Fan { targets, next: 0, bytes, expires, topic, asked: None, delivered: 0, queued: 0, failed: 0 };
+        self.start_fan(fan, now);
+        count
+    }
+
+    /// Puts a topic's message into an outbox, after what it lacks was announced.
+    pub(super) fn push_topic(&mut self, target: SessionId, name: &Arc<str>, seq: u64, out: Out, now: Millis) {
+        let Some(session) = self.sessions.get_mut(target) else { return };
+        let Some(subscription) = session.subscriptions.get_mut(name) else { return };
+        if let Some((from, _)) = subscription.missed.take() {
+            let epoch = self.topics.get(name).map_or(0, |topic| topic.epoch);
+            self.say_gap(target, name, epoch, Gap { from: Some(from), to: seq - 1 }, now);
+        }
+        self.push(target, out, now);
+    }
+
+    fn say_gap(&mut self, session: SessionId, name: &str, epoch: u64, gap: Gap, now: Millis) {
+        self.counts.gaps += 1;
+        let payload = json!({"topic": name, "epoch": epoch, "from": gap.from, "to": gap.to});
+        self.announce(session, "hub:gap", &payload, now);
+    }
+
+    /// A session has read what waited: it is told what it missed meanwhile.
+    pub(super) fn announce_gaps(&mut self, id: SessionId, now: Millis) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
+        let mut gaps = Vec::new();
+        for (name, subscription) in &mut session.subscriptions {
+            if let Some((from, to)) = subscription.missed.take() {
+                gaps.push((Arc::clone(name), from, to));
+            }
+        }
+        for (name, from, to) in gaps {
+            let epoch = self.topics.get(&name).map_or(0, |topic| topic.epoch);
+            self.say_gap(id, &name, epoch, Gap { from: Some(from), to }, now);
+        }
+    }
+}
+
+fn subscription_id(number: u64) -> String {
+    format!("s-{}", super::base36(number))
+}
+
+fn write_place(out: &mut Vec<u8>, topic: &str, at: After) {
+    out.extend_from_slice(b",\"topic\":");
+    push_text(out, topic);
+    out.extend_from_slice(b",\"epoch\":");
+    push_number(out, at.epoch);
+    out.extend_from_slice(b",\"seq\":");
+    push_number(out, at.seq);
+}

@@ -1,0 +1,84 @@
+//! What the hub answers when it does not do what was asked.
+
+use serde_json::{Value, json};
+
+use crate::settings::Millis;
+
+/// An answer that says no, why, and what to do.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Refusal {
+    pub(crate) kind: &'static str,
+    pub(crate) payload: Value,
+}
+
+fn error(code: &str, message: &str, hint: &str, details: &Value, retryable: bool) -> Refusal {
+    let payload =
+        json!({"code": code, "message": message, "hint": hint, "details": details, "retryable": retryable});
+    Refusal { kind: "hub:error", payload }
+}
+
+pub(crate) fn invalid(message: &str) -> Refusal {
+    error("invalid_message", message, "see docs/reference/hub.md for what is expected", &Value::Null, false)
+}
+
+pub(crate) fn version_mismatch(theirs: &str) -> Refusal {
+    let message = format!("this hub speaks protocol {}, not `{theirs}`", crate::PROTOCOL_VERSION);
+    error("version_mismatch", &message, "use a client of the same major version", &Value::Null, false)
+}
+
+pub(crate) fn expired(ttl: u64) -> Refusal {
+    let message = format!("the message expired before delivery (ttl: {ttl} ms)");
+    error("message_expired", &message, "give it a longer ttl, or do not repeat it", &Value::Null, false)
+}
+
+pub(crate) fn queue_full(address: &str, what: &str) -> Refusal {
+    let details = json!({"targetAddress": address});
+    error("queue_full", what, "try again later", &details, true)
+}
+
+pub(crate) fn timeout(address: &str, attempted: Millis, message: &str) -> Refusal {
+    let details = json!({"targetAddress": address, "attemptedAt": attempted});
+    error("timeout", message, "repeat it with the same id", &details, true)
+}
+
+pub(crate) fn nobody_waits(id: &str) -> Refusal {
+    let message = format!("nobody waits for a reply to `{}` any more", shown(id));
+    error("timeout", &message, "reply sooner, or send a message of your own", &Value::Null, false)
+}
+
+pub(crate) fn internal(message: &str) -> Refusal {
+    error("internal_error", message, "repeat it with the same id", &Value::Null, true)
+}
+
+pub(crate) fn unknown_actor(address: &str, message: &str, hint: &str, retryable: bool) -> Refusal {
+    let payload = json!({"actorAddress": address, "message": message, "hint": hint, "retryable": retryable});
+    Refusal { kind: "hub:unknown_actor", payload }
+}
+
+pub(crate) fn never_registered(address: &str) -> Refusal {
+    unknown_actor(address, "no such actor was ever registered here", "check the address; `hub:discover` shows who is here", false)
+}
+
+pub(crate) fn unauthorized(message: &str, hint: &str) -> Refusal {
+    let payload = json!({"message": message, "hint": hint, "retryable": false});
+    Refusal { kind: "hub:unauthorized", payload }
+}
+
+pub(crate) fn rate_limited(retry_after: Millis) -> Refusal {
+    let message = format!("too many messages: the next may come in {retry_after} ms");
+    let payload =
+        json!({"retryAfter": retry_after, "message": message, "hint": "wait for `retryAfter` ms", "retryable": true});
+    Refusal { kind: "hub:rate_limited", payload }
+}
+
+pub(crate) fn too_large(size: usize, max: usize) -> Refusal {
+    let message = format!("a message has at most {max} bytes, got: {size}");
+    let hint = "split it, or send a reference to what it holds";
+    let payload = json!({"messageSize": size, "maxSize": max, "message": message, "hint": hint, "retryable": false});
+    Refusal { kind: "hub:message_too_large", payload }
+}
+
+/// As much of a foreign text as belongs into a message.
+pub(crate) fn shown(text: &str) -> String {
+    text.chars().take(80).flat_map(char::escape_debug).collect()
+}

@@ -1,0 +1,51 @@
+//! The vectors of `conformance/hub`, on the hub alone.
+
+use std::path::Path;
+
+use wigwag_hub::Settings;
+use wigwag_hub::testing::{Sockets, Vector, World};
+
+struct Alone(World);
+
+impl Sockets for Alone {
+    fn open(&mut self, name: &str) {
+        self.0.open(name);
+    }
+
+    fn send(&mut self, name: &str, text: &str, _: bool) {
+        // Every frame is a little later than the one before.
+        self.0.now += 1;
+        self.0.text(name, text);
+    }
+
+    fn receive(&mut self, name: &str) -> Result<String, String> {
+        self.0.settle();
+        self.0.next_text(name).ok_or_else(|| format!("nothing came for `{name}`"))
+    }
+
+    fn close(&mut self, name: &str) {
+        self.0.close(name);
+    }
+
+    fn closed(&mut self, name: &str) -> Result<u16, String> {
+        self.0.settle();
+        self.0.closed(name).ok_or_else(|| format!("`{name}` is still open"))
+    }
+
+    fn now(&self) -> u64 {
+        self.0.now
+    }
+}
+
+#[test]
+fn every_vector_holds() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/hub");
+    let all = Vector::all(&folder);
+    assert!(all.len() > 60, "only {} vectors", all.len());
+    // Those of runs want a store of runs behind the hub; the server's tests run them.
+    let own = all.iter().filter(|vector| !vector.name.starts_with("runs-"));
+    let failed: Vec<String> = own
+        .filter_map(|vector| vector.run(&mut Alone(World::new(Settings::default())), "v1").err())
+        .collect();
+    assert!(failed.is_empty(), "{} fail:\n{}", failed.len(), failed.join("\n\n"));
+}

@@ -1,0 +1,251 @@
+//! `/hub`: the shell around [`wigwag_hub::Hub`], which decides everything; here it is done.
+//!
+//! One lock guards the hub. It is held for as long as a few frames take to be routed: they are read before, and written
+//! after. Store operations, signals and followers of runs are tasks of their own, which tell the hub their outcome.
+
+mod door;
+mod keep;
+mod link;
+mod runs;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use slotmap::SecondaryMap;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use wigwag::Client;
+use wigwag::store::{Clock as _, System};
+use wigwag_hub::{Access, Effect, Hub, Millis, SessionId, Settings};
+
+pub(crate) use door::routes;
+
+use crate::watch::Watchers;
+use runs::{Follower, Lanes};
+
+/// How often the hub is told the time.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The hub of a server. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Shell(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    core: Mutex<Core>,
+    client: Client,
+    watchers: Arc<Watchers>,
+    connections_max: usize,
+    message_bytes_max: usize,
+    lanes: Lanes,
+    /// More of a message for many is to be brought.
+    more: Notify,
+    /// Something is done that a stop may wait for.
+    settled: Notify,
+    tasks: Mutex<HashMap<&'static str, AbortHandle>>,
+}
+
+#[derive(Debug)]
+struct Core {
+    hub: Hub,
+    bells: SecondaryMap<SessionId, Arc<Bell>>,
+    followers: HashMap<(SessionId, Arc<str>), AbortHandle>,
+}
+
+/// How a connection is told that there is something for it.
+#[derive(Debug, Default)]
+struct Bell {
+    waker: AtomicWaker,
+    /// There is room again.
+    room: Notify,
+}
+
+/// The time as the hub counts it.
+fn now() -> Millis {
+    System.wall().micros() / 1_000
+}
+
+fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    if getrandom::fill(&mut bytes).is_err() {
+        // A machine without randomness: what is left is at least not the same twice.
+        bytes.fill_with(|| fastrand::u8(..));
+    }
+    bytes
+}
+
+impl Shell {
+    pub(crate) fn new(client: Client, watchers: Arc<Watchers>, settings: Settings, connections_max: usize) -> Self {
+        let message_bytes_max = settings.message_bytes_max;
+        let hub = Hub::new(settings, random(), now());
+        let core = Core { hub, bells: SecondaryMap::new(), followers: HashMap::new() };
+        let shell = Self(Arc::new(Parts {
+            core: Mutex::new(core),
+            client,
+            watchers,
+            connections_max,
+            message_bytes_max,
+            lanes: Lanes::default(),
+            more: Notify::new(),
+            settled: Notify::new(),
+            tasks: Mutex::default(),
+        }));
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(tick(Arc::downgrade(&shell.0)));
+            runtime.spawn(fan_out(Arc::downgrade(&shell.0)));
+        }
+        shell
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        self.0.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the hub, then all that it asks for.
+    fn act<T>(&self, doing: impl FnOnce(&mut Hub) -> T) -> T {
+        self.act_as(None, doing).0
+    }
+
+    /// The same for a connection, which is told apart whether there is something for itself.
+    fn act_as<T>(&self, own: Option<SessionId>, doing: impl FnOnce(&mut Hub) -> T) -> (T, bool) {
+        let mut core = self.lock();
+        let outcome = doing(&mut core.hub);
+        let woken = core.hub.woken();
+        let effects = core.hub.effects();
+        let more = core.hub.has_more();
+        let mut for_itself = false;
+        let mut bells = Vec::with_capacity(woken.len());
+        for session in woken {
+            if Some(session) == own {
+                for_itself = true;
+            } else if let Some(bell) = core.bells.get(session) {
+                bells.push(Arc::clone(bell));
+            }
+        }
+        drop(core);
+        for bell in bells {
+            bell.waker.wake();
+        }
+        if more {
+            self.0.more.notify_one();
+        }
+        for effect in effects {
+            self.perform(effect);
+        }
+        (outcome, for_itself)
+    }
+
+    fn perform(&self, effect: Effect) {
+        match effect {
+            Effect::Store(ticket, op) => {
+                let shell = self.clone();
+                tokio::spawn(async move {
+                    let done = keep::perform(&**shell.0.client.store(), op).await;
+                    shell.act(|hub| hub.done(ticket, done, now()));
+                    shell.0.settled.notify_waiters();
+                });
+            }
+            Effect::Signal { ticket, session, run, name, payload, key, by } => {
+                let shell = self.clone();
+                let lane = self.0.lanes.join(session, &run);
+                tokio::spawn(async move {
+                    let turn = lane.turn().await;
+                    let done = runs::signal(&shell.0.client, &run, &name, &payload, key, by).await;
+                    shell.act(|hub| hub.done(ticket, done, now()));
+                    drop(turn);
+                    shell.0.settled.notify_waiters();
+                });
+            }
+            Effect::Follow { session, topic, run, after } => {
+                let follower = Follower::new(self.clone(), session, Arc::clone(&topic), run, after);
+                let task = tokio::spawn(follower.run()).abort_handle();
+                self.lock().followers.insert((session, topic), task);
+            }
+            Effect::Unfollow { session, topic } => {
+                if let Some(task) = self.lock().followers.remove(&(session, topic)) {
+                    task.abort();
+                }
+            }
+            Effect::Wanted { topic, wanted } => self.want(&topic, wanted),
+        }
+    }
+
+    /// Begins or ends to tell a topic of the hub's own.
+    fn want(&self, topic: &str, wanted: bool) {
+        let mut tasks = self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let (name, task) = match topic {
+            "runs" => ("runs", wanted.then(|| tokio::spawn(runs::tell_runs(self.clone())))),
+            "nudges" => ("nudges", wanted.then(|| tokio::spawn(runs::tell_nudges(self.clone())))),
+            _ => return,
+        };
+        if let Some(old) = tasks.remove(name) {
+            old.abort();
+        }
+        if let Some(task) = task {
+            tasks.insert(name, task.abort_handle());
+        }
+    }
+
+    /// A place for a connection, if there is one.
+    fn open(&self, access: Access) -> Option<(SessionId, Arc<Bell>)> {
+        let mut core = self.lock();
+        if core.bells.len() >= self.0.connections_max {
+            return None;
+        }
+        let session = core.hub.open(access, random(), now());
+        let bell = Arc::new(Bell::default());
+        core.bells.insert(session, Arc::clone(&bell));
+        Some((session, bell))
+    }
+
+    /// A connection is gone.
+    fn close(&self, session: SessionId) {
+        self.act(|hub| hub.close(session, now()));
+        self.lock().bells.remove(session);
+        self.0.settled.notify_waiters();
+    }
+
+    /// Tells everybody that the server stops, and waits until they are gone and everything is stored.
+    pub(crate) async fn stop(&self) {
+        self.act(|hub| hub.shutdown(now()));
+        loop {
+            let settled = self.0.settled.notified();
+            let is_settled = {
+                let core = self.lock();
+                core.bells.is_empty() && core.hub.pending() == 0
+            };
+            if is_settled {
+                break;
+            }
+            settled.await;
+        }
+        let tasks = std::mem::take(&mut *self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        tasks.into_values().for_each(|task| task.abort());
+    }
+}
+
+/// Tells the hub the time for as long as it is there.
+async fn tick(parts: std::sync::Weak<Parts>) {
+    loop {
+        System.sleep(TICK).await;
+        let Some(parts) = parts.upgrade() else { return };
+        Shell(parts).act(|hub| hub.tick(now()));
+    }
+}
+
+/// Brings messages for many to them, batch by batch: others have a turn in between.
+async fn fan_out(parts: std::sync::Weak<Parts>) {
+    loop {
+        let Some(strong) = parts.upgrade() else { return };
+        let shell = Shell(strong);
+        // Now and then it looks whether the hub is still there.
+        if tokio::time::timeout(10 * TICK, shell.0.more.notified()).await.is_err() {
+            continue;
+        }
+        while shell.act(|hub| hub.advance(now())) {
+            tokio::task::yield_now().await;
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! One socket: frames in, frames out.
+//!
+//! Holds: reading and writing never wait for each other, so that two sides that both write first do not stand still; a
+//! session whose answers pile up is not read any further. A frame counts as written when the socket has taken all of it.
+
+use std::pin::Pin;
+use std::str;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{Sink as _, SinkExt as _, Stream as _, StreamExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_websockets::{CloseCode, Error, Message, WebSocketStream};
+use tracing::debug;
+use wigwag_hub::{Access, Close, Frame, SessionId, Unreadable};
+
+use crate::app::App;
+
+use super::{Bell, Shell, now};
+
+/// So many frames are read or written before others have a turn at the hub.
+const BATCH: usize = 64;
+
+/// So many batches before other tasks have one.
+const ROUNDS: usize = 8;
+
+/// How long the other side may take to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+pub(super) struct Link<S> {
+    shell: Shell,
+    app: App,
+    session: SessionId,
+    bell: Arc<Bell>,
+    socket: WebSocketStream<S>,
+    /// Frames that the socket has and may not have written.
+    unwritten: usize,
+    out: Vec<Bytes>,
+}
+
+/// What became of a turn.
+enum Turn {
+    /// Something was done.
+    Moved,
+    /// There is nothing to do.
+    Still,
+    /// The connection ends so.
+    Over(Option<Close>),
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
+    pub(super) fn new(shell: Shell, app: App, session: SessionId, bell: Arc<Bell>, socket: WebSocketStream<S>) -> Self {
+        Self { shell, app, session, bell, socket, unwritten: 0, out: Vec::new() }
+    }
+
+    pub(super) async fn run(mut self) {
+        let close = std::future::poll_fn(|context| self.poll(context)).await;
+        let Some(close) = close else { return };
+        let code = CloseCode::try_from(close.code()).unwrap_or(CloseCode::NORMAL_CLOSURE);
+        let goodbye = async {
+            if self.socket.send(Message::close(Some(code), close.reason())).await.is_ok() {
+                while let Some(Ok(_)) = self.socket.next().await {}
+            }
+        };
+        if tokio::time::timeout(GOODBYE, goodbye).await.is_err() {
+            debug!("a client did not say goodbye");
+        }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Close>> {
+        self.bell.waker.register(context.waker());
+        for _ in 0..ROUNDS {
+            let (wrote, may_read) = self.write(context);
+            let read = match wrote {
+                Turn::Over(close) => return Poll::Ready(close),
+                _ if may_read => self.read(context),
+                _ => Turn::Still,
+            };
+            match (wrote, read) {
+                (_, Turn::Over(close)) => return Poll::Ready(close),
+                (Turn::Still, Turn::Still) => return Poll::Pending,
+                _ => {}
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Writes what waits for this session. Says also whether it may be read.
+    fn write(&mut self, context: &mut Context<'_>) -> (Turn, bool) {
+        let mut written = 0;
+        if self.unwritten > 0 {
+            match Pin::new(&mut self.socket).poll_flush(context) {
+                Poll::Ready(Ok(())) => written = std::mem::take(&mut self.unwritten),
+                Poll::Ready(Err(error)) => return (self.broken(&error), false),
+                Poll::Pending => return (Turn::Still, true),
+            }
+        }
+        let (session, mut out) = (self.session, std::mem::take(&mut self.out));
+        let ((close, may_read, room), _) = self.shell.act_as(Some(session), |hub| {
+            let now = now();
+            hub.written(session, written, now);
+            hub.take(session, BATCH, &mut out, now);
+            let close = hub.closing(session).filter(|_| out.is_empty() && !hub.has_frames(session));
+            (close, hub.may_read(session), hub.has_room(session))
+        });
+        if written > 0 && room {
+            self.bell.room.notify_waiters();
+        }
+        self.unwritten = out.len();
+        for bytes in out.drain(..) {
+            if let Err(error) = Pin::new(&mut self.socket).start_send(Message::text(bytes)) {
+                return (self.broken(&error), false);
+            }
+        }
+        self.out = out;
+        match (close, self.unwritten) {
+            (Some(close), _) => (Turn::Over(Some(close)), false),
+            (None, 0) => (Turn::Still, may_read),
+            (None, _) => (Turn::Moved, may_read),
+        }
+    }
+
+    /// Reads what has come.
+    fn read(&mut self, context: &mut Context<'_>) -> Turn {
+        let mut messages: Vec<Message> = Vec::new();
+        let mut over = None;
+        while messages.len() < BATCH {
+            match Pin::new(&mut self.socket).poll_next(context) {
+                Poll::Ready(Some(Ok(message))) => messages.push(message),
+                Poll::Ready(Some(Err(error))) => {
+                    // The library has the fitting close frame in its queue, and writes it before it ends.
+                    debug!(%error, "a socket ends");
+                    if matches!(error, Error::Io(_)) {
+                        over = Some(Turn::Over(None));
+                        break;
+                    }
+                }
+                Poll::Ready(None) => {
+                    over = Some(Turn::Over(None));
+                    break;
+                }
+                Poll::Pending => break,
+            }
+        }
+        let moved = !messages.is_empty();
+        if moved {
+            self.receive(&messages);
+        }
+        over.unwrap_or(if moved { Turn::Moved } else { Turn::Still })
+    }
+
+    fn receive(&mut self, messages: &[Message]) {
+        let max = self.shell.0.message_bytes_max;
+        let frames: Vec<Came<'_>> = messages.iter().map(|message| self.came(message, max)).collect();
+        let session = self.session;
+        self.shell.act_as(Some(session), |hub| {
+            let now = now();
+            for came in frames {
+                match came {
+                    Came::Frame(frame, access) => hub.receive(session, &frame, access, now),
+                    Came::TooLarge(size) => hub.oversized(session, size, now),
+                    Came::Sign => hub.heard(session, now),
+                }
+            }
+        });
+    }
+
+    /// Reads a message before anybody waits for it.
+    fn came<'a>(&self, message: &'a Message, max: usize) -> Came<'a> {
+        let payload = message.as_payload();
+        if !message.is_text() && !message.is_binary() {
+            return Came::Sign;
+        }
+        if payload.len() > max {
+            return Came::TooLarge(payload.len());
+        }
+        let text = message.as_text().map_or_else(|| str::from_utf8(payload), Ok);
+        let frame = match text {
+            Ok(text) => wigwag_hub::read(text),
+            Err(error) => Err(Unreadable { what: format!("the frame is not UTF-8: {error}"), id: None }),
+        };
+        let access = frame.as_ref().ok().and_then(|frame| self.shown(frame));
+        Came::Frame(frame, access)
+    }
+
+    /// Who it is, as far as the token in a frame shows.
+    fn shown(&self, frame: &Frame<'_>) -> Option<Access> {
+        let Frame::Message(envelope) = frame else { return None };
+        if envelope.kind.as_str() != "hub:connect" {
+            return None;
+        }
+        let token = envelope.payload.token.clone().or_else(|| envelope.metadata.text("token"))?;
+        Some(self.app.access(Some(token.as_str())))
+    }
+
+    fn broken(&self, error: &Error) -> Turn {
+        debug!(%error, "a socket broke");
+        Turn::Over(None)
+    }
+}
+
+/// What a message is to the hub.
+enum Came<'a> {
+    Frame(Result<Frame<'a>, Unreadable>, Option<Access>),
+    TooLarge(usize),
+    /// A ping or the like: it lives.
+    Sign,
+}

@@ -1,0 +1,281 @@
+//! Runs on the hub: signals to them, their events, and what starts and ends.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use serde_json::json;
+use tokio::sync::{OwnedMutexGuard, watch};
+use wigwag::core::{Key, Time};
+use wigwag::store::{Change, Changes, Clock as _, System};
+use wigwag::{Client, ErrorKind, Payload, RunHandle, SignalState};
+use wigwag_hub::{After, Done, SessionId, SignalRefusal};
+
+use crate::limits::{CATCH_UP_ENTRIES, CHANGES_AT_ONCE};
+use crate::watch::{End, Frame, Reach, Watch, frames};
+
+use super::{Shell, now};
+
+/// How often ends are looked for in a store that does not tell of them.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Sends a signal.
+pub(super) async fn signal(client: &Client, run: &str, name: &str, payload: &str, key: String, by: String) -> Done {
+    let sending = async {
+        let payload = Payload::parse(payload).map_err(|refusal| SignalRefusal::Invalid(refusal.to_string()))?;
+        let call = client.signal(run, name, &payload).key(key).by(by).via("hub");
+        call.await.map_err(|error| {
+            let what = error.to_string();
+            match error.kind() {
+                ErrorKind::NotFound | ErrorKind::Gone | ErrorKind::NotRunning => SignalRefusal::Unknown(what),
+                ErrorKind::Unavailable | ErrorKind::Stopped | ErrorKind::TimedOut | ErrorKind::Damaged => {
+                    SignalRefusal::Later(what)
+                }
+                _ => SignalRefusal::Invalid(what),
+            }
+        })
+    };
+    Done::Signalled(sending.await.map(|receipt| receipt.state == SignalState::Waiting))
+}
+
+/// Keeps signals of one session to one run in order.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    all: Mutex<HashMap<(SessionId, String), Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// A place in a lane. The lock is fair: who joined first is first.
+pub(super) struct Lane {
+    queue: Arc<tokio::sync::Mutex<()>>,
+    waiting: Option<futures_util::future::BoxFuture<'static, OwnedMutexGuard<()>>>,
+}
+
+impl Lanes {
+    /// Takes the next place in the lane of a session and a run.
+    pub(super) fn join(&self, session: SessionId, run: &str) -> Lane {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() > 1_024 {
+            all.retain(|_, queue| Arc::strong_count(queue) > 1);
+        }
+        let queue = Arc::clone(all.entry((session, run.to_owned())).or_default());
+        let mut waiting = Arc::clone(&queue).lock_owned().boxed();
+        // Polled once it stands in line, whenever its task begins.
+        let first = waiting.as_mut().now_or_never();
+        let waiting = match first {
+            Some(turn) => futures_util::future::ready(turn).boxed(),
+            None => waiting,
+        };
+        Lane { queue, waiting: Some(waiting) }
+    }
+}
+
+impl Lane {
+    /// Waits for those before.
+    pub(super) async fn turn(mut self) -> OwnedMutexGuard<()> {
+        match self.waiting.take() {
+            Some(waiting) => waiting.await,
+            None => Arc::clone(&self.queue).lock_owned().await,
+        }
+    }
+}
+
+/// One session that follows one run.
+pub(super) struct Follower {
+    shell: Shell,
+    session: SessionId,
+    topic: Arc<str>,
+    run: String,
+    after: Option<After>,
+}
+
+impl Follower {
+    pub(super) fn new(shell: Shell, session: SessionId, topic: Arc<str>, run: String, after: Option<After>) -> Self {
+        Self { shell, session, topic, run, after }
+    }
+
+    pub(super) async fn run(self) {
+        let reason = match self.begin().await {
+            Ok(following) => self.follow(following).await,
+            Err(why) => {
+                self.shell.act(|hub| hub.followed(self.session, &self.topic, Err(why), now()));
+                return;
+            }
+        };
+        self.shell.act(|hub| hub.unfollowed(self.session, &self.topic, &reason, now()));
+    }
+
+    async fn begin(&self) -> Result<Following, String> {
+        let parts = &self.shell.0;
+        let handle = parts.client.run(&self.run).map_err(|error| error.to_string())?;
+        let view = handle.get().await.map_err(|error| error.to_string())?;
+        let run = view.run();
+        // A run of the same id that came after one that was removed counts anew.
+        let epoch = run.created_at.micros() / 1_000;
+        let seen = self.after.filter(|after| after.epoch == epoch && after.seq <= run.seq);
+        let watch = parts.watchers.join(&handle, run);
+        let (session, topic) = (self.session, &self.topic);
+        self.shell.act(|hub| hub.followed(session, topic, Ok(After { epoch, seq: run.seq }), now()));
+        let next = seen.map_or(1, |after| after.seq + 1);
+        Ok(Following { reach: watch.reach(), handle, watch, epoch, next })
+    }
+
+    /// Feeds the session; says why it ends.
+    async fn follow(&self, mut following: Following) -> String {
+        loop {
+            let found = match following.more().await {
+                Ok(found) => found,
+                Err(reason) => return reason,
+            };
+            for entry in found.chunk_by(|one, other| one.seq == other.seq) {
+                let Some(first) = entry.first() else { continue };
+                let events: Vec<&str> = entry.iter().map(|frame| frame.event()).collect();
+                let payload = format!("{{{},\"events\":[{}]}}", first.entry, events.join(","));
+                let at = After { epoch: following.epoch, seq: first.seq };
+                following.next = first.seq + 1;
+                if !self.shell.act(|hub| hub.feed(self.session, &self.topic, at, &payload, now())) {
+                    self.wait_for_room().await;
+                }
+            }
+        }
+    }
+
+    async fn wait_for_room(&self) {
+        let Some(bell) = self.shell.lock().bells.get(self.session).cloned() else { return };
+        loop {
+            let room = bell.room.notified();
+            if self.shell.lock().hub.has_room(self.session) {
+                return;
+            }
+            room.await;
+        }
+    }
+}
+
+/// How far a follower is.
+struct Following {
+    handle: RunHandle,
+    watch: Arc<Watch>,
+    reach: watch::Receiver<Reach>,
+    epoch: u64,
+    next: u64,
+}
+
+impl Following {
+    /// Waits for events; or says why none come any more.
+    async fn more(&mut self) -> Result<Vec<Arc<Frame>>, String> {
+        loop {
+            let reach = self.reach.borrow_and_update().clone();
+            if self.next <= reach.last {
+                if let Some(recent) = self.watch.recent(self.next) {
+                    return Ok(recent);
+                }
+                let count = (reach.last - self.next + 1).min(CATCH_UP_ENTRIES);
+                let entries = self.handle.history(self.next, count).await.map_err(|error| error.to_string())?;
+                return if entries.is_empty() {
+                    Err(String::from("removed"))
+                } else {
+                    Ok(entries.iter().flat_map(frames).collect())
+                };
+            }
+            match reach.end {
+                Some(End::Ended(_)) => return Err(String::from("ended")),
+                Some(End::Problem(problem)) => return Err(problem.detail.clone()),
+                None => _ = self.reach.changed().await,
+            }
+        }
+    }
+}
+
+/// Tells what becomes due, for workers on other machines.
+pub(super) async fn tell_nudges(shell: Shell) {
+    let mut changes = shell.0.client.store().changes("due/");
+    loop {
+        let keys = next_keys(&mut changes).await;
+        let payload = json!({"keys": keys}).to_string();
+        shell.act(|hub| hub.tell_topic("nudges", "store:put", &payload, now()));
+    }
+}
+
+/// Keys that were put, as many as can be told at once; none: some were missed.
+async fn next_keys(changes: &mut Changes) -> Vec<String> {
+    let mut keys = Vec::new();
+    let mut next = Some(changes.next().await);
+    while let Some(Change::Put(key)) = next {
+        keys.push(key);
+        next = if keys.len() < CHANGES_AT_ONCE { changes.next().now_or_never() } else { None };
+    }
+    keys
+}
+
+/// Tells which runs start and end.
+pub(super) async fn tell_runs(shell: Shell) {
+    let store = shell.0.client.store();
+    if store.traits().nudges {
+        let (mut started, mut ended) = (store.changes("live/"), store.changes("done/"));
+        loop {
+            let keys = tokio::select! {
+                keys = next_keys(&mut started) => keys,
+                keys = next_keys(&mut ended) => keys,
+            };
+            for key in &keys {
+                tell_run(&shell, key).await;
+            }
+        }
+    }
+    let mut seen = String::new();
+    loop {
+        seen = tell_ends(&shell, seen).await;
+        System.sleep(LOOK).await;
+    }
+}
+
+/// Tells the ends that were not there before, in a store that does not tell of them by itself. Starts are not told.
+async fn tell_ends(shell: &Shell, seen: String) -> String {
+    let day = Time::from_micros(System.wall().micros()).day();
+    let prefix = format!("done/{day}/");
+    // The first look finds what ended before anybody asked.
+    let first = seen.is_empty();
+    let mut after = if seen.starts_with(&prefix) { seen.clone() } else { String::new() };
+    loop {
+        let page = match shell.0.client.store().list(&prefix, &after, 1_000).await {
+            Ok(page) => page,
+            Err(_) => return seen,
+        };
+        for listed in page.entries.iter().filter(|_| !first) {
+            tell_run(shell, &listed.key).await;
+        }
+        match page.entries.last() {
+            Some(last) => after.clone_from(&last.key),
+            None if after.is_empty() => return prefix,
+            None => return after,
+        }
+        if !page.more {
+            return after;
+        }
+    }
+}
+
+/// Tells what a key says of a run.
+async fn tell_run(shell: &Shell, key: &str) {
+    let (kind, payload) = match key.parse::<Key>() {
+        Ok(Key::Live { of, run }) => ("run:started", json!({"id": run, "workflow": of})),
+        Ok(Key::Done { status, run, .. }) => {
+            let of = type_of(&shell.0.client, run.as_str()).await;
+            ("run:ended", json!({"id": run, "workflow": of, "status": status}))
+        }
+        _ => return,
+    };
+    let payload = payload.to_string();
+    shell.act(|hub| hub.tell_topic("runs", kind, &payload, now()));
+}
+
+/// What kind of run it was: its end does not say.
+async fn type_of(client: &Client, id: &str) -> Option<String> {
+    for handle in [client.run(id), client.task(id)].into_iter().flatten() {
+        if let Ok(view) = handle.get().await {
+            return Some(view.of().to_owned());
+        }
+    }
+    None
+}
