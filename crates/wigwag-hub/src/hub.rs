@@ -351,7 +351,7 @@ impl Hub {
         self.check_ttl(request)?;
         match kind {
             "hub:send" => self.send(request, sender),
-            "hub:reply" => self.reply(request, sender),
+            "hub:reply" => self.reply(request),
             "hub:broadcast" => self.broadcast(request, sender),
             "hub:publish" => self.publish(request, sender),
             "hub:subscribe" => self.subscribe(request),

@@ -38,20 +38,21 @@ impl Hub {
         self.replies.insert(id.into(), wait);
     }
 
-    pub(super) fn reply(&mut self, request: &Request<'_>, sender: ActorId) -> Result<(), Refusal> {
+    pub(super) fn reply(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
         let (payload, now) = (&request.envelope.payload, request.now);
         let to = payload.in_reply_to.as_ref();
         let to = to.ok_or_else(|| refusal::invalid("`hub:reply` has no `inReplyTo`"))?.as_str();
         let body = super::send::body(request)?;
         let Some(wait) = self.replies.get(to) else { return Err(refusal::nobody_waits(to)) };
-        if wait.target != sender {
+        // Whichever of its addresses it gives: the session that was asked may reply.
+        if self.session_of(wait.target) != Some(request.session) {
             let what = format!("`{}` was not asked of this actor", refusal::shown(to));
             return Err(refusal::unauthorized(&what, "only who was asked may reply"));
         }
         let first = wait.given.is_none();
-        let (asker, id, trace) = (wait.asker, wait.id.clone(), wait.trace.clone());
+        let (asker, target, id, trace) = (wait.asker, wait.target, wait.id.clone(), wait.trace.clone());
         if first {
-            let bytes = self.reply_frame(request, sender, asker, &id, &trace, &body);
+            let bytes = self.reply_frame(request, target, asker, &id, &trace, &body);
             if let Some(wait) = self.replies.get_mut(to) {
                 wait.given = Some(bytes.clone());
             }
@@ -70,7 +71,7 @@ impl Hub {
     fn reply_frame(
         &mut self,
         request: &Request<'_>,
-        sender: ActorId,
+        replier: ActorId,
         asker: ActorId,
         id: &str,
         trace: &str,
@@ -78,7 +79,7 @@ impl Hub {
     ) -> bytes::Bytes {
         let number = self.next_number();
         let own_id = self.id_of(number);
-        let (from, to) = (self.address(sender), self.address(asker));
+        let (from, to) = (self.address(replier), self.address(asker));
         let head = Head {
             id: &own_id,
             from: &from,

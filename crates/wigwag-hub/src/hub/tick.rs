@@ -78,6 +78,12 @@ impl Hub {
         }
     }
 
+    /// How many addresses it remembers; the store knows the others.
+    #[must_use]
+    pub fn remembered(&self) -> usize {
+        self.actors.len()
+    }
+
     /// Those who hear a topic.
     #[must_use]
     pub fn subscribers(&self, topic: &str) -> usize {

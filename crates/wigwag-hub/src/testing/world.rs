@@ -219,6 +219,17 @@ impl World {
         self.settle();
     }
 
+    /// Does the next store operation alone.
+    pub fn settle_one(&mut self) {
+        for effect in self.hub.effects() {
+            self.perform(effect);
+        }
+        if let Some((ticket, op)) = self.held.pop_front() {
+            let done = self.done(op);
+            self.hub.done(ticket, done, self.now);
+        }
+    }
+
     /// Does all that is to be done.
     pub fn settle(&mut self) {
         loop {
@@ -227,7 +238,8 @@ impl World {
                 moved = true;
                 self.perform(effect);
             }
-            while let (false, Some((ticket, op))) = (self.hold, self.held.pop_front()) {
+            while !self.hold && !self.held.is_empty() {
+                let Some((ticket, op)) = self.held.pop_front() else { break };
                 moved = true;
                 let done = if self.broken { Done::Failed("it is broken".into()) } else { self.done(op) };
                 self.hub.done(ticket, done, self.now);
@@ -236,11 +248,12 @@ impl World {
             for name in names {
                 moved |= self.read(&name);
             }
+            // What a frame that was dropped made the hub say is for somebody else.
+            moved |= !self.hub.woken().is_empty();
             if !moved {
                 break;
             }
         }
-        self.hub.woken();
     }
 
     fn read(&mut self, name: &str) -> bool {

@@ -1,0 +1,257 @@
+//! The table of delivery: tell and ask, to somebody who is here, away, or never was.
+
+use serde_json::{Value, json};
+
+use crate::{note, notes, pair, types};
+
+#[test]
+fn a_tell_to_somebody_here_arrives_and_is_not_answered() {
+    let mut world = pair();
+    world.tell("a", "@(a)", "hub:send", note("@(b)", 1));
+    assert_eq!(notes(&world.all("b")), [1]);
+    assert_eq!(world.next("a"), None);
+}
+
+#[test]
+fn a_tell_to_somebody_away_is_lost_without_a_word() {
+    let mut world = pair();
+    world.close("b");
+    world.tell("a", "@(a)", "hub:send", note("@(b)", 1));
+    assert_eq!(world.next("a"), None);
+    world.join_as("b2", "@(b)");
+    assert_eq!(world.all("b2"), [] as [Value; 0]);
+}
+
+#[test]
+fn a_tell_that_asks_for_the_queue_waits_there() {
+    let mut world = pair();
+    world.close("b");
+    let mut frame = world.envelope("@(a)", "hub:send", "tell", note("@(b)", 1));
+    frame["metadata"] = json!({"queue": true});
+    world.send("a", &frame);
+    assert_eq!(world.next("a"), None);
+    world.join_as("b2", "@(b)");
+    assert_eq!(notes(&world.all("b2")), [1]);
+}
+
+#[test]
+fn an_ask_to_somebody_here_is_answered_delivered_once_it_is_written() {
+    let mut world = pair();
+    world.reads("b", false);
+    let frame = world.envelope("@(a)", "hub:send", "ask", note("@(b)", 1));
+    world.send("a", &frame);
+    assert_eq!(world.next("a"), None, "it is not written yet");
+    world.reads("b", true);
+    let answer = world.answer("a", &frame);
+    assert_eq!(answer["type"], "hub:delivery_ack");
+    assert_eq!(answer["payload"], json!({"messageId": frame["id"], "deliveredAt": world.now, "status": "delivered"}));
+}
+
+#[test]
+fn an_ask_to_somebody_away_is_answered_queued_once_it_is_stored() {
+    let mut world = pair();
+    world.close("b");
+    world.hold = true;
+    let frame = world.envelope("@(a)", "hub:send", "ask", note("@(b)", 1));
+    world.send("a", &frame);
+    assert_eq!(world.next("a"), None, "it is not stored yet");
+    world.release();
+    assert_eq!(world.waiting("@(b)").len(), 1);
+    assert_eq!(world.answer("a", &frame)["payload"]["status"], "queued");
+}
+
+#[test]
+fn an_ask_to_nobody_is_an_unknown_actor() {
+    let mut world = pair();
+    let answer = world.ask("a", "@(a)", "hub:send", note("@(nobody)", 1));
+    assert_eq!(answer["type"], "hub:unknown_actor");
+    assert_eq!(answer["payload"]["actorAddress"], "@(nobody)");
+    assert_eq!(answer["payload"]["retryable"], false);
+    assert!(answer["payload"]["hint"].is_string());
+}
+
+#[test]
+fn a_tell_to_nobody_is_lost_without_a_word() {
+    let mut world = pair();
+    world.tell("a", "@(a)", "hub:send", note("@(nobody)", 1));
+    assert_eq!(world.next("a"), None);
+}
+
+#[test]
+fn what_goes_wrong_with_a_tell_is_told_unless_its_target_is_away() {
+    let mut world = pair();
+    let id = world.tell("a", "@(a)", "hub:send", json!({"to": "not an address", "type": "note"}));
+    let error = world.next("a").unwrap();
+    assert_eq!((&error["correlationId"], &error["payload"]["code"]), (&json!(id), &json!("invalid_message")));
+}
+
+#[test]
+fn with_require_ack_delivered_means_that_the_client_said_so() {
+    let mut world = pair();
+    let mut frame = world.envelope("@(a)", "hub:send", "ask", note("@(b)", 1));
+    frame["metadata"] = json!({"requireAck": true});
+    world.send("a", &frame);
+    let got = world.next("b").unwrap();
+    assert_eq!(got["metadata"]["requireAck"], true);
+    assert_eq!(world.next("a"), None, "written is not enough");
+    world.tell("b", "@(b)", "hub:ack", json!({"messageId": got["id"]}));
+    assert_eq!(world.answer("a", &frame)["payload"]["status"], "delivered");
+}
+
+#[test]
+fn what_is_not_acknowledged_in_time_is_a_timeout_and_may_be_repeated() {
+    let mut world = pair();
+    let mut frame = world.envelope("@(a)", "hub:send", "ask", note("@(b)", 1));
+    frame["metadata"] = json!({"requireAck": true});
+    let sent_at = world.now;
+    world.send("a", &frame);
+    world.next("b").unwrap();
+    world.pass(30_001);
+    let answer = world.answer("a", &frame);
+    assert_eq!((&answer["payload"]["code"], &answer["payload"]["retryable"]), (&json!("timeout"), &json!(true)));
+    assert_eq!(answer["payload"]["details"], json!({"targetAddress": "@(b)", "attemptedAt": sent_at}));
+    frame["timestamp"] = json!(world.now);
+    world.send("a", &frame);
+    assert_eq!(notes(&world.all("b")), [1], "it is delivered anew");
+}
+
+#[test]
+fn what_a_client_did_not_acknowledge_waits_for_its_next_registration() {
+    let mut world = pair();
+    let mut frame = world.envelope("@(a)", "hub:send", "ask", note("@(b)", 1));
+    frame["metadata"] = json!({"requireAck": true});
+    world.send("a", &frame);
+    let first = world.next("b").unwrap();
+    world.close("b");
+    assert_eq!(world.answer("a", &frame)["payload"]["status"], "queued");
+    world.join_as("b2", "@(b)");
+    let again = world.next("b2").unwrap();
+    assert_eq!(again["id"], first["id"], "the same id, so that the second is known as one");
+    assert_eq!(world.waiting("@(b)").len(), 1, "it is kept until it is acknowledged");
+    world.tell("b2", "@(b)", "hub:ack", json!({"messageId": again["id"]}));
+    assert_eq!(world.waiting("@(b)"), []);
+}
+
+#[test]
+fn what_a_broken_connection_took_along_unwritten_is_queued() {
+    let mut world = pair();
+    world.reads("b", false);
+    let frames: Vec<Value> = (0..3).map(|n| world.envelope("@(a)", "hub:send", "ask", note("@(b)", n))).collect();
+    frames.iter().for_each(|frame| world.send("a", frame));
+    world.close("b");
+    for frame in &frames {
+        assert_eq!(world.answer("a", frame)["payload"]["status"], "queued");
+    }
+    world.join_as("b2", "@(b)");
+    assert_eq!(notes(&world.all("b2")), [0, 1, 2]);
+}
+
+#[test]
+fn a_tell_that_may_have_been_written_is_not_sent_again() {
+    let mut world = pair();
+    world.tell("a", "@(a)", "hub:send", note("@(b)", 1));
+    let (session, now) = (world.session("b"), world.now);
+    world.reads("b", false);
+    world.tell("a", "@(a)", "hub:send", note("@(b)", 2));
+    // The connection has it, and breaks before it says whether it was written.
+    world.hub.take(session, 10, &mut Vec::new(), now);
+    world.join_as("b2", "@(b)");
+    assert_eq!(notes(&world.all("b2")), [] as [Value; 0]);
+}
+
+#[test]
+fn one_senders_messages_keep_their_order_through_the_queue() {
+    let mut world = pair();
+    world.close("b");
+    world.hold = true;
+    for number in 0..5 {
+        let frame = world.envelope("@(a)", "hub:send", "ask", note("@(b)", number));
+        world.send("a", &frame);
+    }
+    world.join("b2");
+    world.tell("b2", "@(x)", "hub:register", json!({"actorAddress": "@(b)"}));
+    for number in 5..10 {
+        // While the registration is under way.
+        world.tell("a", "@(a)", "hub:send", note("@(b)", number));
+    }
+    world.release();
+    for number in 10..12 {
+        world.tell("a", "@(a)", "hub:send", note("@(b)", number));
+    }
+    let got = world.all("b2");
+    assert_eq!(types(&got)[..2], ["hub:registered", "note"]);
+    assert_eq!(notes(&got), (0..12).collect::<Vec<_>>());
+    assert_eq!(world.waiting("@(b)"), [], "what was written is removed");
+}
+
+#[test]
+fn a_reply_reaches_whoever_asked() {
+    let mut world = pair();
+    let mut payload = note("@(b)", 1);
+    payload["expectReply"] = json!(true);
+    let mut frame = world.envelope("@(a)", "hub:send", "ask", payload);
+    frame["metadata"] = json!({"traceId": "t", "spanId": "s"});
+    world.send("a", &frame);
+    assert_eq!(world.answer("a", &frame)["type"], "hub:delivery_ack");
+    let question = world.next("b").unwrap();
+    assert_eq!(question["pattern"], "ask");
+    world.tell("b", "@(b)", "hub:reply", json!({"inReplyTo": question["id"], "type": "answer", "data": 2}));
+    let reply = world.answer("a", &frame);
+    assert_eq!((&reply["type"], &reply["payload"], &reply["from"]), (&json!("answer"), &json!(2), &json!("@(b)")));
+    assert_eq!((&reply["metadata"]["traceId"], &reply["metadata"]["spanId"]), (&json!("t"), &json!("s")));
+    // A repeat gets the acknowledgement and the reply again.
+    world.send("a", &frame);
+    assert_eq!(world.answer("a", &frame)["type"], "hub:delivery_ack");
+    assert_eq!(world.answer("a", &frame), reply);
+    assert_eq!(world.next("b"), None);
+}
+
+#[test]
+fn a_reply_that_does_not_come_is_a_timeout() {
+    let mut world = pair();
+    let mut payload = note("@(b)", 1);
+    payload["expectReply"] = json!(true);
+    let frame = world.envelope("@(a)", "hub:send", "ask", payload);
+    let sent_at = world.now;
+    world.send("a", &frame);
+    world.answer("a", &frame);
+    let question = world.next("b").unwrap();
+    world.pass(30_001);
+    let answer = world.answer("a", &frame);
+    assert_eq!(answer["payload"]["code"], "timeout");
+    assert_eq!(answer["payload"]["details"], json!({"targetAddress": "@(b)", "attemptedAt": sent_at}));
+    let late = world.ask("b", "@(b)", "hub:reply", json!({"inReplyTo": question["id"], "type": "answer"}));
+    assert_eq!(late["payload"]["code"], "timeout");
+}
+
+#[test]
+fn nobody_replies_for_another() {
+    let mut world = pair();
+    world.join_as("c", "@(c)");
+    let mut payload = note("@(b)", 1);
+    payload["expectReply"] = json!(true);
+    world.ask("a", "@(a)", "hub:send", payload);
+    let question = world.next("b").unwrap();
+    let refused = world.ask("c", "@(c)", "hub:reply", json!({"inReplyTo": question["id"], "type": "answer"}));
+    assert_eq!(refused["type"], "hub:unauthorized");
+    assert_eq!(world.next("a"), None);
+}
+
+#[test]
+fn a_message_to_a_run_is_a_signal() {
+    let mut world = pair();
+    world.runs.insert("order-17".into(), true);
+    world.runs.insert("order-18".into(), false);
+    let frame = world.envelope("@(a)", "hub:send", "ask", json!({"to": "@(workflow/order-17)", "type": "approve", "data": {"ok": true}}));
+    let answer = world.ask_frame("a", &frame);
+    assert_eq!(answer["payload"]["status"], "delivered", "a wait was open");
+    let key = frame["id"].as_str().unwrap().to_owned();
+    let sent = ("order-17".into(), "approve".into(), "{\"ok\":true}".into(), key, "@(a)".into());
+    assert_eq!(world.signals, [sent]);
+    let again = world.ask_frame("a", &frame);
+    assert_eq!((again, world.signals.len()), (answer, 1));
+    let other = world.ask("a", "@(a)", "hub:send", json!({"to": "@(workflow/order-18)", "type": "approve"}));
+    assert_eq!(other["payload"]["status"], "queued", "no wait was open");
+    let none = world.ask("a", "@(a)", "hub:send", json!({"to": "@(workflow/order-19)", "type": "approve"}));
+    assert_eq!(none["type"], "hub:unknown_actor");
+}

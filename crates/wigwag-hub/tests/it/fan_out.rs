@@ -1,0 +1,113 @@
+//! From one to many.
+
+use serde_json::json;
+use wigwag_hub::testing::World;
+
+use crate::{note, notes, unlimited};
+
+fn crowd(count: usize) -> World {
+    let mut world = World::new(unlimited());
+    world.join_as("a", "@(a)");
+    for number in 0..count {
+        world.join_as(&format!("w{number}"), &format!("@(w/{number:04})"));
+    }
+    world
+}
+
+fn broadcast(world: &mut World) -> serde_json::Value {
+    let payload = json!({"message": {"type": "note", "payload": 1}, "excludeSelf": true});
+    world.envelope("@(a)", "hub:broadcast", "ask", payload)
+}
+
+fn heard(world: &mut World, count: usize) -> usize {
+    (0..count).map(|number| notes(&world.all(&format!("w{number}"))).len()).sum()
+}
+
+#[test]
+fn a_hundred_hear_it_at_once() {
+    let mut world = crowd(100);
+    let frame = broadcast(&mut world);
+    let (session, now) = (world.session("a"), world.now);
+    world.hub.receive(session, &wigwag_hub::read(&frame.to_string()), None, now);
+    assert!(!world.hub.has_more());
+    world.settle();
+    assert_eq!(heard(&mut world, 100), 100);
+    let answer = world.answer("a", &frame);
+    assert_eq!(answer["payload"], json!({"messageId": frame["id"], "deliveredCount": 100, "queuedCount": 0, "failedCount": 0}));
+}
+
+#[test]
+fn a_hundred_and_one_hear_it_in_two_batches_and_others_have_a_turn_between_them() {
+    let mut world = crowd(101);
+    let frame = broadcast(&mut world);
+    let (session, now) = (world.session("a"), world.now);
+    world.hub.receive(session, &wigwag_hub::read(&frame.to_string()), None, now);
+    assert!(world.hub.has_more(), "the first hundred only");
+    // Somebody else's message goes before the second batch.
+    let other = world.envelope("@(a)", "hub:send", "tell", note("@(w/0100)", "before"));
+    world.hub.receive(session, &wigwag_hub::read(&other.to_string()), None, now);
+    assert!(!world.hub.advance(now));
+    world.settle();
+    assert_eq!(notes(&world.all("w100")), [json!("before"), json!(1)]);
+    assert_eq!(world.answer("a", &frame)["payload"]["deliveredCount"], 101);
+}
+
+#[test]
+fn a_thousand_hear_it_in_ten_batches() {
+    let mut world = crowd(1_000);
+    let frame = broadcast(&mut world);
+    let (session, now) = (world.session("a"), world.now);
+    world.hub.receive(session, &wigwag_hub::read(&frame.to_string()), None, now);
+    let mut batches = 1;
+    while world.hub.has_more() {
+        world.hub.advance(now);
+        batches += 1;
+    }
+    assert_eq!(batches, 10);
+    world.settle();
+    assert_eq!(heard(&mut world, 1_000), 1_000);
+    assert_eq!(world.answer("a", &frame)["payload"]["deliveredCount"], 1_000);
+}
+
+#[test]
+fn copies_answer_nothing_and_the_body_is_written_once() {
+    let mut world = crowd(2);
+    let frame = broadcast(&mut world);
+    world.send("a", &frame);
+    let (one, other) = (world.next_text("w0").unwrap(), world.next_text("w1").unwrap());
+    assert_eq!(one, other);
+    let copy: serde_json::Value = serde_json::from_str(&one).unwrap();
+    assert_eq!((&copy["correlationId"], &copy["to"], &copy["from"]), (&json!(null), &json!("@(broadcast)"), &json!("@(a)")));
+}
+
+#[test]
+fn ones_own_copy_comes_unless_it_is_excluded() {
+    let mut world = crowd(1);
+    world.tell("a", "@(a)", "hub:broadcast", json!({"message": {"type": "note", "payload": 1}}));
+    assert_eq!(notes(&world.all("a")), [1]);
+    world.tell("a", "@(a)", "hub:broadcast", json!({"message": {"type": "note", "payload": 1}, "excludeSelf": true}));
+    assert_eq!(notes(&world.all("a")).len(), 0);
+}
+
+#[test]
+fn only_those_who_can_hear_what_wants_a_capability() {
+    let mut world = crowd(2);
+    world.ask("w1", "@(w/0001)", "hub:register", json!({"actorAddress": "@(w/0001)", "capabilities": ["print"]}));
+    world.tell("a", "@(a)", "hub:broadcast", json!({"message": {"type": "note", "payload": 1}, "capability": "print"}));
+    assert_eq!((notes(&world.all("w0")).len(), notes(&world.all("w1")).len()), (0, 1));
+}
+
+#[test]
+fn who_reads_too_slowly_fails_and_who_is_paused_is_counted() {
+    let mut world = crowd(3);
+    for (name, frames) in [("w0", 2_001), ("w1", 1_001)] {
+        world.reads(name, false);
+        let to = format!("@(w/000{})", &name[1..]);
+        for number in 0..frames {
+            world.tell("a", "@(a)", "hub:send", note(&to, number));
+        }
+    }
+    let frame = broadcast(&mut world);
+    let answer = world.ask_frame("a", &frame);
+    assert_eq!(answer["payload"], json!({"messageId": frame["id"], "deliveredCount": 2, "queuedCount": 1, "failedCount": 1}));
+}

@@ -1,0 +1,52 @@
+//! The rules of the hub, each a test that is called what must hold.
+
+mod access;
+mod delivery;
+mod fan_out;
+mod frames;
+mod kept;
+mod leases;
+mod pressure;
+mod repeats;
+mod topics;
+mod ttl;
+mod vectors;
+
+use serde_json::{Value, json};
+use wigwag_hub::Settings;
+use wigwag_hub::testing::World;
+
+/// A hub with two actors: `a` at `@(a)` and `b` at `@(b)`.
+fn pair() -> World {
+    pair_with(Settings::default())
+}
+
+fn pair_with(settings: Settings) -> World {
+    let mut world = World::new(settings);
+    world.join_as("a", "@(a)");
+    world.join_as("b", "@(b)");
+    world
+}
+
+/// Nothing that a client may send is too much.
+fn unlimited() -> Settings {
+    let mut settings = Settings::default();
+    settings.rate = None;
+    settings
+}
+
+/// A message for somebody.
+fn note(to: &str, data: impl Into<Value>) -> Value {
+    json!({"to": to, "type": "note", "data": data.into()})
+}
+
+/// What actors heard of each other: not what the hub said.
+fn notes(frames: &[Value]) -> Vec<Value> {
+    let own = |frame: &&Value| !frame["type"].as_str().unwrap_or_default().starts_with("hub:");
+    frames.iter().filter(own).map(|frame| frame["payload"].clone()).collect()
+}
+
+/// The types of frames.
+fn types(frames: &[Value]) -> Vec<&str> {
+    frames.iter().map(|frame| frame["type"].as_str().unwrap_or_default()).collect()
+}
