@@ -47,6 +47,7 @@ fn test(long: bool) -> Result<(), String> {
     let mut tools = Tools::default();
     let (nextest, deny, servers) = (tools.nextest(), tools.deny(), tools.servers());
     tools.strace();
+    let node = tools.node();
 
     step("format", cargo(["fmt", "--all", "--check"]))?;
     step("lints", cargo(["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"]))?;
@@ -76,12 +77,29 @@ fn test(long: bool) -> Result<(), String> {
     tools.skipped.extend(said.lines().map(|line| line.trim_start_matches("SKIPPED: ").to_owned()));
     let _ = std::fs::remove_file(&skips);
     step("doc tests", cargo(["test", "--workspace", "--all-features", "--doc"]))?;
+    if node {
+        typescript()?;
+    }
 
     eprintln!("\nall passed in {} s", began.elapsed().as_secs());
     for skipped in &tools.skipped {
         eprintln!("SKIPPED: {skipped}");
     }
     Ok(())
+}
+
+/// The TypeScript client, alone, on the real server and in a real browser.
+fn typescript() -> Result<(), String> {
+    step("the server for the TypeScript client", cargo(["build", "--workspace", "--all-features", "--bin", "wigwag"]))?;
+    let own = std::env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
+    step("TypeScript: packages", npm(&["ci", "--no-audit", "--no-fund", "--ignore-scripts"]))?;
+    step("TypeScript: tests", npm(&["test"]).env("WIGWAG_BIN", own.with_file_name("wigwag")))
+}
+
+fn npm(args: &[&str]) -> Command {
+    let mut command = Command::new("npm");
+    command.args(args).current_dir("clients/typescript");
+    command
 }
 
 fn with_servers(program: &str, rest: &[&str]) -> Result<(), String> {

@@ -6,6 +6,9 @@ use std::process::{Command, Stdio};
 /// The Python packages with the S3 servers and other tools of the tests; a change of it makes the environment anew.
 const SERVERS: &str = include_str!("../servers.txt");
 
+/// Where the browser test looks, too.
+const BROWSERS: [&str; 3] = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+
 #[derive(Debug, Default)]
 pub(crate) struct Tools {
     /// What could not be had, and what goes untested for it.
@@ -46,6 +49,30 @@ impl Tools {
         }
     }
 
+    /// Whether the TypeScript client can be tried; without a browser in Node only.
+    pub(crate) fn node(&mut self) -> bool {
+        if !has_node() {
+            say("installing Node (once)");
+            apt_install("nodejs");
+            apt_install("npm");
+        }
+        if !has_node() {
+            self.skipped.push("Node 20.10 could not be installed: the TypeScript client is not tried".into());
+            return false;
+        }
+        let has_browser =
+            || BROWSERS.iter().any(|path| Path::new(path).exists()) || std::env::var_os("CHROMIUM").is_some();
+        if !has_browser() {
+            say("installing Chromium (once)");
+            apt_install("chromium");
+        }
+        if !has_browser() {
+            self.skipped
+                .push("Chromium could not be installed: the TypeScript client is not tried in a browser".into());
+        }
+        true
+    }
+
     /// The folder with the programs of the servers and the other tools.
     pub(crate) fn servers(&mut self) -> Option<PathBuf> {
         let home = Path::new("target/test-servers");
@@ -82,6 +109,12 @@ fn install_servers(home: &Path) -> Result<(), String> {
         true => Ok(()),
         false => Err("pip failed".into()),
     }
+}
+
+/// From 20.10 on it has a WebSocket, if it is asked to.
+fn has_node() -> bool {
+    let fits = "const [major, minor] = process.versions.node.split('.'); process.exit(major > 20 || (major == 20 && minor >= 10) ? 0 : 1)";
+    quiet("node", &["-e", fits]) && quiet("npm", &["--version"])
 }
 
 /// A fresh machine has no list of packages, or an old one.

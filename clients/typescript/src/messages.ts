@@ -1,0 +1,120 @@
+/** Messages as the user sees them, and the one queue in which they wait for the user. */
+import type { Envelope, Metadata, Pattern } from "./protocol.js";
+
+/** What became of a message: written to its target (or acknowledged by it), or kept until the target comes back. */
+export interface Delivery {
+  /** The id under which the hub recognises a repeat. */
+  id: string;
+  status: "delivered" | "queued";
+  /** When it was delivered or kept, by the hub's clock. */
+  deliveredAt: number | null;
+}
+
+/** The answer of an actor to a request. */
+export interface Reply<T = unknown> {
+  type: string;
+  data: T;
+  from: string;
+  metadata: Metadata;
+}
+
+/** A message to one of this client's addresses, or to all. */
+export interface Message<T = unknown> {
+  id: string;
+  from: string;
+  to: string;
+  type: string;
+  data: T;
+  pattern: Pattern;
+  timestamp: number;
+  metadata: Metadata;
+  /** Whether somebody waits for `reply`. */
+  wantsReply: boolean;
+  /** Whether the sender waits for `ack`. */
+  wantsAck: boolean;
+  reply(type: string, data?: unknown): Promise<Delivery>;
+  /** Says that it is dealt with. Done for the handler once it has returned, if the sender wants it. */
+  ack(): void;
+}
+
+/** A message of a topic. */
+export interface TopicMessage<T = unknown> {
+  topic: string;
+  epoch: number;
+  seq: number;
+  from: string;
+  type: string;
+  data: T;
+  timestamp: number;
+  metadata: Metadata;
+}
+
+/** An entry of a run's log, as the topic `run/RUN` carries it. */
+export interface RunEntry {
+  seq: number;
+  at: string;
+  by: string;
+  events: { type: string; [key: string]: unknown }[];
+}
+
+export function message(frame: Envelope, acts: { reply: Message["reply"]; ack: () => void }): Message {
+  return {
+    id: frame.id,
+    from: frame.from,
+    to: frame.to,
+    type: frame.type,
+    data: frame.payload,
+    pattern: frame.pattern,
+    timestamp: frame.timestamp,
+    metadata: frame.metadata,
+    wantsReply: frame.pattern === "ask",
+    wantsAck: frame.metadata["requireAck"] === true,
+    ...acts,
+  };
+}
+
+export function topicMessage(topic: string, at: { epoch: number; seq: number }, frame: Envelope): TopicMessage {
+  const { from, type, payload: data, timestamp, metadata } = frame;
+  return { topic, ...at, from, type, data, timestamp, metadata };
+}
+
+/** A bounded queue that is worked off by one handler, one after another, in order. */
+export class Inbox<T> {
+  private readonly waiting: T[] = [];
+  private handler: ((item: T) => Promise<void>) | null = null;
+  private busy = false;
+
+  constructor(
+    private readonly max: number,
+    private readonly onTaken: (left: number) => void = () => undefined,
+  ) {}
+
+  /** False if there is no room. */
+  push(item: T): boolean {
+    if (this.waiting.length >= this.max) return false;
+    this.waiting.push(item);
+    void this.work();
+    return true;
+  }
+
+  /** The handler must not throw. */
+  handle(handler: ((item: T) => Promise<void>) | null): void {
+    this.handler = handler;
+    void this.work();
+  }
+
+  get isHandled(): boolean {
+    return this.handler !== null;
+  }
+
+  private async work(): Promise<void> {
+    if (this.busy) return;
+    this.busy = true;
+    while (this.handler !== null && this.waiting.length > 0) {
+      const item = this.waiting.shift() as T;
+      this.onTaken(this.waiting.length);
+      await this.handler(item);
+    }
+    this.busy = false;
+  }
+}

@@ -1,0 +1,56 @@
+/** What this client needs of a WebSocket: what browsers and Node from 22 on have, and the `ws` package too. */
+import { HubError } from "./errors.js";
+
+export interface SocketLike {
+  readonly bufferedAmount: number;
+  onopen: ((event: never) => unknown) | null;
+  onmessage: ((event: never) => unknown) | null;
+  onclose: ((event: never) => unknown) | null;
+  onerror: ((event: never) => unknown) | null;
+  send(text: string): void;
+  close(code?: number, reason?: string): void;
+}
+
+export type SocketConstructor = new (url: string) => SocketLike;
+
+/** The constructor that was given, or the one that is there. */
+export function socketConstructor(given: SocketConstructor | undefined): SocketConstructor {
+  const found = given ?? (globalThis as { WebSocket?: SocketConstructor }).WebSocket;
+  if (found !== undefined) return found;
+  throw new HubError("invalid_call", "there is no `WebSocket` here", {
+    hint: "give one in the options (`WebSocket`), use Node 22, or start Node 20 with `--experimental-websocket`",
+  });
+}
+
+/** The address to open; `http` is read as `ws`, since the hub is where the server is. */
+export function socketUrl(url: string): string {
+  const parsed = new URL(url);
+  if (parsed.protocol === "http:") parsed.protocol = "ws:";
+  if (parsed.protocol === "https:") parsed.protocol = "wss:";
+  if (parsed.protocol !== "ws:" && parsed.protocol !== "wss:") throw new TypeError(`not an address of a hub (want \`ws://…/hub\`): \`${url}\``);
+  return parsed.href;
+}
+
+/** Ears for one socket; none of them hears anything after `deafen`. */
+export interface Ears {
+  opened(): void;
+  heard(text: string): void;
+  closed(code: number, reason: string): void;
+}
+
+export function listen(socket: SocketLike, ears: Ears): void {
+  socket.onopen = () => ears.opened();
+  socket.onmessage = (event: { data: unknown }) => {
+    if (typeof event.data === "string") ears.heard(event.data);
+  };
+  socket.onclose = (event: { code?: number; reason?: string }) => ears.closed(event.code ?? 1006, String(event.reason ?? ""));
+  // `close` follows and says more.
+  socket.onerror = () => undefined;
+}
+
+export function deafen(socket: SocketLike): void {
+  socket.onopen = null;
+  socket.onmessage = null;
+  socket.onclose = null;
+  socket.onerror = () => undefined;
+}
