@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Sink as _, SinkExt as _, Stream as _, StreamExt as _};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio_websockets::{CloseCode, Error, Message, WebSocketStream};
 use tracing::debug;
 use wigwag_hub::{Access, Close, Frame, SessionId, Unreadable};
@@ -28,6 +28,9 @@ const ROUNDS: usize = 8;
 
 /// How long the other side may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(2);
+
+/// So much is thrown away at a time.
+const LINGER_BUFFER: usize = 16 * 1024;
 
 pub(super) struct Link<S> {
     shell: Shell,
@@ -47,7 +50,17 @@ enum Turn {
     /// There is nothing to do.
     Still,
     /// The connection ends so.
-    Over(Option<Close>),
+    Over(End),
+}
+
+/// How a connection ends.
+enum End {
+    /// It is gone.
+    Gone,
+    /// What came is too large, or no WebSocket's.
+    Refused(CloseCode),
+    /// The hub closes it.
+    Close(Close),
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
@@ -56,8 +69,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     }
 
     pub(super) async fn run(mut self) {
-        let close = std::future::poll_fn(|context| self.poll(context)).await;
-        let Some(close) = close else { return };
+        let end = std::future::poll_fn(|context| self.poll(context)).await;
+        let close = match end {
+            End::Gone => return,
+            End::Refused(code) => return self.refuse(code).await,
+            End::Close(close) => close,
+        };
         let code = CloseCode::try_from(close.code()).unwrap_or(CloseCode::NORMAL_CLOSURE);
         let goodbye = async {
             if self.socket.send(Message::close(Some(code), close.reason())).await.is_ok() {
@@ -69,17 +86,30 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         }
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Close>> {
+    /// Says why, and takes what is still on its way for a moment: a connection that is closed with something unread takes our
+    /// last frame along.
+    async fn refuse(mut self, code: CloseCode) {
+        let mut buffer = vec![0; LINGER_BUFFER];
+        let taking = async {
+            // Some refusals the library has in its queue already.
+            let _ = self.socket.send(Message::close(Some(code), "")).await;
+            let _ = self.socket.flush().await;
+            while matches!(self.socket.get_mut().read(&mut buffer).await, Ok(1..)) {}
+        };
+        let _ = tokio::time::timeout(GOODBYE, taking).await;
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
         self.bell.waker.register(context.waker());
         for _ in 0..ROUNDS {
             let (wrote, may_read) = self.write(context);
             let read = match wrote {
-                Turn::Over(close) => return Poll::Ready(close),
+                Turn::Over(end) => return Poll::Ready(end),
                 _ if may_read => self.read(context),
                 _ => Turn::Still,
             };
             match (wrote, read) {
-                (_, Turn::Over(close)) => return Poll::Ready(close),
+                (_, Turn::Over(end)) => return Poll::Ready(end),
                 (Turn::Still, Turn::Still) => return Poll::Pending,
                 _ => {}
             }
@@ -117,7 +147,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         }
         self.out = out;
         match (close, self.unwritten) {
-            (Some(close), _) => (Turn::Over(Some(close)), false),
+            (Some(close), _) => (Turn::Over(End::Close(close)), false),
             (None, 0) => (Turn::Still, may_read),
             (None, _) => (Turn::Moved, may_read),
         }
@@ -131,15 +161,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             match Pin::new(&mut self.socket).poll_next(context) {
                 Poll::Ready(Some(Ok(message))) => messages.push(message),
                 Poll::Ready(Some(Err(error))) => {
-                    // The library has the fitting close frame in its queue, and writes it before it ends.
                     debug!(%error, "a socket ends");
-                    if matches!(error, Error::Io(_)) {
-                        over = Some(Turn::Over(None));
-                        break;
-                    }
+                    over = Some(Turn::Over(match error {
+                        Error::Io(_) => End::Gone,
+                        Error::PayloadTooLong { .. } => End::Refused(CloseCode::MESSAGE_TOO_BIG),
+                        _ => End::Refused(CloseCode::PROTOCOL_ERROR),
+                    }));
+                    break;
                 }
                 Poll::Ready(None) => {
-                    over = Some(Turn::Over(None));
+                    over = Some(Turn::Over(End::Gone));
                     break;
                 }
                 Poll::Pending => break,
@@ -198,7 +229,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
 
     fn broken(&self, error: &Error) -> Turn {
         debug!(%error, "a socket broke");
-        Turn::Over(None)
+        Turn::Over(End::Gone)
     }
 }
 

@@ -212,12 +212,18 @@ async fn next_keys(changes: &mut Changes) -> Vec<String> {
 pub(super) async fn tell_runs(shell: Shell) {
     let store = shell.0.client.store();
     if store.traits().nudges {
-        let (mut started, mut ended) = (store.changes("live/"), store.changes("done/"));
+        let [mut workflows, mut tasks, mut ended] = ["workflow/", "task/", "done/"].map(|prefix| store.changes(prefix));
         loop {
             let keys = tokio::select! {
-                keys = next_keys(&mut started) => keys,
+                // A start is told before its end.
+                biased;
+                keys = next_keys(&mut workflows) => keys,
+                keys = next_keys(&mut tasks) => keys,
                 keys = next_keys(&mut ended) => keys,
             };
+            if keys.is_empty() {
+                shell.act(|hub| hub.tell_topic("runs", "runs:missed", "{}", now()));
+            }
             for key in &keys {
                 tell_run(&shell, key).await;
             }
@@ -256,21 +262,23 @@ async fn tell_ends(shell: &Shell, seen: String) -> String {
     }
 }
 
-/// Tells what a key says of a run.
+/// Tells what a key says of a run: its first entry, or its end.
 async fn tell_run(shell: &Shell, key: &str) {
-    let (kind, payload) = match key.parse::<Key>() {
-        Ok(Key::Live { of, run }) => ("run:started", json!({"id": run, "workflow": of})),
-        Ok(Key::Done { status, run, .. }) => {
-            let of = type_of(&shell.0.client, run.as_str()).await;
-            ("run:ended", json!({"id": run, "workflow": of, "status": status}))
-        }
+    let (kind, id, status) = match key.parse::<Key>() {
+        Ok(Key::Entry { run, seq: 1 }) => ("run:started", run.id, None),
+        Ok(Key::Done { status, run, .. }) => ("run:ended", run, Some(status)),
         _ => return,
+    };
+    let of = type_of(&shell.0.client, id.as_str()).await;
+    let payload = match status {
+        None => json!({"id": id, "workflow": of}),
+        Some(status) => json!({"id": id, "workflow": of, "status": status}),
     };
     let payload = payload.to_string();
     shell.act(|hub| hub.tell_topic("runs", kind, &payload, now()));
 }
 
-/// What kind of run it was: its end does not say.
+/// What kind of run it is: the keys do not say.
 async fn type_of(client: &Client, id: &str) -> Option<String> {
     for handle in [client.run(id), client.task(id)].into_iter().flatten() {
         if let Ok(view) = handle.get().await {

@@ -1,0 +1,196 @@
+//! Connections that are cut at any byte, under load: nothing that was acknowledged is lost, nothing is dealt with twice by a
+//! client that acknowledges, and the order is kept.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use wigwag::store::{Clock as _, System};
+
+use crate::hub_socket::{Socket, now};
+use crate::kit::Kit;
+
+/// How long; `WIGWAG_HUB_CUTS_SECONDS` says otherwise.
+const SPAN: u64 = 60;
+
+const PAIRS: usize = 4;
+
+/// Asks that a sender has not heard of, at most.
+const WINDOW: usize = 8;
+
+/// Passes bytes on until it has passed some number of them, then cuts both sides.
+async fn proxy(listener: TcpListener, to: SocketAddr, calm: Arc<AtomicBool>, cuts: Arc<AtomicU64>) {
+    loop {
+        let Ok((near, _)) = listener.accept().await else { return };
+        let Ok(far) = TcpStream::connect(to).await else { continue };
+        let left = if calm.load(Ordering::SeqCst) { u64::MAX } else { fastrand::u64(500..200_000) };
+        let (calm, cuts) = (Arc::clone(&calm), Arc::clone(&cuts));
+        tokio::spawn(async move {
+            if pass(near, far, left, &calm).await {
+                cuts.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+    }
+}
+
+/// Says whether it was cut here.
+async fn pass(mut near: TcpStream, mut far: TcpStream, mut left: u64, calm: &AtomicBool) -> bool {
+    let (mut one, mut other) = ([0; 4_096], [0; 4_096]);
+    loop {
+        let (count, out) = tokio::select! {
+            read = near.read(&mut one) => (read, true),
+            read = far.read(&mut other) => (read, false),
+        };
+        let Ok(count @ 1..) = count else { return false };
+        let cut = u64::try_from(count).unwrap() >= left && !calm.load(Ordering::SeqCst);
+        // In the middle of what came: at any byte.
+        let count = if cut { usize::try_from(left).unwrap() } else { count };
+        left = left.saturating_sub(u64::try_from(count).unwrap());
+        let wrote = match out {
+            true => far.write_all(&one[..count]).await,
+            false => near.write_all(&other[..count]).await,
+        };
+        if cut || wrote.is_err() {
+            return cut;
+        }
+    }
+}
+
+/// A client that comes back, as the same session.
+async fn come_back(addr: SocketAddr, address: &str, session: &mut Option<String>) -> Socket {
+    loop {
+        let Ok(mut socket) = Socket::try_open(addr, &[]).await else { continue };
+        let resume = session.as_ref().map(|id| json!({"sessionId": id}));
+        let hello = json!({"protocolVersion": "0.1.0", "resume": resume});
+        if !matches!(socket.connect(hello).await, Ok(got) if got["type"] == "hub:connected") {
+            continue;
+        }
+        *session = Some(socket.session.clone());
+        let frame = socket.frame("hub:register", "ask", json!({"actorAddress": address}));
+        if socket.send(&frame).await.is_err() {
+            continue;
+        }
+        // What waits for the address comes after the answer.
+        if matches!(socket.next().await, Ok(got) if got["type"] == "hub:registered") {
+            return socket;
+        }
+    }
+}
+
+/// Asks, one number after the other, until it is told to stop; gives how many were acknowledged.
+async fn send(addr: SocketAddr, pair: usize, stop: Arc<AtomicBool>) -> u64 {
+    let (from, to) = (format!("@(sender/{pair})"), format!("@(receiver/{pair})"));
+    let (mut next, mut acknowledged, mut session) = (0_u64, 0, None);
+    let mut open: VecDeque<Value> = VecDeque::new();
+    'connection: loop {
+        let mut socket = come_back(addr, &from, &mut session).await;
+        // What was not heard of is asked again, in its order, under the same id.
+        for frame in &open {
+            if socket.send(frame).await.is_err() {
+                continue 'connection;
+            }
+        }
+        loop {
+            while open.len() < WINDOW && !stop.load(Ordering::SeqCst) {
+                let frame = json!({
+                    "id": format!("{pair}-{next}"), "from": from, "to": "@(hub)", "type": "hub:send", "pattern": "ask",
+                    "timestamp": now(), "payload": {"to": to, "type": "number", "data": next}, "metadata": {"requireAck": true},
+                });
+                next += 1;
+                let sent = socket.send(&frame).await;
+                open.push_back(frame);
+                if sent.is_err() {
+                    continue 'connection;
+                }
+            }
+            if open.is_empty() {
+                return acknowledged;
+            }
+            let Ok(got) = socket.next().await else { continue 'connection };
+            let answered = open.iter().position(|frame| frame["id"] == got["correlationId"]);
+            match (answered, got["type"].as_str()) {
+                (Some(place), Some("hub:delivery_ack")) => {
+                    open.remove(place);
+                    acknowledged += 1;
+                }
+                (Some(_), _) => panic!("refused: {got}"),
+                (None, _) => {}
+            }
+        }
+    }
+}
+
+/// Takes numbers, acknowledging each, until it has so many; gives them as it dealt with them.
+async fn receive(addr: SocketAddr, pair: usize, all: Arc<AtomicU64>) -> Vec<u64> {
+    let address = format!("@(receiver/{pair})");
+    let (mut numbers, mut dealt_with, mut session) = (Vec::new(), BTreeSet::new(), None);
+    loop {
+        let mut socket = come_back(addr, &address, &mut session).await;
+        loop {
+            if u64::try_from(numbers.len()).unwrap() >= all.load(Ordering::SeqCst) {
+                return numbers;
+            }
+            // Not for ever: how many there are becomes known only in the end.
+            let Ok(next) = tokio::time::timeout(Duration::from_millis(200), socket.next()).await else { continue };
+            let Ok(got) = next else { break };
+            if got["type"] != "number" {
+                continue;
+            }
+            // One that comes again has the same id, and is only acknowledged again.
+            if dealt_with.insert(got["id"].as_str().unwrap().to_owned()) {
+                numbers.push(got["payload"].as_u64().unwrap());
+            }
+            let ack = socket.frame("hub:ack", "tell", json!({"messageId": got["id"]}));
+            if socket.send(&ack).await.is_err() {
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_cut_at_random_lose_double_and_reorder_nothing() {
+    let span = std::env::var("WIGWAG_HUB_CUTS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SPAN);
+    let kit = Kit::with(|server| {
+        let mut settings = wigwag_server::Settings::default();
+        settings.hub.rate = None;
+        server.settings(settings)
+    })
+    .await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (calm, cuts, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    tokio::spawn(proxy(listener, kit.server.addr(), Arc::clone(&calm), Arc::clone(&cuts)));
+    let counts: Vec<Arc<AtomicU64>> = (0..PAIRS).map(|_| Arc::new(AtomicU64::new(u64::MAX))).collect();
+    let receivers: Vec<_> = (0..PAIRS).map(|pair| tokio::spawn(receive(addr, pair, Arc::clone(&counts[pair])))).collect();
+    // An address that was never registered has no queue.
+    for pair in 0..PAIRS {
+        let mut socket = Socket::join(kit.server.addr()).await;
+        let address = format!("@(receiver/{pair})");
+        while socket.ask("hub:discover", json!({"pattern": address})).await["payload"]["actors"] == json!([]) {}
+    }
+    let senders: Vec<_> = (0..PAIRS).map(|pair| tokio::spawn(send(addr, pair, Arc::clone(&stop)))).collect();
+    System.sleep(Duration::from_secs(span)).await;
+    stop.store(true, Ordering::SeqCst);
+    calm.store(true, Ordering::SeqCst);
+    let mut total = 0;
+    for (sender, count) in senders.into_iter().zip(&counts) {
+        let acknowledged = sender.await.unwrap();
+        total += acknowledged;
+        count.store(acknowledged, Ordering::SeqCst);
+    }
+    for (pair, receiver) in receivers.into_iter().enumerate() {
+        let numbers = receiver.await.unwrap();
+        let expected: Vec<u64> = (0..counts[pair].load(Ordering::SeqCst)).collect();
+        assert_eq!(numbers, expected, "pair {pair}");
+    }
+    let cuts = cuts.load(Ordering::SeqCst);
+    println!("{total} asks, {cuts} cuts, {}", kit.get("/v1/health").await.text);
+    assert!(cuts > span, "only {cuts} cuts");
+    assert!(total > 100 * span, "only {total} asks");
+}
