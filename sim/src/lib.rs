@@ -5,11 +5,13 @@
 
 pub mod checks;
 pub mod clock;
+pub mod hub;
 pub mod options;
 pub mod store;
 pub mod watch;
 pub mod workload;
 pub mod world;
 
+pub use hub::{HubOutcome, hub_totals, simulate_hub};
 pub use options::{Ingredient, Options, shrink};
 pub use world::{Counts, Outcome, simulate};

@@ -1,6 +1,9 @@
 //! `wigwag-sim`: simulates worlds and says which promises were broken, and how to see it again.
 #![expect(clippy::print_stdout, reason = "it tells what it found")]
 
+#[path = "hub_main.rs"]
+mod hub;
+
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -43,10 +46,16 @@ struct Args {
     /// How many at once
     #[arg(long, default_value_t = 2)]
     threads: usize,
+    /// The hub instead of the engine
+    #[arg(long, conflicts_with = "without")]
+    hub: bool,
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if args.hub {
+        return hub::run(&args);
+    }
     if args.mutations {
         return table(&args);
     }

@@ -29,7 +29,7 @@ use crate::refusal::{self, Refusal};
 use crate::rights::Access;
 use crate::settings::{Millis, Settings};
 use crate::topic::{After, Topic};
-use crate::{ActorId, SessionId, Waiting};
+use crate::{ActorId, Mutation, SessionId, Waiting};
 
 use actor::Actor;
 use fan::Fan;
@@ -105,14 +105,12 @@ pub enum Op {
         /// The address.
         address: Arc<str>,
     },
-    /// Keep a message → [`Done::Stored`]
+    /// Keep messages: all, or the first of them → [`Done::Stored`]
     Put {
         /// For whom.
         address: Arc<str>,
-        /// Its key.
-        waiting: Waiting,
-        /// The frame.
-        body: Bytes,
+        /// Their keys and frames, in order.
+        messages: Vec<(Waiting, Bytes)>,
     },
     /// Read these messages → [`Done::Loaded`]
     Load {
@@ -230,6 +228,9 @@ pub struct Hub {
     woken: Vec<SessionId>,
     effects: Vec<Effect>,
     counts: Counts,
+    /// Ids of what was refused, for the simulator: its sender may never hear of it.
+    #[cfg(feature = "testing")]
+    refused: Vec<String>,
 }
 
 /// A message that is being dealt with.
@@ -267,7 +268,15 @@ impl Hub {
             woken: Vec::new(),
             effects: Vec::new(),
             counts: Counts::default(),
+            #[cfg(feature = "testing")]
+            refused: Vec::new(),
         }
+    }
+
+    /// Ids of what was refused since this was asked last.
+    #[cfg(feature = "testing")]
+    pub fn refused(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.refused)
     }
 
     /// How it behaves.
@@ -414,7 +423,7 @@ impl Hub {
         found.is_woken = false;
         while out.len() < max {
             let Some(next) = found.outbox.next() else { break };
-            if next.expires < now {
+            if next.expires < now && !self.settings.has(Mutation::DeliverLate) {
                 found.outbox.dropped(&next);
                 expired.push(next);
                 continue;

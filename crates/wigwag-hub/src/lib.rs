@@ -20,6 +20,7 @@ mod frame;
 mod glob;
 mod hub;
 pub mod key;
+mod mutation;
 mod outbox;
 mod rate;
 mod refusal;
@@ -34,6 +35,7 @@ pub use envelope::{Envelope, Frame, Metadata, Pattern, Payload, Text, Unreadable
 pub use glob::Glob;
 pub use hub::{Close, Done, Effect, Hub, Op, SignalRefusal, Ticket};
 pub use key::Waiting;
+pub use mutation::Mutation;
 pub use rights::{Access, Rights};
 pub use settings::{Millis, Rate, Settings};
 pub use topic::After;

@@ -57,6 +57,24 @@ pub struct Settings {
     pub abuse_max: usize,
     /// See [`Settings::abuse_max`].
     pub abuse_within: Millis,
+    /// A deliberate bug, for the simulator.
+    #[cfg(feature = "testing")]
+    pub mutation: Option<crate::Mutation>,
+}
+
+impl Settings {
+    /// Whether this deliberate bug is in.
+    #[cfg(feature = "testing")]
+    pub(crate) fn has(&self, mutation: crate::Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    /// None is.
+    #[cfg(not(feature = "testing"))]
+    #[expect(clippy::unused_self, reason = "with the feature it looks")]
+    pub(crate) const fn has(&self, _: crate::Mutation) -> bool {
+        false
+    }
 }
 
 /// A token bucket's measures.
@@ -96,6 +114,8 @@ impl Default for Settings {
             subscriptions_max: 1_024,
             abuse_max: 16,
             abuse_within: 10_000,
+            #[cfg(feature = "testing")]
+            mutation: None,
         }
     }
 }

@@ -52,8 +52,10 @@ pub(super) struct Actor {
     pub(super) phase: Phase,
     /// Messages in the store, or on their way there, and their bytes.
     pub(super) queue: BTreeMap<Waiting, usize>,
-    /// Those that are on their way.
-    pub(super) puts: usize,
+    /// Some are on their way.
+    pub(super) storing: bool,
+    /// Those that go next, together: one that came later is never there without one that came before.
+    pub(super) unstored: Vec<(Waiting, Out)>,
     /// Those that are being removed: they are not delivered again.
     pub(super) removing: BTreeSet<Waiting>,
     /// Removals that failed.
@@ -78,7 +80,8 @@ impl Actor {
             past: Past::Unknown,
             phase: Phase::Idle,
             queue: BTreeMap::new(),
-            puts: 0,
+            storing: false,
+            unstored: Vec::new(),
             removing: BTreeSet::new(),
             leftover: Vec::new(),
             doubtful: BTreeMap::new(),
@@ -94,12 +97,17 @@ impl Actor {
     pub(super) fn is_idle(&mut self, now: Millis) -> bool {
         self.owner.is_none()
             && self.phase == Phase::Idle
-            && self.puts == 0
+            && !self.storing
             && self.removing.is_empty()
             && self.leftover.is_empty()
             && self.held.is_empty()
             && self.registering.is_empty()
             && self.seen.tidy(now)
+    }
+
+    /// Whether its messages wait for the store.
+    pub(super) fn holds(&self) -> bool {
+        self.phase != Phase::Idle || !self.registering.is_empty()
     }
 
     /// Bytes of what waits.

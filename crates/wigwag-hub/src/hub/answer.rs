@@ -47,12 +47,16 @@ impl Hub {
 
     pub(super) fn refuse(&mut self, request: &Request<'_>, refusal: &Refusal) {
         self.counts.refused += 1;
+        #[cfg(feature = "testing")]
+        self.refused.push(request.envelope.id.as_str().to_owned());
         self.respond(request, refusal.kind, &refusal.payload);
     }
 
     /// A message could not be delivered: its sender is told, and may try again.
     pub(super) fn fail(&mut self, carried: &Carried, refusal: &Refusal, now: Millis) {
         self.counts.refused += 1;
+        #[cfg(feature = "testing")]
+        self.refused.push(carried.id.clone().into());
         let Some(sender) = self.actors.get_mut(carried.sender) else { return };
         if carried.is_ask {
             sender.seen.forget(carried.print);

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::outbox::Out;
 use crate::settings::Millis;
-use crate::{SessionId, refusal};
+use crate::{Mutation, SessionId, refusal};
 
 use super::actor::Past;
 use super::session::State;
@@ -37,7 +37,26 @@ impl Hub {
         self.unsubscribe_all(id);
         self.release_feeders(id, now);
         self.wake(id);
-        for out in lost {
+        if self.settings.has(Mutation::LoseUnwritten) {
+            return;
+        }
+        self.all_again(lost, now);
+    }
+
+    /// What a session had not got: before everything that came since, also where that is held back.
+    fn all_again(&mut self, lost: Vec<Out>, now: Millis) {
+        let is_held = |hub: &Self, out: &Out| {
+            let target = out.carried.as_ref().and_then(|carried| hub.actors.get(carried.target));
+            target.is_some_and(super::actor::Actor::holds)
+        };
+        let (held, free): (Vec<Out>, Vec<Out>) = lost.into_iter().partition(|out| is_held(self, out));
+        for out in held.into_iter().rev() {
+            let carried = out.carried.as_ref().filter(|carried| carried.stored.is_none());
+            if let Some(target) = carried.map(|carried| carried.target) {
+                self.actors[target].held.push_front(out);
+            }
+        }
+        for out in free {
             self.again(out, now);
         }
     }

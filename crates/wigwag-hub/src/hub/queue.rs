@@ -2,14 +2,15 @@
 //!
 //! Order of writes: a message is stored, then its sender is told `queued`; it is delivered, then removed. Dying between the first
 //! two leaves a message whose sender asks again and is recognised by its key; between the last two, one that is delivered again
-//! under the same id. Puts of one address may run at once: their keys say their order. Nothing is read from the queue while
-//! one of them is under way.
+//! under the same id. Puts of one address run one after the other, each with all that came meanwhile, so that whichever is
+//! the last to land, nothing is there without what came before it. Nothing is read from the queue while one is under way.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::key::{Waiting, message_hash};
+use crate::Mutation;
 use crate::outbox::{Carried, Out};
 use crate::refusal;
 use crate::seen::{Print, Said};
@@ -25,7 +26,7 @@ use super::{Done, Hub, Op, Ticket};
 pub(super) enum Job {
     Look(ActorId),
     Raise(ActorId),
-    Put(ActorId, Waiting, Out),
+    Put(ActorId, Vec<(Waiting, Out)>),
     Load(ActorId),
     Remove(ActorId, Waiting),
     Signal(Box<Signalling>),
@@ -38,7 +39,7 @@ impl Hub {
         match (job, done) {
             (Job::Look(id), Done::Looked { known, waiting }) => self.looked(id, known, waiting, now),
             (Job::Raise(id), Done::Raised { version, waiting }) => self.raised(id, version, waiting, now),
-            (Job::Put(id, waiting, out), Done::Stored) => self.stored(id, &waiting, out, now),
+            (Job::Put(id, messages), Done::Stored) => self.stored(id, messages, now),
             (Job::Load(id), Done::Loaded(found)) => self.loaded(id, found, now),
             (Job::Remove(id, waiting), Done::Stored) => self.removed(id, &waiting),
             (Job::Signal(signalling), Done::Signalled(outcome)) => self.signalled(*signalling, outcome, now),
@@ -52,7 +53,7 @@ impl Hub {
         match job {
             Job::Look(id) => self.not_looked(id, &why, now),
             Job::Raise(id) => self.not_raised(id, &why, now),
-            Job::Put(id, waiting, out) => self.not_stored(id, waiting, &out, &why, now),
+            Job::Put(id, messages) => self.not_stored(id, messages, &why, now),
             Job::Load(id) => self.not_loaded(id, &why, now),
             Job::Remove(id, waiting) => self.not_removed(id, waiting),
             Job::Signal(signalling) => self.signalled(*signalling, Err(super::SignalRefusal::Later(why)), now),
@@ -65,7 +66,7 @@ impl Hub {
         let target = carried.target;
         let Some(actor) = self.actors.get_mut(target) else { return };
         actor.used_at = now;
-        if actor.phase != Phase::Idle || !actor.registering.is_empty() {
+        if actor.holds() && !(self.settings.has(Mutation::NotHeld) && actor.past != Past::Unknown) {
             return self.hold(out, now);
         }
         if let Some(session) = actor.owner {
@@ -162,7 +163,7 @@ impl Hub {
             let at = there.received;
             return self.answer(&carried, Said::Queued, at, now);
         }
-        let full = actor.queue.len() >= self.settings.queue_max;
+        let full = actor.queue.len() >= self.settings.queue_max && !self.settings.has(Mutation::UnboundedQueue);
         if full || actor.queue_bytes() + out.bytes.len() > self.settings.queue_bytes_max {
             self.counts.queue_full += 1;
             let what = format!("{} messages wait for this actor", actor.queue.len());
@@ -171,39 +172,59 @@ impl Hub {
         }
         let received = now.max(actor.last_received + 1);
         let expires = out.expires.min(now.saturating_add(self.settings.queue_for));
-        let doubtful = actor.doubtful.remove(&hash);
+        let doubtful = actor.doubtful.remove(&hash).filter(|_| !self.settings.has(Mutation::AnotherKey));
         let waiting = doubtful.unwrap_or(Waiting { received, expires, hash });
         actor.last_received = actor.last_received.max(waiting.received);
         actor.queue.insert(waiting.clone(), out.bytes.len());
-        actor.puts += 1;
-        let (address, body) = (Arc::clone(&actor.address), out.bytes.clone());
+        if self.settings.has(Mutation::AnswerBeforeStored) {
+            self.answer(&carried, Said::Queued, waiting.received, now);
+        }
         out.carried = Some(carried);
-        self.store(Job::Put(id, waiting.clone(), out), Op::Put { address, waiting, body });
+        self.actors[id].unstored.push((waiting, out));
+        self.store_next(id);
     }
 
-    fn stored(&mut self, id: ActorId, waiting: &Waiting, out: Out, now: Millis) {
-        self.actors[id].puts -= 1;
-        if let Some(carried) = out.carried {
+    /// Stores what is to be stored, unless something is under way: then it goes together, after that.
+    fn store_next(&mut self, id: ActorId) {
+        let actor = &mut self.actors[id];
+        if actor.storing || actor.unstored.is_empty() {
+            return;
+        }
+        actor.storing = true;
+        let next = std::mem::take(&mut actor.unstored);
+        let address = Arc::clone(&actor.address);
+        let messages = next.iter().map(|(waiting, out)| (waiting.clone(), out.bytes.clone())).collect();
+        self.store(Job::Put(id, next), Op::Put { address, messages });
+    }
+
+    fn stored(&mut self, id: ActorId, messages: Vec<(Waiting, Out)>, now: Millis) {
+        self.actors[id].storing = false;
+        for (waiting, out) in messages {
+            let Some(carried) = out.carried else { continue };
             if waiting.expires < now {
                 self.counts.expired += 1;
-                self.remove(id, waiting.clone());
+                self.remove(id, waiting);
                 self.fail(&carried, &refusal::expired(carried.ttl.unwrap_or_default()), now);
             } else {
                 self.counts.queued += 1;
                 self.answer(&carried, Said::Queued, waiting.received, now);
             }
         }
+        self.store_next(id);
         self.go_on(id, now);
     }
 
-    fn not_stored(&mut self, id: ActorId, waiting: Waiting, out: &Out, why: &str, now: Millis) {
-        let actor = &mut self.actors[id];
-        actor.puts -= 1;
-        actor.queue.remove(&waiting);
-        actor.doubtful.insert(waiting.hash.clone(), waiting);
-        if let Some(carried) = &out.carried {
-            self.fail(carried, &refusal::internal(&format!("the message could not be stored: {why}")), now);
+    fn not_stored(&mut self, id: ActorId, messages: Vec<(Waiting, Out)>, why: &str, now: Millis) {
+        self.actors[id].storing = false;
+        for (waiting, out) in messages {
+            let actor = &mut self.actors[id];
+            actor.queue.remove(&waiting);
+            actor.doubtful.insert(waiting.hash.clone(), waiting);
+            if let Some(carried) = &out.carried {
+                self.fail(carried, &refusal::internal(&format!("the message could not be stored: {why}")), now);
+            }
         }
+        self.store_next(id);
         self.go_on(id, now);
     }
 
@@ -265,7 +286,12 @@ impl Hub {
                     self.counts.expired += 1;
                     self.expired(out, now);
                 }
-                (Some(session), Some(out)) => self.push(session, out, now),
+                (Some(session), Some(out)) => {
+                    self.push(session, out, now);
+                    if self.settings.has(Mutation::RemoveBeforeWritten) {
+                        self.remove(id, waiting);
+                    }
+                }
                 (_, None) => {
                     // Nobody could read it: it is not what a hub has stored.
                     self.counts.unreadable += 1;

@@ -14,7 +14,7 @@ use crate::envelope::Text;
 use crate::key::Waiting;
 use crate::refusal::{self, Refusal};
 use crate::settings::Millis;
-use crate::{ActorId, SessionId};
+use crate::{ActorId, Mutation, SessionId};
 
 use super::actor::{Past, Phase, Registration};
 use super::queue::Job;
@@ -144,7 +144,8 @@ impl Hub {
     /// Asks the store for what comes next of an actor that nothing is asked for.
     pub(super) fn go_on(&mut self, id: ActorId, now: Millis) {
         let actor = &mut self.actors[id];
-        if actor.phase != Phase::Idle || actor.puts > 0 {
+        let storing = actor.storing && !self.settings.has(Mutation::LoadDuringPuts);
+        if actor.phase != Phase::Idle || storing {
             return;
         }
         while actor.registering.front().is_some_and(|next| !self.sessions.get(next.session).is_some_and(|s| !s.is_closing())) {

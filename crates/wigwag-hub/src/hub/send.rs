@@ -9,7 +9,7 @@ use crate::outbox::Out;
 use crate::refusal::{self, Refusal};
 use crate::seen::{Known, Print};
 use crate::settings::Millis;
-use crate::{ActorId, SessionId};
+use crate::{ActorId, Mutation, SessionId};
 
 use super::{Hub, Request, carried};
 
@@ -120,7 +120,7 @@ impl Hub {
         let print = Print::of(id);
         let settings = &self.settings;
         let seen = &mut self.actors[sender].seen;
-        match seen.get(print, now) {
+        match seen.get(print, now).filter(|_| !settings.has(Mutation::ForgetAnswers)) {
             Some(Known::Pending) => {
                 self.counts.repeated += 1;
                 true

@@ -65,7 +65,7 @@ impl Hub {
         }
         let actor = &mut self.actors[id];
         // What is being delivered or stored is seen to on its way.
-        let at_rest = actor.owner.is_none() && actor.puts == 0 && actor.phase == Phase::Idle;
+        let at_rest = actor.owner.is_none() && !actor.storing && actor.phase == Phase::Idle;
         let is_late = |waiting: &&Waiting| at_rest && waiting.expires < now;
         let late: Vec<Waiting> = actor.queue.keys().filter(is_late).cloned().collect();
         for waiting in late {

@@ -12,7 +12,7 @@ use crate::refusal::{self, Refusal};
 use crate::seen::{Answer, Said};
 use crate::settings::Millis;
 use crate::topic::{After, Gap, Topic};
-use crate::{ActorId, SessionId};
+use crate::{ActorId, Mutation, SessionId};
 
 use super::fan::Fan;
 use super::send::{body, write_metadata};
@@ -295,6 +295,9 @@ impl Hub {
     }
 
     fn say_gap(&mut self, session: SessionId, name: &str, epoch: u64, gap: Gap, now: Millis) {
+        if self.settings.has(Mutation::SilentGap) {
+            return;
+        }
         self.counts.gaps += 1;
         let payload = json!({"topic": name, "epoch": epoch, "from": gap.from, "to": gap.to});
         self.announce(session, "hub:gap", &payload, now);

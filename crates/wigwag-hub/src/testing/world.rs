@@ -305,8 +305,10 @@ impl World {
                 self.store.insert(at, Bytes::from(version.to_string()));
                 Done::Raised { version, waiting: self.waiting(&address) }
             }
-            Op::Put { address, waiting, body } => {
-                self.store.insert(key::waiting(&address, &waiting), body);
+            Op::Put { address, messages } => {
+                for (waiting, body) in messages {
+                    self.store.insert(key::waiting(&address, &waiting), body);
+                }
                 Done::Stored
             }
             Op::Load { address, waiting } => {

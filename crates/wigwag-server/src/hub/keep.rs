@@ -27,7 +27,7 @@ pub(super) async fn perform(store: &dyn Store, op: Op) -> Done {
     let outcome = match op {
         Op::Look { address } => look(store, &address).await,
         Op::Raise { address } => raise(store, &address).await,
-        Op::Put { address, waiting, body } => put(store, &address, &waiting, body).await,
+        Op::Put { address, messages } => put(store, &address, messages).await,
         Op::Load { address, waiting } => load(store, &address, waiting).await,
         Op::Remove { address, waiting } => remove(store, &address, &waiting).await,
     };
@@ -86,9 +86,10 @@ async fn list(store: &dyn Store, address: &str) -> Result<Vec<(Waiting, usize)>>
     }
 }
 
-async fn put(store: &dyn Store, address: &str, waiting: &Waiting, body: Bytes) -> Result<Done> {
-    // Put once more it is the same: the key says which message it is.
-    store.write(Batch::new().put(key::waiting(address, waiting), body)).await.map_err(failed)?;
+async fn put(store: &dyn Store, address: &str, messages: Vec<(Waiting, Bytes)>) -> Result<Done> {
+    // Put once more they are the same: the key says which message it is.
+    let batch = messages.into_iter().fold(Batch::new(), |batch, (waiting, body)| batch.put(key::waiting(address, &waiting), body));
+    store.write(batch).await.map_err(failed)?;
     Ok(Done::Stored)
 }
 

@@ -1,0 +1,235 @@
+//! A client as the protocol wants it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+
+use super::ledger::Ledger;
+
+const WINDOW: usize = 4;
+
+/// How long before a client asks again without having been cut off.
+const PATIENCE: u64 = 30_000;
+
+/// The topic that everybody hears and client 0 publishes to.
+const TOPIC: &str = "t";
+
+/// An ask that was not answered.
+#[derive(Debug)]
+struct Open {
+    frame: Value,
+    sent_at: u64,
+    /// When it may be sent again after a refusal.
+    again_at: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) number: usize,
+    address: String,
+    count: usize,
+    /// The connection it uses.
+    pub(super) link: Option<usize>,
+    /// What it waits for before it goes on: connected, registered.
+    ready: bool,
+    open: VecDeque<Open>,
+    next: BTreeMap<usize, u64>,
+    asked: u64,
+    paused: bool,
+    /// Messages it has seen, by their id on the hub, and by sender and number.
+    seen: BTreeSet<String>,
+    /// Epoch and last number of the topic.
+    place: Option<(u64, u64)>,
+    published: u64,
+}
+
+impl Client {
+    pub(super) fn new(number: usize, count: usize) -> Self {
+        Self {
+            number,
+            address: address(number),
+            count,
+            link: None,
+            ready: false,
+            open: VecDeque::new(),
+            next: BTreeMap::new(),
+            asked: 0,
+            paused: false,
+            seen: BTreeSet::new(),
+            place: None,
+            published: 0,
+        }
+    }
+
+    fn frame(&mut self, kind: &str, pattern: &str, payload: Value, now: u64) -> Value {
+        self.asked += 1;
+        json!({
+            "id": format!("c{}-{}", self.number, self.asked), "from": self.address, "to": "@(hub)", "type": kind,
+            "pattern": pattern, "timestamp": now, "payload": payload,
+        })
+    }
+
+    /// A connection is open: says who it is.
+    pub(super) fn connected(&mut self, link: usize, now: u64) -> Vec<String> {
+        self.link = Some(link);
+        self.ready = false;
+        self.paused = false;
+        let connect = self.frame("hub:connect", "ask", json!({"protocolVersion": "0.1.0"}), now);
+        let register = self.frame("hub:register", "ask", json!({"actorAddress": self.address}), now);
+        vec![connect.to_string(), register.to_string()]
+    }
+
+    pub(super) fn disconnected(&mut self) {
+        self.link = None;
+        self.ready = false;
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.ready && self.open.is_empty()
+    }
+
+    pub(super) fn shown(&self) -> String {
+        format!("client {} ready {} open {} paused {}", self.number, self.ready, self.open.len(), self.paused)
+    }
+
+    /// Asks something new, or asks again.
+    pub(super) fn act(&mut self, rng: &mut Rng, now: u64, calm: bool, ledger: &mut Ledger) -> Vec<String> {
+        if !self.ready || self.paused {
+            return Vec::new();
+        }
+        let due = |open: &Open| open.again_at.is_some_and(|at| at <= now) || open.sent_at + PATIENCE < now;
+        if self.open.iter().any(due) {
+            return self.repeat(now);
+        }
+        if calm || self.open.len() >= WINDOW {
+            return Vec::new();
+        }
+        if self.number == 0 && rng.u32(0..3) == 0 {
+            self.published += 1;
+            let payload = json!({"topic": TOPIC, "type": "news", "data": self.published});
+            return vec![self.frame("hub:publish", "tell", payload, now).to_string()];
+        }
+        vec![self.ask(rng, now, ledger)]
+    }
+
+    fn ask(&mut self, rng: &mut Rng, now: u64, ledger: &mut Ledger) -> String {
+        let target = rng.usize(0..self.count);
+        let number = self.next.entry(target).or_default();
+        *number += 1;
+        let number = *number;
+        let data = json!({"sender": self.number, "number": number});
+        let payload = json!({"to": address(target), "type": "note", "data": data});
+        let mut frame = self.frame("hub:send", "ask", payload, now);
+        let requires_ack = rng.u32(0..4) > 0;
+        frame["metadata"] = json!({"requireAck": requires_ack});
+        let mortal = rng.u32(0..5) == 0;
+        if mortal {
+            frame["ttl"] = json!(rng.u64(200..20_000));
+        }
+        ledger.asked(&frame, self.number, target, number, requires_ack);
+        let text = frame.to_string();
+        self.open.push_back(Open { frame, sent_at: now, again_at: None });
+        text
+    }
+
+    /// Everything that is open, in order, under the same ids.
+    fn repeat(&mut self, now: u64) -> Vec<String> {
+        for open in &mut self.open {
+            open.sent_at = now;
+            open.again_at = None;
+        }
+        self.open.iter().map(|open| open.frame.to_string()).collect()
+    }
+
+    /// A frame came.
+    pub(super) fn got(&mut self, text: &str, now: u64, ledger: &mut Ledger) -> Vec<String> {
+        let frame: Value = serde_json::from_str(text).unwrap_or_default();
+        match frame["type"].as_str().unwrap_or_default() {
+            "hub:registered" => {
+                self.ready = true;
+                let after = self.place.map(|(epoch, seq)| json!({"epoch": epoch, "seq": seq}));
+                let subscribe = self.frame("hub:subscribe", "ask", json!({"topic": TOPIC, "after": after}), now);
+                let mut frames = vec![subscribe.to_string()];
+                frames.extend(self.repeat(now));
+                return frames;
+            }
+            "hub:subscribed" => {
+                let of = |name: &str| frame["payload"][name].as_u64().unwrap_or_default();
+                if self.place.is_none() {
+                    self.place = Some((of("epoch"), of("seq")));
+                }
+            }
+            "hub:gap" => self.gap(&frame["payload"], ledger),
+            "hub:pause" => self.paused = true,
+            "hub:resume" => self.paused = false,
+            "news" => self.news(&frame["metadata"], ledger),
+            "note" => return self.note(&frame, now, ledger),
+            "hub:delivery_ack" => self.answered(&frame, ledger),
+            "hub:error" | "hub:unknown_actor" => self.refused(&frame, now),
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn note(&mut self, frame: &Value, now: u64, ledger: &mut Ledger) -> Vec<String> {
+        let id = frame["id"].as_str().unwrap_or_default().to_owned();
+        let number = |name: &str| frame["payload"][name].as_u64().unwrap_or_default();
+        let (sender, number) = (number("sender"), number("number"));
+        ledger.delivered(&id, sender, self.number, number);
+        // Whatever came before by another id, after the death of a hub, is known by its sender's.
+        let own = format!("{sender}:{number}");
+        if self.seen.insert(id.clone()) && self.seen.insert(own) {
+            ledger.dealt_with(sender, self.number, number);
+        }
+        if frame["metadata"]["requireAck"] != json!(true) {
+            return Vec::new();
+        }
+        vec![self.frame("hub:ack", "tell", json!({"messageId": id}), now).to_string()]
+    }
+
+    fn answered(&mut self, frame: &Value, ledger: &mut Ledger) {
+        let id = frame["correlationId"].as_str().unwrap_or_default();
+        ledger.answered(id, &frame["payload"]);
+        self.open.retain(|open| open.frame["id"] != frame["correlationId"]);
+    }
+
+    fn refused(&mut self, frame: &Value, now: u64) {
+        let retryable = frame["payload"]["retryable"] == json!(true);
+        let Some(place) = self.open.iter().position(|open| open.frame["id"] == frame["correlationId"]) else { return };
+        if retryable {
+            self.open[place].again_at = Some(now + 500);
+        } else {
+            self.open.remove(place);
+        }
+    }
+
+    fn gap(&mut self, gap: &Value, ledger: &mut Ledger) {
+        let (epoch, from, to) = (gap["epoch"].as_u64(), gap["from"].as_u64(), gap["to"].as_u64());
+        let (Some(epoch), Some(to)) = (epoch, to) else { return ledger.breach(format!("a gap that says nothing: {gap}")) };
+        if let (Some(from), Some((known, seq))) = (from, self.place)
+            && (known, seq + 1) < (epoch, from)
+            && known == epoch
+        {
+            ledger.breach(format!("a gap from {from}, but the last that came was {seq}"));
+        }
+        self.place = Some((epoch, to));
+    }
+
+    fn news(&mut self, metadata: &Value, ledger: &mut Ledger) {
+        let of = |name: &str| metadata[name].as_u64().unwrap_or_default();
+        let (epoch, seq) = (of("epoch"), of("seq"));
+        match self.place {
+            Some((known, last)) if known == epoch && seq <= last => {}
+            Some((known, last)) if known == epoch && seq == last + 1 => self.place = Some((epoch, seq)),
+            None => self.place = Some((epoch, seq)),
+            Some(known) => {
+                ledger.breach(format!("client {} heard {seq} of epoch {epoch} after {known:?}, and of no gap", self.number));
+            }
+        }
+    }
+}
+
+fn address(number: usize) -> String {
+    format!("@(client/{number})")
+}
