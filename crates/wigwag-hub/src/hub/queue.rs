@@ -13,7 +13,7 @@ use crate::key::{Waiting, message_hash};
 use crate::Mutation;
 use crate::outbox::{Carried, Out};
 use crate::refusal;
-use crate::seen::{Print, Said};
+use crate::seen::{Answer, Print, Said};
 use crate::settings::Millis;
 use crate::{ActorId, SessionId};
 
@@ -322,6 +322,7 @@ impl Hub {
         }
         let head: Head = serde_json::from_slice(&body).ok()?;
         let sender = self.actor(&head.from, now);
+        self.recognise(sender, &head.metadata.original_message_id, waiting.received, now);
         let carried = Carried {
             sender,
             feeder: SessionId::default(),
@@ -340,6 +341,18 @@ impl Hub {
             stored: Some(waiting.clone()),
         };
         Some(Out { bytes: body, expires: waiting.expires, carried: Some(Box::new(carried)) })
+    }
+
+    /// A sender that was not told that its message is stored asks again: it is known, also to a hub that has not stored it.
+    fn recognise(&mut self, sender: ActorId, id: &str, received: Millis, now: Millis) {
+        let print = Print::of(id);
+        let number = self.next_number();
+        let settings = &self.settings;
+        let seen = &mut self.actors[sender].seen;
+        if seen.get(print, now).is_none() {
+            seen.begin(print, now, settings.seen_for, settings.seen_max);
+            seen.answer(print, Answer { number, at: received, said: Said::Queued });
+        }
     }
 
     fn not_loaded(&mut self, id: ActorId, why: &str, now: Millis) {
