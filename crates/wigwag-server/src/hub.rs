@@ -231,7 +231,27 @@ async fn tick(parts: std::sync::Weak<Parts>) {
     loop {
         System.sleep(TICK).await;
         let Some(parts) = parts.upgrade() else { return };
-        Shell(parts).act(|hub| hub.tick(now()));
+        let figures = Shell(parts).act(|hub| {
+            hub.tick(now());
+            hub.figures()
+        });
+        measure(&figures);
+    }
+}
+
+/// Shows the hub's figures among the process's.
+fn measure(figures: &serde_json::Value) {
+    let number = |name: &str| figures[name].as_u64().unwrap_or_default();
+    for (gauge, name) in [("sessions", "sessions"), ("actors", "actors"), ("topics", "topics")] {
+        #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
+        metrics::gauge!(format!("wigwag_hub_{gauge}")).set(number(name) as f64);
+    }
+    for name in ["received", "delivered", "queued", "repeated", "published", "broadcasts", "signals", "refused", "gaps"] {
+        metrics::counter!(format!("wigwag_hub_{name}_total")).absolute(number(name));
+    }
+    for (reason, count) in figures["drops"].as_object().into_iter().flatten() {
+        let count = count.as_u64().unwrap_or_default();
+        metrics::counter!("wigwag_hub_dropped_total", "reason" => reason.clone()).absolute(count);
     }
 }
 
