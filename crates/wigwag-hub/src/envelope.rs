@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{self, Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
+
+use crate::refusal::{self, Refusal};
 
 /// An id or type is a word, not a document.
 const WORD_BYTES_MAX: usize = 128;
@@ -70,23 +72,24 @@ pub struct Envelope<'a> {
     pub pattern: Pattern,
     /// By the sender's clock.
     pub timestamp: u64,
-    /// What kinds of messages need.
-    pub payload: Payload<'a>,
+    /// What it says.
+    pub payload: Fields<'a>,
     /// What goes along with it.
     pub metadata: Metadata<'a>,
     /// For how long it is of use.
     pub ttl: Option<u64>,
     /// Carried, not read.
-    pub signature: Option<&'a RawValue>,
+    pub signature: Option<&'a str>,
     /// Keys that the protocol does not know, carried.
-    pub extra: Vec<(Text<'a>, &'a RawValue)>,
+    pub extra: Fields<'a>,
 }
 
 /// A frame that was read.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are messages, and a box for each takes longer than a move")]
 pub enum Frame<'a> {
     /// A message.
-    Message(Box<Envelope<'a>>),
+    Message(Envelope<'a>),
     /// `{"type":"ping"}`.
     Ping,
 }
@@ -100,61 +103,96 @@ pub struct Unreadable {
     pub id: Option<String>,
 }
 
-/// Everything that a payload of the hub's messages may hold. One pass over the frame reads all of it.
-#[derive(Clone, Debug, Default, serde::Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[expect(missing_docs, reason = "the protocol page says what they are")]
-pub struct Payload<'a> {
-    #[serde(borrow)]
-    pub protocol_version: Option<Text<'a>>,
-    pub token: Option<Text<'a>>,
-    pub resume: Option<Resume<'a>>,
-    #[serde(borrow)]
-    pub timestamp: Option<&'a RawValue>,
-    pub actor_address: Option<Text<'a>>,
-    pub capabilities: Option<Vec<Text<'a>>>,
-    pub metadata: Option<&'a RawValue>,
-    pub ttl_seconds: Option<u64>,
-    pub renewal_token: Option<Text<'a>>,
-    pub pattern: Option<Text<'a>>,
-    pub capability: Option<Text<'a>>,
-    pub limit: Option<u64>,
-    pub after: Option<&'a RawValue>,
-    pub target_address: Option<Text<'a>>,
-    pub message: Option<Inner<'a>>,
-    pub to: Option<Text<'a>>,
-    #[serde(rename = "type")]
-    pub kind: Option<Text<'a>>,
-    pub data: Option<&'a RawValue>,
-    pub expect_reply: Option<bool>,
-    pub message_id: Option<Text<'a>>,
-    pub in_reply_to: Option<Text<'a>>,
-    pub exclude_self: Option<bool>,
-    pub topic: Option<Text<'a>>,
-    pub subscription_id: Option<Text<'a>>,
+/// The fields of an object, as they were written. A null is as good as absent.
+#[derive(Clone, Debug, Default)]
+pub struct Fields<'a>(Vec<(&'a str, &'a str)>);
+
+impl<'a> Fields<'a> {
+    /// All of them, as they were written.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// A field as it was written; the last of those that have this name.
+    #[must_use]
+    pub fn raw(&self, name: &str) -> Option<&'a str> {
+        let found = self.0.iter().rev().find(|(key, _)| *key == name);
+        found.map(|(_, raw)| *raw).filter(|raw| *raw != "null")
+    }
+
+    /// A field that is a text.
+    pub(crate) fn text(&self, name: &str) -> Result<Option<Text<'a>>, Refusal> {
+        let Some(raw) = self.raw(name) else { return Ok(None) };
+        // Most are not escaped.
+        let inside = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).filter(|inside| !inside.contains('\\'));
+        if let Some(inside) = inside {
+            return Ok(Some(Text(Cow::Borrowed(inside))));
+        }
+        let read = serde_json::from_str(raw);
+        read.map(Some).map_err(|_| refusal::invalid(&format!("`{name}` is not a text: {}", refusal::shown(raw))))
+    }
+
+    /// A field that is something else.
+    pub(crate) fn of<T: DeserializeOwned>(&self, name: &str, wanted: &str) -> Result<Option<T>, Refusal> {
+        let Some(raw) = self.raw(name) else { return Ok(None) };
+        let read = serde_json::from_str(raw);
+        read.map(Some).map_err(|_| refusal::invalid(&format!("`{name}` is not {wanted}: {}", refusal::shown(raw))))
+    }
+
+    /// A text that must be there.
+    pub(crate) fn needed(&self, kind: &str, name: &str) -> Result<Text<'a>, Refusal> {
+        self.text(name)?.ok_or_else(|| refusal::invalid(&format!("`{kind}` has no `{name}`")))
+    }
+
+    /// The fields of a field that is an object.
+    pub(crate) fn object(&self, name: &str) -> Result<Option<Fields<'a>>, Refusal> {
+        let Some(raw) = self.raw(name) else { return Ok(None) };
+        let read = serde_json::from_str(raw);
+        read.map(Some).map_err(|_| refusal::invalid(&format!("`{name}` is not an object: {}", refusal::shown(raw))))
+    }
+
+    /// A text, if it is one: for those who look before the hub does.
+    #[must_use]
+    pub fn word(&self, name: &str) -> Option<Text<'a>> {
+        self.text(name).ok().flatten()
+    }
 }
 
-/// Which session to go on with.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Resume<'a> {
-    /// Its secret id.
-    #[serde(borrow)]
-    pub session_id: Text<'a>,
+struct FieldsVisitor;
+
+impl<'de> Visitor<'de> for FieldsVisitor {
+    type Value = Fields<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object or null")
+    }
+
+    fn visit_unit<E>(self) -> Result<Fields<'de>, E> {
+        Ok(Fields::default())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+        let mut fields = Vec::with_capacity(4);
+        while let Some(key) = next_key(&mut map)? {
+            fields.push((key, map.next_value::<&'de RawValue>()?.get()));
+        }
+        Ok(Fields(fields))
+    }
 }
 
-/// The message inside a message.
-#[derive(Clone, Debug, serde::Deserialize)]
-pub struct Inner<'a> {
-    /// What it is.
-    #[serde(borrow, rename = "type")]
-    pub kind: Text<'a>,
-    /// What it says.
-    #[serde(borrow, default)]
-    pub payload: Option<&'a RawValue>,
-    /// The same by its other name.
-    #[serde(borrow, default)]
-    pub data: Option<&'a RawValue>,
+/// A key that is escaped could mean one that is the hub's own.
+fn next_key<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<&'de str>, A::Error> {
+    match map.next_key::<Text<'de>>()? {
+        None => Ok(None),
+        Some(Text(Cow::Borrowed(key))) => Ok(Some(key)),
+        Some(Text(Cow::Owned(_))) => Err(de::Error::custom("a key is written without escapes")),
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(FieldsVisitor)
+    }
 }
 
 /// What goes along with a message: what the hub looks at, and all of it to pass on.
@@ -165,61 +203,17 @@ pub struct Metadata<'a> {
     /// `queue`.
     pub queue: bool,
     /// Everything but what the hub itself adds.
-    pub entries: Vec<(Text<'a>, &'a RawValue)>,
+    pub entries: Fields<'a>,
 }
 
 /// What the hub adds to a message's metadata, and nobody else.
 const ADDED: [&str; 4] = ["originalMessageId", "topic", "epoch", "seq"];
 
-impl<'a> Metadata<'a> {
-    /// An entry as it was written.
-    #[must_use]
-    pub fn get(&self, key: &str) -> Option<&'a RawValue> {
-        self.entries.iter().find(|(name, _)| name.as_str() == key).map(|(_, value)| *value)
-    }
-
-    /// An entry that is a text.
-    #[must_use]
-    pub fn text(&self, key: &str) -> Option<Text<'a>> {
-        self.get(key).and_then(|value| serde_json::from_str(value.get()).ok())
-    }
-}
-
-struct MetadataVisitor;
-
-impl<'de> Visitor<'de> for MetadataVisitor {
-    type Value = Metadata<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object in `metadata`")
-    }
-
-    fn visit_unit<E>(self) -> Result<Metadata<'de>, E> {
-        Ok(Metadata::default())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metadata<'de>, A::Error> {
-        let mut metadata = Metadata::default();
-        while let Some(key) = map.next_key::<Text<'de>>()? {
-            if ADDED.contains(&key.as_str()) {
-                map.next_value::<IgnoredAny>()?;
-                continue;
-            }
-            let value = map.next_value::<&'de RawValue>()?;
-            match key.as_str() {
-                "requireAck" => metadata.require_ack = value.get() == "true",
-                "queue" => metadata.queue = value.get() == "true",
-                _ => {}
-            }
-            metadata.entries.push((key, value));
-        }
-        Ok(metadata)
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Metadata<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(MetadataVisitor)
+impl<'a> From<Fields<'a>> for Metadata<'a> {
+    fn from(mut entries: Fields<'a>) -> Self {
+        entries.0.retain(|(key, _)| !ADDED.contains(key));
+        let is_true = |name: &str| entries.raw(name) == Some("true");
+        Self { require_ack: is_true("requireAck"), queue: is_true("queue"), entries }
     }
 }
 
@@ -232,11 +226,11 @@ struct Partial<'a> {
     kind: Option<Text<'a>>,
     pattern: Option<Pattern>,
     timestamp: Option<u64>,
-    payload: Option<Payload<'a>>,
+    payload: Fields<'a>,
     metadata: Metadata<'a>,
     ttl: Option<u64>,
-    signature: Option<&'a RawValue>,
-    extra: Vec<(Text<'a>, &'a RawValue)>,
+    signature: Option<&'a str>,
+    extra: Fields<'a>,
     keys: usize,
 }
 
@@ -251,9 +245,9 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Partial<'de>, A::Error> {
         let mut all = Partial::default();
-        while let Some(key) = map.next_key::<Text<'de>>()? {
+        while let Some(key) = next_key(&mut map)? {
             all.keys += 1;
-            match key.as_str() {
+            match key {
                 "id" => once(&mut all.id, "id", &mut map)?,
                 "from" => once(&mut all.from, "from", &mut map)?,
                 "to" => once(&mut all.to, "to", &mut map)?,
@@ -261,11 +255,11 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
                 "pattern" => once(&mut all.pattern, "pattern", &mut map)?,
                 "timestamp" => once(&mut all.timestamp, "timestamp", &mut map)?,
                 "payload" => all.payload = map.next_value()?,
-                "metadata" => all.metadata = map.next_value()?,
+                "metadata" => all.metadata = map.next_value::<Fields<'de>>()?.into(),
                 "ttl" => all.ttl = map.next_value()?,
-                "signature" => all.signature = map.next_value()?,
+                "signature" => all.signature = Some(map.next_value::<&'de RawValue>()?.get()).filter(|raw| *raw != "null"),
                 "correlationId" => _ = map.next_value::<Option<Text<'de>>>()?,
-                _ => all.extra.push((key, map.next_value()?)),
+                _ => all.extra.0.push((key, map.next_value::<&'de RawValue>()?.get())),
             }
         }
         Ok(all)
@@ -290,13 +284,40 @@ impl<'de: 'a, 'a> Deserialize<'de> for Partial<'a> {
     }
 }
 
+impl<'a> Partial<'a> {
+    fn complete(self) -> Result<Envelope<'a>, Unreadable> {
+        let id = self.id.clone();
+        let own = || id.as_ref().map(|id| id.as_str().to_owned()).filter(|id| is_word(id));
+        let wrong = |what: String| Unreadable { what, id: own() };
+        let missing = |name: &str| wrong(format!("the envelope has no `{name}`"));
+        let word = |name: &str, text: Option<Text<'a>>| {
+            let text = text.ok_or_else(|| missing(name))?;
+            let long = || wrong(format!("`{name}` has 1 to {WORD_BYTES_MAX} bytes, got: {}", text.as_str().len()));
+            if is_word(text.as_str()) { Ok(text) } else { Err(long()) }
+        };
+        Ok(Envelope {
+            kind: word("type", self.kind)?,
+            from: self.from.ok_or_else(|| missing("from"))?,
+            to: self.to.ok_or_else(|| missing("to"))?,
+            pattern: self.pattern.ok_or_else(|| missing("pattern"))?,
+            timestamp: self.timestamp.ok_or_else(|| missing("timestamp"))?,
+            id: word("id", self.id)?,
+            payload: self.payload,
+            metadata: self.metadata,
+            ttl: self.ttl,
+            signature: self.signature,
+            extra: self.extra,
+        })
+    }
+}
+
 /// Reads a frame.
 pub fn read(text: &str) -> Result<Frame<'_>, Unreadable> {
     let all: Partial<'_> = serde_json::from_str(text).map_err(|error| unreadable(text, &error.to_string()))?;
     if all.keys == 1 && all.kind.as_ref().is_some_and(|kind| kind.as_str() == "ping") {
         return Ok(Frame::Ping);
     }
-    all.complete().map(|envelope| Frame::Message(Box::new(envelope)))
+    all.complete().map(Frame::Message)
 }
 
 /// Says what is wrong, and finds the id all the same if the rest can be read as JSON.
@@ -313,32 +334,6 @@ fn is_word(text: &str) -> bool {
     (1..=WORD_BYTES_MAX).contains(&text.len())
 }
 
-impl<'a> Partial<'a> {
-    fn complete(self) -> Result<Envelope<'a>, Unreadable> {
-        let id = self.id.as_ref().map(|id| id.as_str().to_owned()).filter(|id| is_word(id));
-        let wrong = |what: String| Unreadable { what, id: id.clone() };
-        let missing = |name: &str| wrong(format!("the envelope has no `{name}`"));
-        let word = |name: &str, text: Option<Text<'a>>| {
-            let text = text.ok_or_else(|| missing(name))?;
-            let long = || wrong(format!("`{name}` has 1 to {WORD_BYTES_MAX} bytes, got: {}", text.as_str().len()));
-            if is_word(text.as_str()) { Ok(text) } else { Err(long()) }
-        };
-        Ok(Envelope {
-            kind: word("type", self.kind)?,
-            from: self.from.ok_or_else(|| missing("from"))?,
-            to: self.to.ok_or_else(|| missing("to"))?,
-            pattern: self.pattern.ok_or_else(|| missing("pattern"))?,
-            timestamp: self.timestamp.ok_or_else(|| missing("timestamp"))?,
-            id: word("id", self.id)?,
-            payload: self.payload.unwrap_or_default(),
-            metadata: self.metadata,
-            ttl: self.ttl,
-            signature: self.signature,
-            extra: self.extra,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -347,7 +342,7 @@ mod tests {
 
     fn message(text: &str) -> Envelope<'_> {
         match read(text) {
-            Ok(Frame::Message(envelope)) => *envelope,
+            Ok(Frame::Message(envelope)) => envelope,
             other => panic!("{other:?}"),
         }
     }
@@ -355,8 +350,8 @@ mod tests {
     #[test]
     fn what_may_be_absent_reads_as_null_or_empty() {
         let envelope = message(LEAST);
-        assert_eq!((envelope.ttl, envelope.metadata.entries.len(), envelope.extra.len()), (None, 0, 0));
-        assert!(envelope.signature.is_none() && envelope.payload.topic.is_none());
+        assert_eq!((envelope.ttl, envelope.metadata.entries.iter().count(), envelope.extra.iter().count()), (None, 0, 0));
+        assert!(envelope.signature.is_none() && envelope.payload.raw("topic").is_none());
         let nulls = LEAST.replace("5}", r#"5,"payload":null,"metadata":null,"ttl":null,"signature":null,"correlationId":null}"#);
         assert_eq!(message(&nulls).id.as_str(), "1");
     }
@@ -389,9 +384,9 @@ mod tests {
     fn the_inner_payload_is_borrowed_as_it_was_written() {
         let text = LEAST.replace("5}", r#"5,"payload":{"targetAddress":"@(b)","message":{"type":"t","payload":{"x": 1.0e3}}}}"#);
         let envelope = message(&text);
-        let inner = envelope.payload.message.unwrap();
-        assert_eq!(inner.payload.unwrap().get(), "{\"x\": 1.0e3}");
-        assert!(matches!(inner.kind.0, Cow::Borrowed("t")));
+        let inner = envelope.payload.object("message").unwrap().unwrap();
+        assert_eq!(inner.raw("payload"), Some("{\"x\": 1.0e3}"));
+        assert!(matches!(inner.text("type").unwrap().unwrap().0, Cow::Borrowed("t")));
     }
 
     #[test]
@@ -399,9 +394,9 @@ mod tests {
         let text = LEAST.replace("5}", r#"5,"metadata":{"originalMessageId":"forged","requireAck":true,"a":1},"x":[2]}"#);
         let envelope = message(&text);
         assert!(envelope.metadata.require_ack);
-        assert!(envelope.metadata.get("originalMessageId").is_none());
-        assert_eq!(envelope.metadata.get("a").unwrap().get(), "1");
-        assert_eq!(envelope.extra[0].1.get(), "[2]");
+        assert!(envelope.metadata.entries.raw("originalMessageId").is_none());
+        assert_eq!(envelope.metadata.entries.raw("a"), Some("1"));
+        assert_eq!(envelope.extra.raw("x"), Some("[2]"));
     }
 
     #[test]
@@ -413,5 +408,18 @@ mod tests {
     #[test]
     fn a_field_twice_is_no_envelope() {
         assert!(read(&LEAST.replace("5}", "5,\"from\":\"@(b)\"}")).is_err());
+    }
+
+    #[test]
+    fn a_key_that_is_escaped_is_no_way_to_what_the_hub_writes() {
+        assert!(read(&LEAST.replace("5}", "5,\"fr\\u006fm\":\"@(b)\"}")).is_err());
+        assert!(read(&LEAST.replace("5}", "5,\"metadata\":{\"se\\u0071\":1}}")).is_err());
+    }
+
+    #[test]
+    fn texts_are_read_as_they_are_meant() {
+        let text = LEAST.replace("\"1\"", "\"\\u00e4\\n\"");
+        assert_eq!(message(&text).id.as_str(), "ä\n");
+        assert!(read(&LEAST.replace("\"1\"", "\"\\ud800\"")).is_err(), "half a character");
     }
 }

@@ -1,11 +1,10 @@
 //! Frames as they go out.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use crate::address::HUB;
-use crate::envelope::Text;
+use crate::envelope::Fields;
 use crate::settings::Millis;
 
 /// Writes a JSON text.
@@ -19,6 +18,13 @@ pub(crate) fn push_text(out: &mut Vec<u8>, text: &str) {
         // A text can always be written.
         let _ = serde_json::to_writer(out, text);
     }
+}
+
+/// Writes a text that needs no escapes: what the hub has made or checked.
+pub(crate) fn push_plain(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    out.extend_from_slice(text.as_bytes());
+    out.push(b'"');
 }
 
 /// Writes a number.
@@ -37,7 +43,7 @@ pub(crate) fn push_number(out: &mut Vec<u8>, mut number: u64) {
 }
 
 /// Everything of a frame but its payload and metadata, which are written as they are.
-pub(crate) struct Head<'a> {
+pub(crate) struct Head<'a, 'f> {
     pub(crate) id: &'a str,
     pub(crate) from: &'a str,
     pub(crate) to: &'a str,
@@ -46,57 +52,95 @@ pub(crate) struct Head<'a> {
     pub(crate) correlation: Option<&'a str>,
     pub(crate) timestamp: Millis,
     pub(crate) ttl: Option<u64>,
-    pub(crate) signature: Option<&'a RawValue>,
-    pub(crate) extra: &'a [(Text<'a>, &'a RawValue)],
+    pub(crate) signature: Option<&'a str>,
+    pub(crate) extra: Option<&'a Fields<'f>>,
 }
 
 /// Writes a frame; the closures write payload and the entries of its metadata.
 pub(crate) fn write(
-    head: &Head<'_>,
-    room: usize,
+    out: &mut Vec<u8>,
+    head: &Head<'_, '_>,
     payload: impl FnOnce(&mut Vec<u8>),
     metadata: impl FnOnce(&mut Vec<u8>),
-) -> Bytes {
-    let mut out = Vec::with_capacity(256 + room);
+) {
     out.extend_from_slice(b"{\"id\":");
-    push_text(&mut out, head.id);
+    push_plain(out, head.id);
     out.extend_from_slice(b",\"from\":");
-    push_text(&mut out, head.from);
+    push_plain(out, head.from);
     out.extend_from_slice(b",\"to\":");
-    push_text(&mut out, head.to);
+    push_text(out, head.to);
     out.extend_from_slice(b",\"type\":");
-    push_text(&mut out, head.kind);
+    push_text(out, head.kind);
     out.extend_from_slice(if head.is_ask { b",\"pattern\":\"ask\"" } else { b",\"pattern\":\"tell\"" });
     out.extend_from_slice(b",\"correlationId\":");
     match head.correlation {
-        Some(id) => push_text(&mut out, id),
+        Some(id) => push_text(out, id),
         None => out.extend_from_slice(b"null"),
     }
     out.extend_from_slice(b",\"timestamp\":");
-    push_number(&mut out, head.timestamp);
+    push_number(out, head.timestamp);
     out.extend_from_slice(b",\"payload\":");
-    payload(&mut out);
+    payload(out);
     out.extend_from_slice(b",\"metadata\":{");
-    metadata(&mut out);
+    metadata(out);
     out.extend_from_slice(b"},\"ttl\":");
     match head.ttl {
-        Some(ttl) => push_number(&mut out, ttl),
+        Some(ttl) => push_number(out, ttl),
         None => out.extend_from_slice(b"null"),
     }
     out.extend_from_slice(b",\"signature\":");
-    out.extend_from_slice(head.signature.map_or(b"null", |signature| signature.get().as_bytes()));
-    for (key, value) in head.extra {
-        out.push(b',');
-        push_text(&mut out, key.as_str());
-        out.push(b':');
-        out.extend_from_slice(value.get().as_bytes());
+    out.extend_from_slice(head.signature.unwrap_or("null").as_bytes());
+    for (key, value) in head.extra.into_iter().flat_map(Fields::iter) {
+        push_field(out, key, value);
     }
     out.push(b'}');
-    Bytes::from(out)
+}
+
+/// Writes another field, as it was written.
+pub(crate) fn push_field(out: &mut Vec<u8>, key: &str, raw: &str) {
+    out.push(b',');
+    push_plain(out, key);
+    out.push(b':');
+    out.extend_from_slice(raw.as_bytes());
+}
+
+/// Where frames are written.
+///
+/// Those that go to one target live for a moment: they are cut from larger pieces, one allocation for a hundred of them.
+/// One that may be kept for long has bytes of its own, so that it does not keep others with it.
+#[derive(Debug, Default)]
+pub(crate) struct Press {
+    scratch: Vec<u8>,
+    piece: BytesMut,
+}
+
+/// How large a piece is.
+const PIECE_BYTES: usize = 64 * 1_024;
+
+impl Press {
+    /// A frame that is soon gone.
+    pub(crate) fn brief(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+        self.scratch.clear();
+        write(&mut self.scratch);
+        let length = self.scratch.len();
+        if self.piece.capacity() < length {
+            self.piece = BytesMut::with_capacity(PIECE_BYTES.max(length));
+        }
+        self.piece.extend_from_slice(&self.scratch);
+        self.piece.split().freeze()
+    }
+
+    /// A frame that may be kept.
+    pub(crate) fn kept(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+        self.scratch.clear();
+        write(&mut self.scratch);
+        Bytes::copy_from_slice(&self.scratch)
+    }
 }
 
 /// Writes something that the hub says.
 pub(crate) fn said(
+    out: &mut Vec<u8>,
     id: &str,
     to: &str,
     kind: &str,
@@ -104,7 +148,7 @@ pub(crate) fn said(
     now: Millis,
     payload: &Value,
     trace: &str,
-) -> Bytes {
+) {
     let head = Head {
         id,
         from: HUB,
@@ -115,10 +159,10 @@ pub(crate) fn said(
         timestamp: now,
         ttl: None,
         signature: None,
-        extra: &[],
+        extra: None,
     };
     let write_payload = |out: &mut Vec<u8>| _ = serde_json::to_writer(out, payload);
-    write(&head, 256, write_payload, |out| out.extend_from_slice(trace.as_bytes()))
+    write(out, &head, write_payload, |out| out.extend_from_slice(trace.as_bytes()));
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use slotmap::SlotMap;
 
 use crate::address::{HUB, HUB_ALIAS};
 use crate::envelope::{Envelope, Frame, Pattern, Unreadable};
+use crate::frame::Press;
 use crate::outbox::{Carried, Out};
 use crate::refusal::{self, Refusal};
 use crate::rights::Access;
@@ -228,6 +229,7 @@ pub struct Hub {
     woken: Vec<SessionId>,
     effects: Vec<Effect>,
     counts: Counts,
+    press: Press,
     /// Ids of what was refused, for the simulator: its sender may never hear of it.
     #[cfg(feature = "testing")]
     refused: Vec<String>,
@@ -268,6 +270,7 @@ impl Hub {
             woken: Vec::new(),
             effects: Vec::new(),
             counts: Counts::default(),
+            press: Press::default(),
             #[cfg(feature = "testing")]
             refused: Vec::new(),
         }
@@ -546,11 +549,17 @@ fn message_id(boot: &str, number: u64) -> String {
     id.push_str("h-");
     id.push_str(boot);
     id.push('-');
-    id.push_str(&base36(number));
+    push_base36(&mut id, number);
     id
 }
 
-fn base36(mut number: u64) -> String {
+fn base36(number: u64) -> String {
+    let mut text = String::new();
+    push_base36(&mut text, number);
+    text
+}
+
+fn push_base36(out: &mut String, mut number: u64) {
     let mut digits = [0_u8; 13];
     let mut place = digits.len();
     loop {
@@ -561,16 +570,16 @@ fn base36(mut number: u64) -> String {
             break;
         }
     }
-    String::from_utf8_lossy(&digits[place..]).into_owned()
+    digits[place..].iter().for_each(|digit| out.push(char::from(*digit)));
 }
 
 /// What every answer repeats of a request's metadata, as JSON entries.
 fn trace_of(envelope: &Envelope<'_>) -> String {
     let mut trace = String::new();
     for name in ["traceId", "spanId"] {
-        if let Some(value) = envelope.metadata.get(name) {
+        if let Some(value) = envelope.metadata.entries.raw(name) {
             let comma = if trace.is_empty() { "" } else { "," };
-            trace.push_str(&format!("{comma}\"{name}\":{}", value.get()));
+            trace.push_str(&format!("{comma}\"{name}\":{value}"));
         }
     }
     trace

@@ -31,7 +31,7 @@ mod settings;
 pub mod testing;
 mod topic;
 
-pub use envelope::{Envelope, Frame, Metadata, Pattern, Payload, Text, Unreadable, read};
+pub use envelope::{Envelope, Fields, Frame, Metadata, Pattern, Text, Unreadable, read};
 pub use glob::Glob;
 pub use hub::{Close, Done, Effect, Hub, Op, SignalRefusal, Ticket};
 pub use key::Waiting;

@@ -29,7 +29,8 @@ impl Hub {
         let own = found.own.map(|own| self.address(own));
         let to = to.unwrap_or_else(|| own.as_deref().unwrap_or("@(session)"));
         let number = self.next_number();
-        let bytes = frame::said(&self.id_of(number), to, kind, correlation, now, payload, trace);
+        let id = self.id_of(number);
+        let bytes = self.press.brief(|out| frame::said(out, &id, to, kind, correlation, now, payload, trace));
         self.push(session, Out::plain(bytes), now);
     }
 
@@ -102,10 +103,11 @@ impl Hub {
             timestamp: answer.at,
             ttl: None,
             signature: None,
-            extra: &[],
+            extra: None,
         };
         let payload = |out: &mut Vec<u8>| write_payload(out, id, answer, topic);
-        let bytes = frame::write(&head, 64 + 2 * id.len(), payload, |out| out.extend_from_slice(trace.as_bytes()));
+        let metadata = |out: &mut Vec<u8>| out.extend_from_slice(trace.as_bytes());
+        let bytes = self.press.brief(|out| frame::write(out, &head, payload, metadata));
         self.push(session, Out::plain(bytes), now);
     }
 }

@@ -49,7 +49,7 @@ impl Hub {
             return Err(refusal::invalid("this session is connected already"));
         }
         let (payload, metadata) = (&request.envelope.payload, &request.envelope.metadata);
-        let version = payload.protocol_version.clone().or_else(|| metadata.text("protocolVersion"));
+        let version = payload.text("protocolVersion")?.or(metadata.entries.text("protocolVersion")?);
         let version = version.as_ref().map_or(PROTOCOL_VERSION, Text::as_str);
         if major(version) != major(PROTOCOL_VERSION) {
             return Err(refusal::version_mismatch(&refusal::shown(version)));
@@ -84,19 +84,10 @@ impl Hub {
 
     /// Which session to go on with.
     fn resumed(&self, request: &Request<'_>) -> Result<Option<[u8; 16]>, Refusal> {
-        #[derive(serde::Deserialize)]
-        struct Resume {
-            #[serde(rename = "sessionId")]
-            session_id: String,
-        }
         let envelope = request.envelope;
-        let in_metadata = || {
-            let raw = envelope.metadata.get("resume")?;
-            serde_json::from_str::<Resume>(raw.get()).ok().map(|resume| resume.session_id)
-        };
-        let wanted = envelope.payload.resume.as_ref().map(|resume| resume.session_id.as_str().to_owned());
-        let Some(text) = wanted.or_else(in_metadata) else { return Ok(None) };
-        let secret = parse_secret(&text);
+        let resume = envelope.payload.object("resume")?.or(envelope.metadata.entries.object("resume")?);
+        let Some(resume) = resume else { return Ok(None) };
+        let secret = resume.text("sessionId")?.and_then(|text| parse_secret(text.as_str()));
         secret.map(Some).ok_or_else(|| refusal::invalid("`resume.sessionId` is not one that `hub:connected` gave"))
     }
 
@@ -125,7 +116,7 @@ impl Hub {
     }
 
     pub(super) fn heartbeat(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
-        let raw = request.envelope.payload.timestamp.map(serde_json::value::RawValue::get);
+        let raw = request.envelope.payload.raw("timestamp");
         let theirs: Value = raw.and_then(|raw| serde_json::from_str(raw).ok()).unwrap_or(Value::Null);
         let theirs = if theirs.is_number() { theirs } else { json!(request.envelope.timestamp) };
         self.respond(request, "hub:heartbeat_ack", &json!({"timestamp": theirs, "serverTime": request.now}));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::address::BROADCAST;
+use crate::envelope::Text;
 use crate::frame::{self, Head};
 use crate::outbox::{Carried, Out};
 use crate::refusal::{self, Refusal};
@@ -16,6 +17,9 @@ use crate::{ActorId, SessionId};
 
 use super::send::{Body, body, write_metadata};
 use super::{Hub, Request, carried};
+
+/// So many messages of one topic go out together.
+const TOGETHER: usize = 16;
 
 /// A message on its way to many.
 #[derive(Debug)]
@@ -37,8 +41,9 @@ impl Hub {
     pub(super) fn broadcast(&mut self, request: &Request<'_>, sender: ActorId) -> Result<(), Refusal> {
         let payload = &request.envelope.payload;
         let body = body(request)?;
-        let capability = payload.capability.as_ref().map(|capability| capability.as_str());
-        let without = payload.exclude_self.unwrap_or(false).then_some(request.session);
+        let capability = payload.text("capability")?;
+        let capability = capability.as_ref().map(Text::as_str);
+        let without = payload.of("excludeSelf", "true or false")?.unwrap_or(false).then_some(request.session);
         let targets = self.registered_sessions(request.session, capability, without);
         let cost = targets.len().saturating_sub(1) as u64;
         self.charge(request.session, cost, request.now)?;
@@ -55,22 +60,22 @@ impl Hub {
         Ok(())
     }
 
-    fn broadcast_frame(&self, request: &Request<'_>, number: u64, sender: ActorId, body: &Body<'_>) -> Bytes {
-        let from = self.address(sender);
+    fn broadcast_frame(&mut self, request: &Request<'_>, number: u64, sender: ActorId, body: &Body<'_>) -> Bytes {
+        let (id, from) = (self.id_of(number), self.address(sender));
         let head = Head {
-            id: &self.id_of(number),
+            id: &id,
             from: &from,
             to: BROADCAST,
-            kind: body.kind,
+            kind: body.kind(),
             is_ask: false,
             correlation: None,
             timestamp: self.sent_at(request),
             ttl: request.envelope.ttl,
             signature: request.envelope.signature,
-            extra: &request.envelope.extra,
+            extra: Some(&request.envelope.extra),
         };
         let payload = |out: &mut Vec<u8>| out.extend_from_slice(body.payload.as_bytes());
-        frame::write(&head, body.payload.len() + 64, payload, |out| write_metadata(out, request))
+        self.press.kept(|out| frame::write(out, &head, payload, |out| write_metadata(out, request)))
     }
 
     /// Sessions of all actors that a session may send to, each once, in the order of their addresses.
@@ -105,22 +110,34 @@ impl Hub {
 
     /// Brings the next batch of a message for many to its targets. Says whether there is more to do: others may have a turn first.
     pub fn advance(&mut self, now: Millis) -> bool {
-        let Some(mut fan) = self.fans.pop_front() else { return false };
-        let batch = self.settings.fan_out;
-        let end = fan.targets.len().min(fan.next + batch);
-        for place in fan.next..end {
-            self.copy(&mut fan, place, now);
+        let mut together: Vec<Fan> = self.fans.drain(..self.alike()).collect();
+        let Some(first) = together.first() else { return false };
+        let (begin, end) = (first.next, first.targets.len().min(first.next + self.settings.fan_out));
+        for place in begin..end {
+            for fan in &mut together {
+                self.copy(fan, place, now);
+            }
         }
-        fan.next = end;
-        if end < fan.targets.len() {
-            self.fans.push_front(fan);
+        together.iter_mut().for_each(|fan| fan.next = end);
+        if together.first().is_some_and(|first| end < first.targets.len()) {
+            together.into_iter().rev().for_each(|fan| self.fans.push_front(fan));
             return true;
         }
-        if let Some(asked) = fan.asked {
-            let (delivered, queued, failed) = (fan.delivered, fan.queued, fan.failed);
-            self.answer(&asked, Said::Broadcast { delivered, queued, failed }, now, now);
+        for fan in together {
+            if let Some(asked) = fan.asked {
+                let (delivered, queued, failed) = (fan.delivered, fan.queued, fan.failed);
+                self.answer(&asked, Said::Broadcast { delivered, queued, failed }, now, now);
+            }
         }
         !self.fans.is_empty()
+    }
+
+    /// How many of the first ones are for the same and have come equally far: whoever gets several gets them at once.
+    fn alike(&self) -> usize {
+        let Some(first) = self.fans.front() else { return 0 };
+        let topic = |fan: &Fan| fan.topic.as_ref().map(|(topic, _)| Arc::clone(topic));
+        let is_alike = |fan: &&Fan| fan.next == first.next && topic(fan) == topic(first) && fan.targets == first.targets;
+        self.fans.iter().take(TOGETHER).take_while(is_alike).count()
     }
 
     /// Whether a message for many is still under way.

@@ -4,6 +4,7 @@ use std::ops::Bound;
 
 use serde_json::{Value, json};
 
+use crate::envelope::Text;
 use crate::glob::Glob;
 use crate::refusal::{self, Refusal};
 
@@ -32,9 +33,8 @@ fn shown(actor: &Actor) -> Option<Value> {
 impl Hub {
     pub(super) fn discover(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
         let payload = &request.envelope.payload;
-        let pattern = payload.pattern.as_ref();
-        let pattern = pattern.ok_or_else(|| refusal::invalid("`hub:discover` has no `pattern`"))?.as_str();
-        let glob = Glob::new(pattern).map_err(|malformed| refusal::invalid(&malformed.to_string()))?;
+        let pattern = payload.needed("hub:discover", "pattern")?;
+        let glob = Glob::new(pattern.as_str()).map_err(|malformed| refusal::invalid(&malformed.to_string()))?;
         let page = self.page(request, Some(&glob))?;
         self.respond(request, "hub:discovered", &page);
         Ok(())
@@ -48,14 +48,14 @@ impl Hub {
 
     fn page(&self, request: &Request<'_>, glob: Option<&Glob>) -> Result<Value, Refusal> {
         let payload = &request.envelope.payload;
-        let limit = payload.limit.unwrap_or(PAGE);
+        let limit = payload.of("limit", "a number")?.unwrap_or(PAGE);
         if !(1..=PAGE_MAX).contains(&limit) {
             return Err(refusal::invalid(&format!("`limit` is 1 to {PAGE_MAX}, got: {limit}")));
         }
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let after = payload.after.map(|raw| serde_json::from_str::<Option<String>>(raw.get())).transpose();
-        let after = after.map_err(|_| refusal::invalid("`after` is not the `next` of a page"))?.flatten();
-        let capability = payload.capability.as_ref().map(|capability| capability.as_str());
+        let after = payload.text("after")?;
+        let capability = payload.text("capability")?;
+        let capability = capability.as_ref().map(Text::as_str);
         let session = &self.sessions[request.session];
         let prefix = glob.map_or("", Glob::literal_prefix);
         let from = match &after {

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::address::{check_address, is_reserved};
-use crate::envelope::Text;
 use crate::key::Waiting;
 use crate::refusal::{self, Refusal};
 use crate::settings::Millis;
@@ -47,23 +46,23 @@ struct Wanted {
 
 fn wanted(request: &Request<'_>) -> Result<Wanted, Refusal> {
     let payload = &request.envelope.payload;
-    let ttl = payload.ttl_seconds.unwrap_or(TTL_SECONDS);
+    let ttl = payload.of("ttlSeconds", "a number of seconds")?.unwrap_or(TTL_SECONDS);
     if !(TTL_SECONDS_MIN..=TTL_SECONDS_MAX).contains(&ttl) {
         let what = format!("`ttlSeconds` is {TTL_SECONDS_MIN} to {TTL_SECONDS_MAX}, got: {ttl}");
         return Err(refusal::invalid(&what));
     }
-    let named = payload.capabilities.as_deref().unwrap_or_default();
-    let fits = |one: &Text<'_>| (1..=CAPABILITY_BYTES_MAX).contains(&one.as_str().len());
+    let named: Vec<String> = payload.of("capabilities", "a list of texts")?.unwrap_or_default();
+    let fits = |one: &String| (1..=CAPABILITY_BYTES_MAX).contains(&one.len());
     if named.len() > CAPABILITIES_MAX || !named.iter().all(fits) {
         let what = format!("there are at most {CAPABILITIES_MAX} `capabilities` of 1 to {CAPABILITY_BYTES_MAX} bytes");
         return Err(refusal::invalid(&what));
     }
-    let metadata = payload.metadata.map_or("{}", |raw| raw.get());
+    let metadata = payload.raw("metadata").unwrap_or("{}");
     if !metadata.starts_with('{') || metadata.len() > METADATA_BYTES_MAX {
         let what = format!("`metadata` of an actor is an object of at most {METADATA_BYTES_MAX} bytes");
         return Err(refusal::invalid(&what));
     }
-    let capabilities = named.iter().map(|one| one.as_str().into()).collect();
+    let capabilities = named.into_iter().map(String::into_boxed_str).collect();
     Ok(Wanted { capabilities, metadata: metadata.into(), ttl: ttl * 1_000 })
 }
 
@@ -77,8 +76,8 @@ impl Registration {
 impl Hub {
     pub(super) fn register(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
         let (id, now) = (request.session, request.now);
-        let address = request.envelope.payload.actor_address.as_ref();
-        let address = address.ok_or_else(|| refusal::invalid("`hub:register` has no `actorAddress`"))?.as_str();
+        let address = request.envelope.payload.needed("hub:register", "actorAddress")?;
+        let address = address.as_str();
         check_address(address).map_err(|malformed| refusal::invalid(&malformed.to_string()))?;
         if is_reserved(address) {
             let what = format!("`{address}` is an address of the hub's own");
@@ -201,8 +200,8 @@ impl Hub {
     }
 
     pub(super) fn renew(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
-        let token = request.envelope.payload.renewal_token.as_ref();
-        let token = token.ok_or_else(|| refusal::invalid("`hub:renew` has no `renewalToken`"))?.as_str();
+        let token = request.envelope.payload.needed("hub:renew", "renewalToken")?;
+        let token = token.as_str();
         let is_meant = |id: &&ActorId| {
             let actor = &self.actors[**id];
             let version = actor.registration.as_ref().map_or(0, |registration| registration.version);
@@ -224,8 +223,8 @@ impl Hub {
     }
 
     pub(super) fn unregister(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
-        let address = request.envelope.payload.actor_address.as_ref();
-        let address = address.ok_or_else(|| refusal::invalid("`hub:unregister` has no `actorAddress`"))?.as_str();
+        let address = request.envelope.payload.needed("hub:unregister", "actorAddress")?;
+        let address = address.as_str();
         let session = &self.sessions[request.session];
         let found = session.addresses.iter().find(|id| &*self.actors[**id].address == address).copied();
         let Some(id) = found else {

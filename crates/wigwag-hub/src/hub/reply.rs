@@ -40,8 +40,8 @@ impl Hub {
 
     pub(super) fn reply(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
         let (payload, now) = (&request.envelope.payload, request.now);
-        let to = payload.in_reply_to.as_ref();
-        let to = to.ok_or_else(|| refusal::invalid("`hub:reply` has no `inReplyTo`"))?.as_str();
+        let to = payload.needed("hub:reply", "inReplyTo")?;
+        let to = to.as_str();
         let body = super::send::body(request)?;
         let Some(wait) = self.replies.get(to) else { return Err(refusal::nobody_waits(to)) };
         // Whichever of its addresses it gives: the session that was asked may reply.
@@ -84,22 +84,23 @@ impl Hub {
             id: &own_id,
             from: &from,
             to: &to,
-            kind: body.kind,
+            kind: body.kind(),
             is_ask: false,
             correlation: Some(id),
             timestamp: self.sent_at(request),
             ttl: None,
             signature: request.envelope.signature,
-            extra: &request.envelope.extra,
+            extra: Some(&request.envelope.extra),
         };
         let payload = |out: &mut Vec<u8>| out.extend_from_slice(body.payload.as_bytes());
-        frame::write(&head, body.payload.len() + 64, payload, |out| {
+        let metadata = |out: &mut Vec<u8>| {
             super::send::write_metadata(out, request);
             if !trace.is_empty() && request.trace.is_empty() {
                 out.push(b',');
                 out.extend_from_slice(trace.as_bytes());
             }
-        })
+        };
+        self.press.kept(|out| frame::write(out, &head, payload, metadata))
     }
 
     /// An asker asked again: it may have lost the reply.

@@ -31,11 +31,11 @@ impl Hub {
         body: &Body<'_>,
     ) -> Result<(), Refusal> {
         let access = &self.sessions[request.session].access;
-        if !access.may_signal(target, body.kind) {
-            let what = format!("this token may not send `{}` to `{target}`", refusal::shown(body.kind));
+        if !access.may_signal(target, body.kind()) {
+            let what = format!("this token may not send `{}` to `{target}`", refusal::shown(body.kind()));
             return Err(refusal::unauthorized(&what, "use a token with the scope `signals:NAME`, or `hub:send:…` of this run"));
         }
-        if request.envelope.payload.expect_reply == Some(true) {
+        if request.envelope.payload.raw("expectReply") == Some("true") {
             return Err(refusal::invalid("a run does not reply; follow its topic `run/…`"));
         }
         // A token's name counts, not its addresses: it may have many of these, and a quorum counts names.
@@ -55,7 +55,7 @@ impl Hub {
             ticket,
             session: request.session,
             run: run.to_owned(),
-            name: body.kind.to_owned(),
+            name: body.kind().to_owned(),
             payload: body.payload.to_owned(),
             key: request.envelope.id.as_str().to_owned(),
             by,

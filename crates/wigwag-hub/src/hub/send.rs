@@ -1,10 +1,8 @@
 //! From one to one.
 
-use serde_json::value::RawValue;
-
 use crate::address::{HUB, HUB_ALIAS, check_address, run_of};
 use crate::envelope::Text;
-use crate::frame::{self, Head, push_text};
+use crate::frame::{self, Head, push_field, push_text};
 use crate::outbox::Out;
 use crate::refusal::{self, Refusal};
 use crate::seen::{Known, Print};
@@ -15,39 +13,46 @@ use super::{Hub, Request, carried};
 
 /// The message inside a request.
 pub(super) struct Body<'a> {
-    pub(super) kind: &'a str,
+    kind: Text<'a>,
     pub(super) payload: &'a str,
+}
+
+impl Body<'_> {
+    pub(super) fn kind(&self) -> &str {
+        self.kind.as_str()
+    }
 }
 
 /// The longest type of a message.
 const KIND_BYTES_MAX: usize = 128;
 
 /// Reads the message inside, in either form.
-pub(super) fn body<'a>(request: &'a Request<'_>) -> Result<Body<'a>, Refusal> {
+pub(super) fn body<'a>(request: &Request<'a>) -> Result<Body<'a>, Refusal> {
     let payload = &request.envelope.payload;
-    let raw = |found: Option<&'a RawValue>| found.map_or("null", |raw| raw.get());
-    let (kind, payload) = match (&payload.message, &payload.kind) {
-        (Some(inner), _) => (inner.kind.as_str(), raw(inner.payload.or(inner.data))),
-        (None, Some(kind)) => (kind.as_str(), raw(payload.data)),
-        (None, None) => {
-            let what = "there is no message: want `message: {type, payload}`, or `type` and `data`";
-            return Err(refusal::invalid(what));
-        }
+    let inner = payload.object("message")?;
+    let fields = inner.as_ref().unwrap_or(payload);
+    let raw = if inner.is_some() { fields.raw("payload").or(fields.raw("data")) } else { fields.raw("data") };
+    let Some(kind) = fields.text("type")? else {
+        let what = "there is no message: want `message: {type, payload}`, or `type` and `data`";
+        return Err(refusal::invalid(what));
     };
-    if kind.is_empty() || kind.len() > KIND_BYTES_MAX {
+    if kind.as_str().is_empty() || kind.as_str().len() > KIND_BYTES_MAX {
         return Err(refusal::invalid(&format!("a message's `type` has 1 to {KIND_BYTES_MAX} bytes")));
     }
-    if kind.starts_with("hub:") {
+    if kind.as_str().starts_with("hub:") {
         return Err(refusal::invalid("only the hub itself sends what begins with `hub:`"));
     }
-    Ok(Body { kind, payload })
+    Ok(Body { kind, payload: raw.unwrap_or("null") })
 }
 
 impl Hub {
     pub(super) fn send(&mut self, request: &Request<'_>, sender: ActorId) -> Result<(), Refusal> {
         let payload = &request.envelope.payload;
-        let target = payload.target_address.as_ref().or(payload.to.as_ref());
-        let target = target.ok_or_else(|| refusal::invalid("`hub:send` has no `targetAddress`"))?.as_str();
+        let target = match payload.text("to")? {
+            Some(target) => target,
+            None => payload.needed("hub:send", "targetAddress")?,
+        };
+        let target = target.as_str();
         let body = body(request)?;
         // What is known was checked when it became known.
         let known = self.names.get(target).copied();
@@ -69,7 +74,7 @@ impl Hub {
         }
         let target_id = known.unwrap_or_else(|| self.actor(target, request.now));
         let number = self.next_number();
-        let expects_reply = payload.expect_reply == Some(true);
+        let expects_reply = payload.raw("expectReply") == Some("true");
         let id = self.id_of(number);
         let bytes = self.forward(request, &id, sender, target, &body, expects_reply);
         if expects_reply {
@@ -83,7 +88,7 @@ impl Hub {
 
     /// The message as its target sees it.
     fn forward(
-        &self,
+        &mut self,
         request: &Request<'_>,
         id: &str,
         sender: ActorId,
@@ -92,22 +97,21 @@ impl Hub {
         is_ask: bool,
     ) -> bytes::Bytes {
         let envelope = request.envelope;
-        let from = &self.actors[sender].address;
+        let from = self.address(sender);
         let head = Head {
             id,
-            from,
+            from: &from,
             to: target,
-            kind: body.kind,
+            kind: body.kind(),
             is_ask,
             correlation: None,
             timestamp: self.sent_at(request),
             ttl: envelope.ttl,
             signature: envelope.signature,
-            extra: &envelope.extra,
+            extra: Some(&envelope.extra),
         };
-        let room = body.payload.len() + envelope.id.as_str().len();
         let payload = |out: &mut Vec<u8>| out.extend_from_slice(body.payload.as_bytes());
-        frame::write(&head, room, payload, |out| write_metadata(out, request))
+        self.press.brief(|out| frame::write(out, &head, payload, |out| write_metadata(out, request)))
     }
 
     /// Whether a request was made before. If it was answered, it is answered the same.
@@ -141,9 +145,8 @@ impl Hub {
 
     /// A message was acknowledged by its target's client.
     pub(super) fn acknowledged(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
-        let id = request.envelope.payload.message_id.as_ref();
-        let id = id.ok_or_else(|| refusal::invalid("`hub:ack` has no `messageId`"))?.as_str();
-        let found = self.sessions[request.session].awaiting.remove(id);
+        let id = request.envelope.payload.needed("hub:ack", "messageId")?;
+        let found = self.sessions[request.session].awaiting.remove(id.as_str());
         if let Some(carried) = found.and_then(|out| out.carried) {
             self.arrived(&carried, request.now);
         }
@@ -198,14 +201,7 @@ impl Hub {
 pub(super) fn write_metadata(out: &mut Vec<u8>, request: &Request<'_>) {
     out.extend_from_slice(b"\"originalMessageId\":");
     push_text(out, request.envelope.id.as_str());
-    for (key, value) in &request.envelope.metadata.entries {
-        write_entry(out, key, value);
+    for (key, raw) in request.envelope.metadata.entries.iter() {
+        push_field(out, key, raw);
     }
-}
-
-fn write_entry(out: &mut Vec<u8>, key: &Text<'_>, value: &RawValue) {
-    out.push(b',');
-    push_text(out, key.as_str());
-    out.push(b':');
-    out.extend_from_slice(value.get().as_bytes());
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde_json::json;
 
 use crate::address::{check_topic, is_hubs_own, run_of_topic};
+use crate::envelope::Text;
 use crate::frame::{self, Head, push_number, push_text};
 use crate::outbox::Out;
 use crate::refusal::{self, Refusal};
@@ -19,11 +20,10 @@ use super::send::{body, write_metadata};
 use super::session::Subscription;
 use super::{Effect, Hub, Request};
 
-fn topic_of<'a>(request: &'a Request<'_>) -> Result<&'a str, Refusal> {
-    let topic = request.envelope.payload.topic.as_ref();
-    let topic = topic.ok_or_else(|| refusal::invalid(&format!("`{}` has no `topic`", request.envelope.kind.as_str())))?;
+fn topic_of<'a>(request: &Request<'a>) -> Result<Text<'a>, Refusal> {
+    let topic = request.envelope.payload.needed(request.envelope.kind.as_str(), "topic")?;
     check_topic(topic.as_str()).map_err(|malformed| refusal::invalid(&malformed.to_string()))?;
-    Ok(topic.as_str())
+    Ok(topic)
 }
 
 impl Hub {
@@ -40,6 +40,7 @@ impl Hub {
 
     pub(super) fn subscribe(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
         let name = topic_of(request)?;
+        let name = name.as_str();
         let session = &self.sessions[request.session];
         if !session.access.may_read(name) {
             let what = format!("this token may not read `{name}`");
@@ -50,8 +51,7 @@ impl Hub {
             let what = format!("a session hears at most {} topics", self.settings.subscriptions_max);
             return Err(refusal::invalid(&what));
         }
-        let after = request.envelope.payload.after.map(|raw| serde_json::from_str::<After>(raw.get())).transpose();
-        let after = after.map_err(|error| refusal::invalid(&format!("`after` is not `{{epoch, seq}}`: {error}")))?;
+        let after = request.envelope.payload.of("after", "`{epoch, seq}`")?;
         match run_of_topic(name) {
             Some(run) => self.follow(request, name, run, after),
             None => self.hear(request, name, after),
@@ -156,7 +156,7 @@ impl Hub {
     pub(super) fn unsubscribe(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
         let payload = &request.envelope.payload;
         let session = &self.sessions[request.session];
-        let found = match (&payload.topic, &payload.subscription_id) {
+        let found = match (&payload.text("topic")?, &payload.text("subscriptionId")?) {
             (Some(topic), _) => session.subscriptions.get_key_value(topic.as_str()),
             (None, Some(id)) => {
                 session.subscriptions.iter().find(|(_, subscription)| subscription_id(subscription.id) == id.as_str())
@@ -177,6 +177,7 @@ impl Hub {
 
     pub(super) fn publish(&mut self, request: &Request<'_>, sender: ActorId) -> Result<(), Refusal> {
         let (name, now) = (topic_of(request)?, request.now);
+        let name = name.as_str();
         let body = body(request)?;
         if is_hubs_own(name) {
             let what = format!("only the hub itself publishes to `{name}`");
@@ -194,25 +195,26 @@ impl Hub {
         let name = self.topic(name, now);
         let at = self.next_of(&name);
         let number = self.next_number();
-        let from = self.address(sender);
+        let (id, from) = (self.id_of(number), self.address(sender));
         let to = format!("@(topic/{name})");
         let head = Head {
-            id: &self.id_of(number),
+            id: &id,
             from: &from,
             to: &to,
-            kind: body.kind,
+            kind: body.kind(),
             is_ask: false,
             correlation: None,
             timestamp: self.sent_at(request),
             ttl: request.envelope.ttl,
             signature: request.envelope.signature,
-            extra: &request.envelope.extra,
+            extra: Some(&request.envelope.extra),
         };
         let write_payload = |out: &mut Vec<u8>| out.extend_from_slice(body.payload.as_bytes());
-        let bytes = frame::write(&head, body.payload.len() + 128, write_payload, |out| {
+        let metadata = |out: &mut Vec<u8>| {
             write_metadata(out, request);
             write_place(out, &name, at);
-        });
+        };
+        let bytes = self.press.kept(|out| frame::write(out, &head, write_payload, metadata));
         let subscribers = self.distribute(&name, bytes, self.expires(request), now);
         if request.is_ask() {
             let answer = Answer { number, at: now, said: Said::Published { epoch: at.epoch, seq: at.seq, subscribers } };
@@ -239,7 +241,7 @@ impl Hub {
 
     #[expect(clippy::too_many_arguments, reason = "they are the parts of an envelope")]
     fn topic_frame(
-        &self,
+        &mut self,
         number: u64,
         from: &str,
         topic: &str,
@@ -260,14 +262,15 @@ impl Hub {
             timestamp: now,
             ttl: None,
             signature: None,
-            extra: &[],
+            extra: None,
         };
         let write_payload = |out: &mut Vec<u8>| out.extend_from_slice(payload.as_bytes());
-        frame::write(&head, payload.len() + 128, write_payload, |out| {
+        let metadata = |out: &mut Vec<u8>| {
             out.extend_from_slice(b"\"originalMessageId\":");
             push_text(out, &id);
             write_place(out, topic, at);
-        })
+        };
+        self.press.kept(|out| frame::write(out, &head, write_payload, metadata))
     }
 
     /// Keeps a topic's message and sends it to all who hear it.

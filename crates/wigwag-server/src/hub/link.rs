@@ -223,7 +223,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         if envelope.kind.as_str() != "hub:connect" {
             return None;
         }
-        let token = envelope.payload.token.clone().or_else(|| envelope.metadata.text("token"))?;
+        let token = envelope.payload.word("token").or_else(|| envelope.metadata.entries.word("token"))?;
         Some(self.app.access(Some(token.as_str())))
     }
 
