@@ -34,6 +34,8 @@ export interface Pending {
   readonly payload: string;
   readonly bytes: number;
   readonly createdAt: number;
+  /** Which call it was: earlier ones go first. */
+  readonly order: number;
   state: State;
   /** How often it was written; the number of the attempt that the hub sees. */
   sends: number;
@@ -55,6 +57,7 @@ export class Calls {
   private normal: string[] = [];
   private bytes = 0;
   private users = 0;
+  private count = 0;
   /** No deadline lies before this; it may be too early, never too late. */
   private nextDue = Infinity;
 
@@ -75,7 +78,7 @@ export class Calls {
     if (owner.kind === "user" && this.isFull(bytes)) return bufferFull();
     if (this.pending.has(id)) return new HubError("invalid_call", `an unsettled call has this id already: \`${id}\``);
     const deadline = call.pattern === "ask" ? now + ASK_TIMEOUT_MS : Infinity;
-    this.pending.set(id, { id, owner, call, payload, bytes, createdAt: now, state: "waiting", sends: 0, failures: 0, deadline });
+    this.pending.set(id, { id, owner, call, payload, bytes, createdAt: now, order: this.count++, state: "waiting", sends: 0, failures: 0, deadline });
     (owner.kind === "user" ? this.normal : this.urgent).push(id);
     if (owner.kind === "user") this.users += 1;
     this.bytes += bytes;
@@ -114,14 +117,18 @@ export class Calls {
     this.due(pending.deadline);
   }
 
-  /** Goes to the front again, in this attempt. */
+  /** Goes to where it was, in this attempt. */
   again(pending: Pending): void {
+    if (pending.state !== "sent") return; // it was refused before, and waits already
     pending.state = "waiting";
-    (pending.owner.kind === "user" ? this.normal : this.urgent).unshift(pending.id);
+    const queue = pending.owner.kind === "user" ? this.normal : this.urgent;
+    const place = queue.findIndex((id) => (this.pending.get(id)?.order ?? -1) > pending.order);
+    queue.splice(place < 0 ? queue.length : place, 0, pending.id);
   }
 
   /** The attempt failed; the error is final if it was the last. */
   failed(pending: Pending, error: HubError, now: number): HubError | null {
+    if (pending.state === "resting") return null; // that attempt has failed already
     pending.failures += 1;
     if (pending.failures >= ASK_ATTEMPTS) {
       this.remove(pending);

@@ -125,9 +125,9 @@ export class Hub {
   async broadcast(type: string, data?: unknown, options: options.BroadcastOptions = {}): Promise<Broadcast> {
     const { excludeSelf, capability } = options;
     const payload = { message: { type, payload: data }, excludeSelf, capability };
-    const answer = object((await this.call({ type: "hub:broadcast", payload, pattern: "ask", ...common(options) })).payload);
-    const [deliveredCount, queuedCount, failedCount] = [answer["deliveredCount"], answer["queuedCount"], answer["failedCount"]].map(Number);
-    return { id: String(answer["messageId"]), deliveredCount: deliveredCount!, queuedCount: queuedCount!, failedCount: failedCount! };
+    const frame = await this.call({ type: "hub:broadcast", payload, pattern: "ask", ...common(options) });
+    const { deliveredCount, queuedCount, failedCount } = frame.payload as Broadcast;
+    return { id: frame.correlationId ?? "", deliveredCount, queuedCount, failedCount };
   }
 
   /**
@@ -219,7 +219,7 @@ export class Hub {
     return object((await this.call({ type, payload, pattern: "ask" })).payload);
   }
 
-  /** The answer of a tell is an empty frame, which nobody looks at. */
+  /** Of a tell there is no frame, and nobody looks for it. */
   private async call(call: Call): Promise<Envelope> {
     const wait = this.options.buffer?.whenFull === "wait" && (this.waiters.length > 0 || !this.session.hasRoom);
     return (await this.promise((key) => (wait ? (this.waiters.push({ key, call }), null) : { kind: "call", key, call }))) as Envelope;
