@@ -67,15 +67,17 @@ export class Calls {
   ) {}
 
   /** Whether a call of the user would be refused. An empty buffer takes any call, however large. */
-  isFull(bytes: number): boolean {
-    return this.users >= this.messagesMax || (this.users > 0 && this.bytes + bytes > this.bytesMax);
+  isFull(call: Call): boolean {
+    if (this.users === 0) return false;
+    const payload = this.users < this.messagesMax ? asJson(call.payload) : null;
+    return payload === null || (typeof payload === "string" && !this.fits(payload));
   }
 
   add(id: string, owner: Owner, call: Call, now: number): HubError | null {
     const payload = asJson(call.payload);
     if (payload instanceof HubError) return payload;
+    if (owner.kind === "user" && !this.fits(payload)) return bufferFull();
     const bytes = payload.length + ENVELOPE_BYTES;
-    if (owner.kind === "user" && this.isFull(bytes)) return bufferFull();
     if (this.pending.has(id)) return new HubError("invalid_call", `an unsettled call has this id already: \`${id}\``);
     const deadline = call.pattern === "ask" ? now + ASK_TIMEOUT_MS : Infinity;
     this.pending.set(id, { id, owner, call, payload, bytes, createdAt: now, order: this.count++, state: "waiting", sends: 0, failures: 0, deadline });
@@ -183,7 +185,8 @@ export class Calls {
 
   /** Whether a lease waits for its answer. */
   get hasLeases(): boolean {
-    return this.urgentOwners("lease");
+    for (const pending of this.pending.values()) if (pending.owner.kind === "lease") return true;
+    return false;
   }
 
   get isEmpty(): boolean {
@@ -201,9 +204,9 @@ export class Calls {
     return all;
   }
 
-  private urgentOwners(kind: Owner["kind"]): boolean {
-    for (const pending of this.pending.values()) if (pending.owner.kind === kind) return true;
-    return false;
+  private fits(payload: string): boolean {
+    const fits = this.bytes + payload.length + ENVELOPE_BYTES <= this.bytesMax;
+    return this.users === 0 || (this.users < this.messagesMax && fits);
   }
 
   private expire(pending: Pending, now: number): HubError | null {
