@@ -36,7 +36,7 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         match path.is_dir() {
-            true if ["target", ".git", "node_modules", ".wigwag"].contains(&name.as_str()) => {}
+            true if ["target", ".git", "node_modules", "dist", "build", ".wigwag"].contains(&name.as_str()) => {}
             true => collect(&path, found),
             false => found.push(path),
         }
@@ -99,11 +99,14 @@ fn every_module_opens_with_what_it_is() {
     for (path, text) in files(".rs") {
         assert!(text.starts_with("//! "), "`{path}` does not open with `//! ` and what it is");
     }
+    for (path, text) in files(".ts") {
+        assert!(text.starts_with("/**"), "`{path}` does not open with `/**` and what it is");
+    }
 }
 
 #[test]
 fn no_file_is_longer_than_an_evening() {
-    for (path, text) in files(".rs") {
+    for (path, text) in files(".rs").into_iter().chain(files(".ts")) {
         let lines = text.lines().count();
         assert!(lines <= LINES_MAX, "`{path}` has {lines} lines; split it by subject");
     }
@@ -116,6 +119,9 @@ fn tls_is_not_openssl_and_no_address_of_a_machine_is_locked() {
     let sources = lock.lines().filter_map(|line| line.strip_prefix("source = "));
     for source in sources {
         assert!(source.contains("registry+https://github.com/rust-lang/crates.io-index"), "{source}");
+    }
+    for (path, text) in files("package-lock.json") {
+        assert!(!text.contains("\"resolved\""), "`{path}` says where its packages came from");
     }
 }
 

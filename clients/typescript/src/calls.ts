@@ -34,6 +34,8 @@ export interface Pending {
   readonly payload: string;
   readonly bytes: number;
   readonly createdAt: number;
+  /** Which call it was: earlier ones go first. */
+  readonly order: number;
   state: State;
   /** How often it was written; the number of the attempt that the hub sees. */
   sends: number;
@@ -55,6 +57,7 @@ export class Calls {
   private normal: string[] = [];
   private bytes = 0;
   private users = 0;
+  private count = 0;
   /** No deadline lies before this; it may be too early, never too late. */
   private nextDue = Infinity;
 
@@ -64,18 +67,20 @@ export class Calls {
   ) {}
 
   /** Whether a call of the user would be refused. An empty buffer takes any call, however large. */
-  isFull(bytes: number): boolean {
-    return this.users >= this.messagesMax || (this.users > 0 && this.bytes + bytes > this.bytesMax);
+  isFull(call: Call): boolean {
+    if (this.users === 0) return false;
+    const payload = this.users < this.messagesMax ? asJson(call.payload) : null;
+    return payload === null || (typeof payload === "string" && !this.fits(payload));
   }
 
   add(id: string, owner: Owner, call: Call, now: number): HubError | null {
     const payload = asJson(call.payload);
     if (payload instanceof HubError) return payload;
+    if (owner.kind === "user" && !this.fits(payload)) return bufferFull();
     const bytes = payload.length + ENVELOPE_BYTES;
-    if (owner.kind === "user" && this.isFull(bytes)) return bufferFull();
     if (this.pending.has(id)) return new HubError("invalid_call", `an unsettled call has this id already: \`${id}\``);
     const deadline = call.pattern === "ask" ? now + ASK_TIMEOUT_MS : Infinity;
-    this.pending.set(id, { id, owner, call, payload, bytes, createdAt: now, state: "waiting", sends: 0, failures: 0, deadline });
+    this.pending.set(id, { id, owner, call, payload, bytes, createdAt: now, order: this.count++, state: "waiting", sends: 0, failures: 0, deadline });
     (owner.kind === "user" ? this.normal : this.urgent).push(id);
     if (owner.kind === "user") this.users += 1;
     this.bytes += bytes;
@@ -114,14 +119,18 @@ export class Calls {
     this.due(pending.deadline);
   }
 
-  /** Goes to the front again, in this attempt. */
+  /** Goes to where it was, in this attempt. */
   again(pending: Pending): void {
+    if (pending.state !== "sent") return; // it was refused before, and waits already
     pending.state = "waiting";
-    (pending.owner.kind === "user" ? this.normal : this.urgent).unshift(pending.id);
+    const queue = pending.owner.kind === "user" ? this.normal : this.urgent;
+    const place = queue.findIndex((id) => (this.pending.get(id)?.order ?? -1) > pending.order);
+    queue.splice(place < 0 ? queue.length : place, 0, pending.id);
   }
 
   /** The attempt failed; the error is final if it was the last. */
   failed(pending: Pending, error: HubError, now: number): HubError | null {
+    if (pending.state === "resting") return null; // that attempt has failed already
     pending.failures += 1;
     if (pending.failures >= ASK_ATTEMPTS) {
       this.remove(pending);
@@ -176,7 +185,8 @@ export class Calls {
 
   /** Whether a lease waits for its answer. */
   get hasLeases(): boolean {
-    return this.urgentOwners("lease");
+    for (const pending of this.pending.values()) if (pending.owner.kind === "lease") return true;
+    return false;
   }
 
   get isEmpty(): boolean {
@@ -194,9 +204,9 @@ export class Calls {
     return all;
   }
 
-  private urgentOwners(kind: Owner["kind"]): boolean {
-    for (const pending of this.pending.values()) if (pending.owner.kind === kind) return true;
-    return false;
+  private fits(payload: string): boolean {
+    const fits = this.bytes + payload.length + ENVELOPE_BYTES <= this.bytesMax;
+    return this.users === 0 || (this.users < this.messagesMax && fits);
   }
 
   private expire(pending: Pending, now: number): HubError | null {

@@ -125,9 +125,9 @@ export class Hub {
   async broadcast(type: string, data?: unknown, options: options.BroadcastOptions = {}): Promise<Broadcast> {
     const { excludeSelf, capability } = options;
     const payload = { message: { type, payload: data }, excludeSelf, capability };
-    const answer = object((await this.call({ type: "hub:broadcast", payload, pattern: "ask", ...common(options) })).payload);
-    const [deliveredCount, queuedCount, failedCount] = [answer["deliveredCount"], answer["queuedCount"], answer["failedCount"]].map(Number);
-    return { id: String(answer["messageId"]), deliveredCount: deliveredCount!, queuedCount: queuedCount!, failedCount: failedCount! };
+    const frame = await this.call({ type: "hub:broadcast", payload, pattern: "ask", ...common(options) });
+    const { deliveredCount, queuedCount, failedCount } = frame.payload as Broadcast;
+    return { id: frame.correlationId ?? "", deliveredCount, queuedCount, failedCount };
   }
 
   /**
@@ -219,9 +219,9 @@ export class Hub {
     return object((await this.call({ type, payload, pattern: "ask" })).payload);
   }
 
-  /** The answer of a tell is an empty frame, which nobody looks at. */
+  /** Of a tell there is no frame, and nobody looks for it. */
   private async call(call: Call): Promise<Envelope> {
-    const wait = this.options.buffer?.whenFull === "wait" && (this.waiters.length > 0 || !this.session.hasRoom);
+    const wait = this.options.buffer?.whenFull === "wait" && (this.waiters.length > 0 || !this.session.hasRoomFor(call));
     return (await this.promise((key) => (wait ? (this.waiters.push({ key, call }), null) : { kind: "call", key, call }))) as Envelope;
   }
 
@@ -253,11 +253,11 @@ export class Hub {
 
   private step(input: Input): void {
     const room = limits.SOCKET_BYTES - (this.socket?.bufferedAmount ?? 0);
-    for (const output of this.session.step(input, Date.now(), room)) this.carryOut(output);
-    while (this.waiters.length > 0 && this.inputs.length === 0 && (this.session.hasRoom || this.session.isEnded)) {
-      const { key, call } = this.waiters.shift()!;
-      this.inputs.push({ kind: "call", key, call });
-    }
+    for (const output of this.session.step(input, now(), room)) this.carryOut(output);
+    const next = this.inputs.length === 0 ? this.waiters[0] : undefined;
+    if (next === undefined || !(this.session.isEnded || this.session.hasRoomFor(next.call))) return;
+    this.waiters.shift();
+    this.inputs.push({ kind: "call", ...next });
   }
 
   private carryOut(output: Output): void {
@@ -296,7 +296,7 @@ export class Hub {
   private schedule(): void {
     clearTimeout(this.timer);
     const soon = this.session.isCrowded ? limits.SOCKET_LOOK_AGAIN_MS : Infinity;
-    const wait = Math.min(soon, Math.max(0, this.session.wakeAt - Date.now()));
+    const wait = Math.min(soon, Math.max(0, this.session.wakeAt - now()));
     // Timers hold at most 2³¹ ms.
     if (wait < 2 ** 31) this.timer = setTimeout(() => this.put({ kind: "tick" }), Math.ceil(wait));
   }
@@ -422,6 +422,11 @@ function delivery(frame: Envelope): Delivery {
   const { status, deliveredAt } = object(frame.payload);
   const id = frame.correlationId ?? "";
   return { id, status: status === "queued" ? "queued" : "delivered", deliveredAt: typeof deliveredAt === "number" ? deliveredAt : null };
+}
+
+/** Milliseconds since 1970 that never jump, as a clock that is set does; the hub measures the difference at each connection. */
+function now(): number {
+  return Math.round(performance.timeOrigin + performance.now());
 }
 
 /** `randomUUID` is there in secure contexts only, and a page on a plain address of this network is none. */

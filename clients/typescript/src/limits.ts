@@ -39,5 +39,8 @@ export const SILENT_INTERVALS = 3;
 /** Two renewals may be lost before a lease ends. */
 export const RENEWALS_PER_LEASE = 3;
 
+/** An address that could not be registered for now is tried again after this. */
+export const REGISTER_AGAIN_MS = 10_000;
+
 /** How long `close()` waits for the hub to close. */
 export const CLOSE_TIMEOUT_MS = 2_000;

@@ -84,10 +84,7 @@ export class Inbox<T> {
   private handler: ((item: T) => Promise<void>) | null = null;
   private busy = false;
 
-  constructor(
-    private readonly max: number,
-    private readonly onTaken: (left: number) => void = () => undefined,
-  ) {}
+  constructor(private readonly max: number) {}
 
   /** False if there is no room. */
   push(item: T): boolean {
@@ -111,9 +108,7 @@ export class Inbox<T> {
     if (this.busy) return;
     this.busy = true;
     while (this.handler !== null && this.waiting.length > 0) {
-      const item = this.waiting.shift() as T;
-      this.onTaken(this.waiting.length);
-      await this.handler(item);
+      await this.handler(this.waiting.shift() as T);
     }
     this.busy = false;
   }

@@ -75,9 +75,9 @@ export class Session {
     return this.phase.name === "ended";
   }
 
-  /** Whether another call would be taken. */
-  get hasRoom(): boolean {
-    return !this.calls.isFull(0);
+  /** Whether this call would be taken. */
+  hasRoomFor(call: Call): boolean {
+    return !this.calls.isFull(call);
   }
 
   get address(): string | null {
@@ -196,7 +196,7 @@ export class Session {
   }
 
   private closed(code: number, reason: string, now: number): void {
-    if (this.phase.name === "closing") return this.end(null, code, reason);
+    if (this.phase.name === "closing") return this.end(null, 1000, "closed by the user");
     if (this.phase.name === "idle" || this.phase.name === "waiting") return;
     const verdict = comeBack(code);
     const settled = "since" in this.phase && now - this.phase.since >= limits.SETTLED_MS;
@@ -221,6 +221,7 @@ export class Session {
   }
 
   private close(now: number): void {
+    if (this.phase.name === "closing") return;
     if (!this.isOpen) {
       this.out.push({ kind: "shut", code: 1000 });
       return this.end(null, 1000, "closed by the user");
@@ -315,7 +316,7 @@ export class Session {
       this.holdUntil = now + (error.retryAfter ?? limits.ASK_WAIT_MS);
       return this.calls.again(pending);
     }
-    if (error.code === "queue_full") {
+    if (error.code === "queue_full" || error.code === "internal_error") {
       if (this.calls.failed(pending, error, now) === null) return;
     } else {
       this.calls.remove(pending);
@@ -397,6 +398,7 @@ export class Session {
   }
 
   private renew(lease: Lease, now: number): void {
+    if (lease.renewalToken === null) return this.askLease(lease, now);
     lease.renewAt = Infinity;
     this.ask({ kind: "lease", address: lease.wanted.address }, "hub:renew", { renewalToken: lease.renewalToken }, now);
   }
@@ -418,7 +420,10 @@ export class Session {
     if (lease === undefined) return this.restored(now);
     // A lease that cannot be renewed may have ended while nothing could be sent.
     if (pending.call.type === "hub:renew") return this.askLease(lease, now);
-    this.leases.delete(address);
+    // Nobody waits for an address that is to be held all the time: it is asked for again, unless that is of no use.
+    const again = lease.key === null && error.retryable;
+    if (again) lease.renewAt = now + limits.REGISTER_AGAIN_MS;
+    else this.leases.delete(address);
     if (lease.key !== null) this.reject(lease.key, error);
     else this.event({ type: "error", error });
     this.restored(now);

@@ -31,7 +31,7 @@ export function socketUrl(url: string): string {
   return parsed.href;
 }
 
-/** Ears for one socket; none of them hears anything after `deafen`. */
+/** Ears for one socket. */
 export interface Ears {
   opened(): void;
   heard(text: string): void;
@@ -44,10 +44,11 @@ export function listen(socket: SocketLike, ears: Ears): void {
     if (typeof event.data === "string") ears.heard(event.data);
   };
   socket.onclose = (event: { code?: number; reason?: string }) => ears.closed(event.code ?? 1006, String(event.reason ?? ""));
-  // `close` follows and says more.
-  socket.onerror = () => undefined;
+  // `close` follows at once and says more; but in Node 20 none follows if the connection was never made.
+  socket.onerror = () => setTimeout(() => socket.onclose?.({ code: 1006, reason: "the connection failed" } as never), 0);
 }
 
+/** Nothing is heard from this socket any more. */
 export function deafen(socket: SocketLike): void {
   socket.onopen = null;
   socket.onmessage = null;

@@ -39,7 +39,7 @@ describe("in a browser", { ...NEEDS, timeout: 180_000 }, () => {
   let [pages, strangers]: http.Server[] = [];
   let browser: Browser;
   const store = temporaryFolder();
-  const token = NEEDS.skip === undefined ? makeToken("ada", ["signals:approval", "runs:read", "hub:own:@(browser/*)"]) : null!;
+  const token = NEEDS.skip === undefined ? makeToken("ada", ["signals:approval", "runs:read", "hub:own:@(browser/*)", "hub:read:news", "hub:publish:news"]) : null!;
 
   before(async () => {
     [pages, strangers] = await Promise.all([servePage(), servePage()]);
@@ -73,6 +73,19 @@ describe("in a browser", { ...NEEDS, timeout: 180_000 }, () => {
     assert.equal(seen.reason, "ended");
   });
 
+  test("a page comes back when its server does", async () => {
+    const page = await visit(pages!);
+    await page.evaluate(watchNews, { url: hub!.hub, token: token.token });
+    await page.waitForFunction("window.seen.includes('before')");
+    await hub!.stop("SIGKILL");
+    await page.waitForFunction("window.seen.includes('disconnected')");
+    hub = await Server.serve(store, [token], [origin(pages!)], hub!.port);
+    await page.waitForFunction("window.seen.includes('connected again')");
+    await page.evaluate(publishNews, "after");
+    await page.waitForFunction("window.seen.includes('after')");
+    assert.deepEqual(await page.evaluate("window.seen"), ["before", "disconnected", "connected again", "gap", "after"]);
+  });
+
   test("a page of another origin is not let in", async () => {
     const page = await visit(strangers!);
     const returns = await page.evaluate(firstEnd, { url: hub!.hub, token: token.token });
@@ -104,6 +117,31 @@ async function approve({ url, token, run }: Given & { run: string }) {
   }
   await hub.close();
   return { refused, status, seqs, types, reason: log.reason };
+}
+
+interface Watching {
+  connectHub: typeof import("../dist/index.js").connect;
+  hub: import("../dist/index.js").Hub;
+  seen: unknown[];
+}
+
+/** Runs in the page: notes what it sees of a topic and of the connection. */
+async function watchNews({ url, token }: Given) {
+  const page = window as unknown as Watching;
+  page.seen = [];
+  page.hub = page.connectHub(url, { token });
+  const news = page.hub.subscribe("news", ({ data }) => page.seen.push(data));
+  await news.ready;
+  await page.hub.publish("news", "headline", "before");
+  const note = (what: string) => () => page.seen.includes(what) || page.seen.push(what);
+  page.hub.on("disconnected", note("disconnected"));
+  page.hub.on("connected", note("connected again"));
+  page.hub.on("gap", note("gap"));
+}
+
+/** Runs in the page. */
+async function publishNews(news: string) {
+  await (window as unknown as Watching).hub.publish("news", "headline", news);
 }
 
 /** Runs in the page: what comes first, a connection or the end of the attempt. */

@@ -8,8 +8,15 @@ import { connect, HubError, type ConnectOptions, type Hub, type Message, type So
 import { makeToken, NEEDS_SERVER, Server, temporaryFolder } from "./server.js";
 import { Line, Sleeper } from "./wire.js";
 
-/** Hubs that the test opened, closed after it. */
+/** What the test opened, closed after it, the last first. */
 const opened: { close(): unknown }[] = [];
+
+/** A server of the test's own. */
+async function started(starting: Promise<Server>): Promise<Server> {
+  const server = await starting;
+  opened.push({ close: () => server.stop() });
+  return server;
+}
 
 function open(url: string, options: ConnectOptions = {}): Hub {
   const hub = connect(url, options);
@@ -18,8 +25,11 @@ function open(url: string, options: ConnectOptions = {}): Hub {
 }
 
 afterEach(async () => {
-  for (const one of opened.splice(0)) await one.close();
+  for (const one of opened.splice(0).reverse()) await one.close();
 });
+
+/** How long something may take that must come. */
+const PATIENCE_MS = 30_000;
 
 /** What comes in, to be waited for. */
 class Heard<T> {
@@ -37,7 +47,11 @@ class Heard<T> {
   }
 
   async until(holds: (all: T[]) => boolean): Promise<T[]> {
-    while (!holds(this.all)) await new Promise<void>((resolve) => (this.wake = resolve));
+    while (!holds(this.all)) {
+      let limit: NodeJS.Timeout | undefined;
+      const late = new Promise<never>((_, reject) => (limit = setTimeout(reject, PATIENCE_MS, new Error(`only these came: ${JSON.stringify(this.all)}`))));
+      await Promise.race([new Promise<void>((resolve) => (this.wake = resolve)), late]).finally(() => clearTimeout(limit));
+    }
     return this.all;
   }
 }
@@ -247,14 +261,29 @@ describe("a hub", { ...NEEDS_SERVER, timeout: 120_000 }, () => {
   test("delivers an ask once, whose answer was lost", async () => {
     const line = await Line.to(server.port);
     opened.push(line);
-    const [a, b] = [await actor({}, line.hub), await actor()];
-    const ask = a.hub.ask(b.address, "job", 1, { requireAck: true });
-    // The target has it, and the acknowledgement is on its way: the asker does not hear it, comes back, and asks again.
-    await b.heard.count(1);
-    line.cut();
-    assert.equal((await ask).status, "delivered");
-    assert.equal((await a.hub.ask(b.address, "job", 2)).status, "delivered");
-    assert.deepEqual((await b.heard.count(2)).map(({ data }) => data), [1, 2]);
+    const [a, b, address] = [await actor({}, line.hub), open(server.hub), unusedAddress()];
+    await b.register({ address });
+    const heard = new Heard<unknown>();
+    b.onMessage(async ({ data }) => {
+      heard.hear(data);
+      if (data !== 1) return;
+      // The asker is away when this is acknowledged: it comes back, and asks again.
+      const lost = new Promise((resolve) => a.hub.on("disconnected", resolve));
+      line.cut();
+      await lost;
+    });
+    assert.equal((await a.hub.ask(address, "job", 1, { requireAck: true })).status, "delivered");
+    assert.equal((await a.hub.ask(address, "job", 2)).status, "delivered");
+    assert.deepEqual(await heard.count(2), [1, 2]);
+  });
+
+  test("asks more than the hub takes at once: all arrive, each once", async () => {
+    const [a, b] = [await actor({ buffer: { messages: 4_000 } }), await actor()];
+    const COUNT = 2_500; // it takes 2,000, then 1,000 a second
+    const asks = await Promise.all(Array.from({ length: COUNT }, (_, n) => a.hub.ask(b.address, "note", n)));
+    assert.ok(asks.every(({ status }) => status === "delivered"));
+    const all = (await b.heard.count(COUNT)).map(({ data }) => data as number);
+    assert.deepEqual(all.sort((one, other) => one - other), Array.from({ length: COUNT }, (_, n) => n));
   });
 
   test("ends when another takes its address, and says so", async () => {
@@ -272,27 +301,21 @@ describe("a hub", { ...NEEDS_SERVER, timeout: 120_000 }, () => {
   test("has a buffer with an end: it rejects, or waits", async () => {
     const port = await freePort();
     const url = `ws://127.0.0.1:${port}/hub`;
-    const [rejects, waits] = [open(url, { buffer: { messages: 10 } }), open(url, { buffer: { messages: 10, whenFull: "wait" } })];
-    const address = unusedAddress();
-    const told = Array.from({ length: 10 }, (_, n) => rejects.tell(address, "note", n, { queue: true }));
-    await assert.rejects(rejects.tell(address, "note", 10), code("buffer_full"));
-    const waiting = Array.from({ length: 35 }, (_, n) => waits.ask(address, "note", n));
-    const late = await Server.dev(temporaryFolder(), { port });
-    try {
-      const heard = new Heard<Message>();
-      const target = open(url, { register: [{ address }] });
-      target.onMessage(heard.hear);
-      await Promise.all(told);
-      const outcomes = await Promise.allSettled(waiting);
-      const known = outcomes.filter(({ status }) => status === "fulfilled").length;
-      const refused = outcomes.filter((one) => one.status === "rejected").map(({ reason }) => (reason as HubError).code);
-      // Whoever asked before the target was there was told that nobody is.
-      assert.ok(refused.every((one) => one === "unknown_actor"), String(refused));
-      assert.equal(known + refused.length, 35);
-    } finally {
-      for (const one of opened.splice(0)) await one.close();
-      await late.stop();
-    }
+    const own = [unusedAddress(), unusedAddress()] as const;
+    const rejects = open(url, { register: [{ address: own[0] }], buffer: { messages: 10 } });
+    const waits = open(url, { register: [{ address: own[1] }], buffer: { messages: 10, whenFull: "wait" } });
+    const heard = [new Heard<Message>(), new Heard<Message>()] as const;
+    rejects.onMessage(heard[0].hear);
+    waits.onMessage(heard[1].hear);
+    const told = Array.from({ length: 10 }, (_, n) => rejects.tell(own[0], "note", n));
+    await assert.rejects(rejects.tell(own[0], "note", 10), code("buffer_full"));
+    const asked = Array.from({ length: 35 }, (_, n) => waits.ask(own[1], "note", n));
+    await started(Server.dev(temporaryFolder(), { port }));
+    await Promise.all(told);
+    assert.ok((await Promise.all(asked)).every(({ status }) => status === "delivered"));
+    const numbers = async (index: 0 | 1, count: number) => (await heard[index].count(count)).map(({ data }) => data);
+    assert.deepEqual(await numbers(0, 10), Array.from({ length: 10 }, (_, n) => n));
+    assert.deepEqual(await numbers(1, 35), Array.from({ length: 35 }, (_, n) => n));
   });
 
   test("sends nothing while it is paused, and goes on when the hub says so", async () => {
@@ -312,29 +335,23 @@ describe("a hub", { ...NEEDS_SERVER, timeout: 120_000 }, () => {
     await sleeper.hears("hub:registered");
     sleeper.sleep();
 
-    const hub = open(server.hub, { WebSocket: Recorder as unknown as SocketConstructor });
-    let told = 0;
-    const paused = new Promise<number>((resolve) => hub.on("paused", () => resolve(sent.length)));
-    const tellUntilPaused = async (): Promise<number> => {
-      let stop = false;
-      void paused.then(() => (stop = true));
-      while (!stop) {
-        await hub.tell(address, "fill", "x".repeat(500_000));
-        told += 1;
-        await new Promise((resolve) => setImmediate(resolve));
-      }
-      return await paused;
-    };
-    const before = await tellUntilPaused();
-    const last = hub.ask(address, "last", told);
-    await new Promise((resolve) => setImmediate(resolve));
-    assert.deepEqual(sent.slice(before).filter((type) => type !== "hub:heartbeat" && type !== "hub:send"), []);
-    const during = sent.length;
-    const resumed = new Promise((resolve) => hub.on("resumed", resolve));
+    const [hub, other] = [open(server.hub, { WebSocket: Recorder as unknown as SocketConstructor }), await actor()];
+    const [paused, resumed] = (["paused", "resumed"] as const).map(
+      (type) => new Promise<number>((resolve) => hub.on(type, () => resolve(sent.length))),
+    ) as [Promise<number>, Promise<number>];
+    const tells: Promise<void>[] = [];
+    for (let stop = false; !stop; ) {
+      tells.push(hub.tell(address, "fill", "x".repeat(500_000)));
+      stop = await Promise.race([tells.at(-1)!.then(() => new Promise<boolean>((resolve) => setImmediate(resolve, false))), paused.then(() => true)]);
+    }
+    const [last, before] = [hub.ask(address, "last", 1), await paused];
+    // Others go on: so the server does, and the client had time to send if it would.
+    for (let i = 0; i < 20; i++) await other.hub.ask(other.address, "note");
+    assert.deepEqual(sent.slice(before), []);
     sleeper.wake();
-    await resumed;
+    assert.equal(await resumed, before);
     assert.equal((await last).status, "delivered");
-    assert.ok(sent.length > during, "the ask was held back until then");
+    await Promise.all(tells);
     await sleeper.hears('"last"');
   });
 });
@@ -343,12 +360,13 @@ describe("a hub whose server goes away", { ...NEEDS_SERVER, timeout: 120_000 }, 
   for (const signal of ["SIGKILL", "SIGTERM"] as const) {
     test(`comes back after ${signal}: addresses, subscriptions, what waits`, async () => {
       const [store, topic, address] = [temporaryFolder(), unique("news"), unusedAddress()];
-      let server = await Server.dev(store);
+      const server = await started(Server.dev(store));
       const [a, b] = [open(server.hub, { register: [{ address }] }), open(server.hub)];
       const [registered, gaps, heard, messages] = [new Heard<number>(), new Heard<{ from: number | null }>(), new Heard<TopicMessage>(), new Heard<Message>()];
       a.on("registered", ({ version }) => registered.hear(version));
       a.on("gap", ({ gap }) => gaps.hear(gap));
       a.onMessage(messages.hear);
+      await registered.count(1);
       await a.subscribe(topic, heard.hear).ready;
       await b.publish(topic, "news", "before");
       await heard.count(1);
@@ -357,52 +375,42 @@ describe("a hub whose server goes away", { ...NEEDS_SERVER, timeout: 120_000 }, 
       await server.stop(signal);
       await lost;
       const ask = b.ask(address, "note", "while it was down");
-      server = await Server.dev(store, { port: server.port });
-      try {
-        assert.ok(["delivered", "queued"].includes((await ask).status));
-        assert.equal((await messages.count(1))[0]!.data, "while it was down");
-        const [first, second] = await registered.count(2);
-        assert.ok(second! > first!, "the version grows");
-        await gaps.count(1);
-        assert.equal(gaps.all[0]!.from, null);
-        await b.publish(topic, "news", "after");
-        assert.deepEqual((await heard.count(2)).map(({ data }) => data), ["before", "after"]);
-      } finally {
-        for (const one of opened.splice(0)) await one.close();
-        await server.stop();
-      }
+      await started(Server.dev(store, { port: server.port }));
+      assert.ok(["delivered", "queued"].includes((await ask).status));
+      assert.equal((await messages.count(1))[0]!.data, "while it was down");
+      const [first, second] = await registered.count(2);
+      assert.ok(second! > first!, "the version grows");
+      await gaps.count(1);
+      assert.equal(gaps.all[0]!.from, null);
+      await b.publish(topic, "news", "after");
+      assert.deepEqual((await heard.count(2)).map(({ data }) => data), ["before", "after"]);
     });
   }
 });
 
 describe("a hub and a run", { ...NEEDS_SERVER, timeout: 120_000 }, () => {
   test("a signal lets the run go on, and its log is seen from the beginning to the end", async () => {
-    const server = await Server.dev(temporaryFolder(), { demo: true });
-    try {
-      const hub = open(server.hub);
-      const run = server.run!;
-      const ended = new Heard<TopicMessage>();
-      await hub.subscribe("runs", ended.hear).ready;
-      const log = hub.follow(run);
-      await log.ready;
-      await assert.rejects(hub.signal("no-such-run", "approval"), code("unknown_actor"));
-      assert.equal((await hub.signal(run, "approval", { approved: true, by: "ada" }, { id: "once" })).status, "delivered");
-      await ended.until((all) => all.some(({ type, data }) => type === "run:ended" && (data as { id: string }).id === run));
-      const seqs: number[] = [];
-      const types: string[] = [];
-      for await (const { data } of log) {
-        seqs.push(data.seq);
-        types.push(...data.events.map((event) => event.type));
-      }
-      assert.equal(log.reason, "ended");
-      assert.deepEqual(seqs, seqs.map((_, i) => i + 1));
-      assert.equal(types[0], "run.started");
-      assert.equal(types.at(-1), "run.completed");
-      await assert.rejects(hub.signal(run, "approval", { approved: true, by: "ada" }, { id: "twice" }), code("unknown_actor"));
-    } finally {
-      for (const one of opened.splice(0)) await one.close();
-      await server.stop();
+    const server = await started(Server.dev(temporaryFolder(), { demo: true }));
+    const hub = open(server.hub);
+    const run = server.run!;
+    const ended = new Heard<TopicMessage>();
+    await hub.subscribe("runs", ended.hear).ready;
+    const log = hub.follow(run);
+    await log.ready;
+    await assert.rejects(hub.signal("no-such-run", "approval"), code("unknown_actor"));
+    assert.equal((await hub.signal(run, "approval", { approved: true, by: "ada" }, { id: "once" })).status, "delivered");
+    await ended.until((all) => all.some(({ type, data }) => type === "run:ended" && (data as { id: string }).id === run));
+    const seqs: number[] = [];
+    const types: string[] = [];
+    for await (const { data } of log) {
+      seqs.push(data.seq);
+      types.push(...data.events.map((event) => event.type));
     }
+    assert.equal(log.reason, "ended");
+    assert.deepEqual(seqs, seqs.map((_, i) => i + 1));
+    assert.equal(types[0], "run.started");
+    assert.equal(types.at(-1), "run.completed");
+    await assert.rejects(hub.signal(run, "approval", { approved: true, by: "ada" }, { id: "twice" }), code("unknown_actor"));
   });
 });
 

@@ -12,10 +12,14 @@ export const NEEDS_SERVER = BIN === undefined ? { skip: "SKIPPED: WIGWAG_BIN doe
 
 const START_MS = 60_000;
 
+/** What must not outlive the tests, however they end. */
+const leftovers: (() => void)[] = [];
+process.once("exit", () => leftovers.forEach((remove) => remove()));
+
 /** A folder that is removed when the tests are over. */
 export function temporaryFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), "wigwag-hub-"));
-  process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
+  leftovers.push(() => rmSync(folder, { recursive: true, force: true }));
   return folder;
 }
 
@@ -52,7 +56,7 @@ export class Server {
 
   private static async start(args: string[], waits: RegExp | null): Promise<Server> {
     const child = spawn(BIN as string, args, { stdio: ["ignore", "pipe", "pipe"] });
-    process.once("exit", () => child.kill("SIGKILL"));
+    leftovers.unshift(() => child.kill("SIGKILL"));
     let said = "";
     return await new Promise((resolve, reject) => {
       const limit = setTimeout(() => fail("took too long"), START_MS);

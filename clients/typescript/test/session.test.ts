@@ -201,6 +201,7 @@ describe("asks", () => {
     ["hub:error", { code: "message_expired" }, ["reject 1 message_expired"]],
     ["hub:error", { code: "timeout", retryable: true }, ["reject 1 timeout"]],
     ["hub:error", { code: "queue_full", retryable: true }, []],
+    ["hub:error", { code: "internal_error", retryable: true }, []],
     ["hub:rate_limited", { retryAfter: 40, retryable: true }, []],
   ];
   for (const [type, payload, lines] of refusals) {
@@ -294,11 +295,12 @@ describe("the buffer", () => {
     const play = new Play({ bufferMessages: 2 });
     play.ask(1);
     play.tell(2);
+    const another = { type: "hub:send", payload: 1, pattern: "tell" } as const;
     assert.deepEqual(play.tell(3), ["reject 3 buffer_full"]);
-    assert.equal(play.session.hasRoom, false);
+    assert.equal(play.session.hasRoomFor(another), false);
     play.open();
     assert.deepEqual(play.greet(), ["event connected", "send hub:send 1", "send hub:send 2", "resolve 2"]);
-    assert.equal(play.session.hasRoom, true);
+    assert.equal(play.session.hasRoomFor(another), true);
   });
 
   test("holds so many bytes, and always one message", () => {
@@ -308,6 +310,8 @@ describe("the buffer", () => {
     const other = new Play({ bufferBytes: 2_000 });
     assert.deepEqual(other.tell(1, { payload: "x".repeat(900) }), []);
     assert.deepEqual(other.tell(2, { payload: "x".repeat(900) }), ["reject 2 buffer_full"]);
+    assert.equal(other.session.hasRoomFor({ type: "hub:send", payload: "x".repeat(900), pattern: "tell" }), false);
+    assert.equal(other.session.hasRoomFor({ type: "hub:send", payload: "x", pattern: "tell" }), true);
   });
 
   test("keeps what the socket has no room for, in order", () => {
@@ -408,6 +412,21 @@ describe("leases", () => {
     assert.deepEqual(play.hub("hub:unauthorized", {}, first), ["event error"]);
     assert.deepEqual(play.hub("hub:unauthorized", {}, second), ["reject 1 unauthorized", "event connected", "send hub:send 2"]);
     assert.equal(play.last["from"], "@(session/s)");
+  });
+
+  test("an address that could not be registered for now is asked for again", () => {
+    const play = new Play();
+    play.put(register("@(a)"));
+    play.open();
+    play.greet();
+    const stuck = () => play.hub("hub:error", { code: "internal_error", message: "no store", retryable: true }, play.id("hub:register"));
+    assert.deepEqual(stuck(), []);
+    assert.deepEqual(play.after(1_000), ["send hub:register @(a)"]);
+    assert.deepEqual(stuck(), []);
+    assert.deepEqual(play.after(2_000), ["send hub:register @(a)"]);
+    assert.deepEqual(stuck(), ["event error", "event connected"]);
+    assert.deepEqual(play.after(10_000), ["send hub:register @(a)"]);
+    assert.deepEqual(play.registered("@(a)"), ["event registered"]);
   });
 
   test("an address that is given back is not registered again", () => {
@@ -571,6 +590,16 @@ describe("closing", () => {
     assert.deepEqual(play.ask(2), ["reject 2 closed"]);
     assert.deepEqual(play.put(cut(1000)), ["reject 1 closed", "event disconnected", "ended"]);
     assert.equal(play.session.wakeAt, Infinity);
+  });
+
+  test("twice is once, and a cut is as good", () => {
+    const play = new Play();
+    play.connect();
+    play.put({ kind: "close" });
+    play.expect({ kind: "close" });
+    play.put(cut(1006));
+    const ended = play.outputs.at(-1)!;
+    assert.ok(ended.kind === "ended" && ended.error === null);
   });
 
   test("does not wait for long", () => {

@@ -92,6 +92,8 @@ class RawSocket {
   }
 }
 
+class FailedStep extends Error {}
+
 export class Runner {
   private readonly sockets = new Map<string, RawSocket>();
   private readonly names = new Map<string, Json>();
@@ -117,10 +119,8 @@ export class Runner {
       try {
         await this.step(step, `${place}${index}.`);
       } catch (error) {
-        if (error instanceof Error && !error.message.startsWith("step ")) {
-          error.message = `step ${place}${index} ${JSON.stringify(step).slice(0, 400)}: ${error.message}`;
-        }
-        throw error;
+        if (error instanceof FailedStep) throw error;
+        throw new FailedStep(`step ${place}${index} ${JSON.stringify(step).slice(0, 400)}: ${(error as Error).message}`);
       }
     }
   }
