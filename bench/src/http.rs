@@ -47,6 +47,15 @@ pub(crate) enum Part {
     Held,
     /// Only runs of three steps by 64 clients on our server: for a profiler
     Profile,
+    /// Only signals by 1 client on our server: for a profiler
+    ProfileSignal,
+}
+
+impl Part {
+    /// What is measured only if it is asked for.
+    fn is_profile(self) -> bool {
+        matches!(self, Self::Profile | Self::ProfileSignal)
+    }
 }
 
 /// What is measured, and on what.
@@ -126,7 +135,7 @@ pub(crate) fn run(wanted: &Wanted<'_>) -> Result<Report> {
     std::fs::create_dir_all(wanted.dir)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(CLIENT_THREADS).enable_all().build()?;
     let installed = wanted.restate.then(start::install).transpose()?;
-    let wants = |part: Part| wanted.only.map_or(part != Part::Profile, |only| only == part);
+    let wants = |part: Part| wanted.only.map_or(!part.is_profile(), |only| only == part);
     let mut report = Report {
         client_threads: CLIENT_THREADS,
         restate_version: installed.as_ref().map(|installed| installed.version.clone()),
@@ -153,7 +162,10 @@ pub(crate) fn run(wanted: &Wanted<'_>) -> Result<Report> {
             side.stop().await?;
         }
         if wants(Part::Profile) {
-            report.works = vec![profile(wanted).await?];
+            report.works = vec![profile(wanted, "W1", Work::Three, CLIENTS).await?];
+        }
+        if wants(Part::ProfileSignal) {
+            report.works = vec![profile(wanted, "W2", Work::SignalParked, 1).await?];
         }
         Result::Ok(())
     })?;
@@ -170,12 +182,12 @@ async fn parked_on(side: Side) -> Result<Parked> {
     Ok(parked)
 }
 
-async fn profile(wanted: &Wanted<'_>) -> Result<Compared> {
+async fn profile(wanted: &Wanted<'_>, what: &'static str, work: Work, clients: usize) -> Result<Compared> {
     let side = start::wigwag(wanted.dir, false)?;
-    let mut cost = load::load(&side, Work::Three, CLIENTS, wanted.span).await?;
+    let mut cost = load::load(&side, work, clients, wanted.span).await?;
     side.stop().await?;
     let wigwag = cost.figures();
-    Ok(Compared { what: "W1", clients: CLIENTS, wigwag, restate: None, in_process: None, rounds: Vec::new() })
+    Ok(Compared { what, clients, wigwag, restate: None, in_process: None, rounds: Vec::new() })
 }
 
 /// Each side by itself, in turns, so that none idles beside another and a slow minute falls on all.

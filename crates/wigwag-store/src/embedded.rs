@@ -8,7 +8,7 @@
 //!
 //! **One writer thread** per process takes all batches that wait into one transaction, checks their conditions
 //! inside it, commits once and then answers each caller: many writers share one fdatasync, a lone one goes at
-//! once. A few reader threads answer `get` and `list` from connections of their own.
+//! once. `get` and `list` read from connections of their own: on the spot if that is quick, else by a few threads.
 //!
 //! What if we die here? Before the commit: nothing of the group is there, and nobody was answered. Between the
 //! commit and the answers: all of it is there, and callers that live elsewhere read back. A batch is never
@@ -101,7 +101,7 @@ impl Embedded {
         let life = Arc::new(Life::begin(&directory, settings.clock.wall())?);
         let time = Arc::new(Time::new(Arc::clone(&settings.clock)));
         let followers = Arc::new(Followers::default());
-        let readers = Readers::start(&directory)?;
+        let readers = Readers::start(&directory, Arc::clone(&settings.clock))?;
         let writer = Writer::start(
             &directory,
             Arc::clone(&time),

@@ -50,6 +50,44 @@ async fn a_clock_stepped_back_over_a_restart_does_not_repeat_or_reverse_a_stamp(
     assert!(stamp(&store).await > ahead);
 }
 
+/// A clock by which everything takes 10 ms.
+#[derive(Debug, Default)]
+struct Slow(AtomicU64);
+
+#[async_trait::async_trait]
+impl Clock for Slow {
+    fn wall(&self) -> Stamp {
+        System.wall()
+    }
+    fn boot(&self) -> Duration {
+        Duration::from_millis(10 * self.0.fetch_add(1, Ordering::Relaxed))
+    }
+    async fn sleep(&self, span: Duration) {
+        System.sleep(span).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_read_is_the_same_on_the_spot_and_by_a_thread() {
+    let mut slow = EmbeddedSettings::default();
+    slow.clock = Arc::new(Slow::default());
+    for settings in [EmbeddedSettings::default(), slow] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Embedded::open_with(folder.path(), &settings).unwrap();
+        for number in 0..40 {
+            let key = format!("k/{number:02}");
+            put(&store, &key, &key).await;
+            assert_eq!(store.get(&key).await.unwrap().unwrap().body, key.as_bytes(), "read back at once");
+            // 32 entries are listed on the spot; a page of more is begun there, and is a thread's.
+            let page = store.list("k/", "", 1_000).await.unwrap();
+            assert_eq!((page.entries.len(), page.more), (number + 1, false));
+            let page = store.list("k/", "", number).await.unwrap();
+            assert_eq!((page.entries.len(), page.more), (number, number > 0));
+        }
+        assert_eq!(store.get("k/absent").await.unwrap(), None);
+    }
+}
+
 #[tokio::test]
 async fn two_processes_that_disagree_on_the_calendar_agree_on_the_order() {
     let folder = tempfile::tempdir().unwrap();

@@ -499,13 +499,12 @@ impl Turn {
     }
 
     async fn first_poll(&mut self) {
-        let clock = Arc::clone(&self.inner.clock);
         while self.root.as_ref().is_some_and(|root| !root.is_idle()) {
-            let mailbox = Arc::clone(&self.mailbox);
-            tokio::select! {
-                biased;
-                () = mailbox.changed() => self.mail.extend(mailbox.take()),
-                () = clock.sleep(inbox::HEAR_OUT), if !self.mail.is_empty() => return,
+            if self.mail.is_empty() {
+                self.mailbox.changed().await;
+                self.mail.extend(self.mailbox.take());
+            } else if !self.hear().await {
+                return;
             }
         }
     }

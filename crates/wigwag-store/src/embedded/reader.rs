@@ -1,8 +1,17 @@
-//! The reader threads: `get` and `list`, each from a connection of its own.
+//! Reading: `get` and `list`, on the spot if that is quick, else by a thread.
+//!
+//! What is read is mostly in memory, and reading it takes a few microseconds; to hand the question to a thread and the
+//! answer back takes ten times that, because two threads are woken. So whoever asks reads by itself, from a connection
+//! that is free at that moment. Three things send a question to the threads instead: no connection is free; SQLite has
+//! to wait for a lock or fails, and then the thread waits, or says what is wrong; a read on the spot was slow a moment
+//! ago, so that a cold cache or a slow disk holds up a caller's thread (which others need) once in a while and not
+//! for every read. Long lists are always the threads'.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -10,14 +19,33 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use super::directory::Directory;
 use super::schema;
 use crate::limits::READS_WAITING_MAX;
-use crate::{Action, Error, ErrorKind, Listed, Object, Page, Result, Stamp, Version};
+use crate::{Action, Clock, Error, ErrorKind, Listed, Object, Page, Result, Stamp, Version};
 
 const THREADS: usize = 2;
 
+/// So many may read on the spot at once; one for each core is enough, and each has a cache of its own.
+const SPOTS_MAX: usize = 4;
+
+/// A longer list is begun on the spot, and then left to a thread.
+const SPOT_ENTRIES_MAX: usize = 32;
+
+/// A read on the spot that takes longer went to the disk; the threads answer for a while after it.
+const SPOT_TIME_MAX: Duration = Duration::from_millis(2);
+
+/// How long they do, as a multiple of what the slow one took: slow reads hold up callers for a tenth of the time at the
+/// most. Not for longer, because on a busy machine a read may also be slow because its thread had to wait for a core.
+const SLOW_FOR: u32 = 10;
+
 #[derive(Debug)]
 pub(super) struct Readers {
+    /// The threads have them too, and end only when nobody can ask any more: so a thread closes them, and not whoever
+    /// drops the store. To close the last connection to a database is to fold its log.
+    spots: Arc<[Mutex<Connection>]>,
     questions: mpsc::Sender<Question>,
     room: Arc<Semaphore>,
+    /// Until then nobody reads on the spot: microseconds of the clock that never steps.
+    slow_until: AtomicU64,
+    clock: Arc<dyn Clock>,
     database: PathBuf,
 }
 
@@ -27,27 +55,49 @@ struct Question {
 }
 
 impl Readers {
-    pub(super) fn start(directory: &Directory) -> Result<Self> {
+    pub(super) fn start(directory: &Directory, clock: Arc<dyn Clock>) -> Result<Self> {
+        let spots = std::thread::available_parallelism().map_or(THREADS, usize::from).min(SPOTS_MAX);
+        let spot = |_| schema::connect_quick_reader(&directory.database()).map(Mutex::new);
+        let spots: Arc<[Mutex<Connection>]> = (0..spots).map(spot).collect::<Result<_>>()?;
         // Bounded by `room`: a question holds a permit until it is answered.
         let (questions, waiting) = mpsc::channel::<Question>();
         let waiting = Arc::new(Mutex::new(waiting));
         for number in 0..THREADS {
             let connection = schema::connect_reader(&directory.database())?;
-            let waiting = Arc::clone(&waiting);
+            let (waiting, kept) = (Arc::clone(&waiting), Arc::clone(&spots));
+            let work = move || {
+                answer(&connection, &waiting);
+                drop(kept);
+            };
             std::thread::Builder::new()
                 .name(format!("wigwag-read-{number}"))
-                .spawn(move || answer(&connection, &waiting))
+                .spawn(work)
                 .map_err(|error| directory.failed("start a thread for", error))?;
         }
-        Ok(Self { questions, room: Arc::new(Semaphore::new(READS_WAITING_MAX)), database: directory.database() })
+        Ok(Self {
+            spots,
+            questions,
+            room: Arc::new(Semaphore::new(READS_WAITING_MAX)),
+            slow_until: AtomicU64::new(0),
+            clock,
+            database: directory.database(),
+        })
     }
 
     pub(super) async fn get(&self, key: &str) -> Result<Option<Object>> {
+        if let Some(object) = self.on_the_spot(|connection| get(connection, key)).await {
+            return Ok(object);
+        }
         let wanted = key.to_owned();
         self.ask(move |connection| get(connection, &wanted)).await.map_err(|error| error.on(Action::Get, key))
     }
 
     pub(super) async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page> {
+        let few = limit.min(SPOT_ENTRIES_MAX);
+        match self.on_the_spot(|connection| list(connection, prefix, after, few)).await {
+            Some(page) if !page.more || few == limit => return Ok(page),
+            _ => {}
+        }
         let (from, start) = (after.to_owned(), prefix.to_owned());
         let page = self.ask(move |connection| list(connection, &start, &from, limit)).await;
         page.map_err(|error| error.on(Action::List, prefix))
@@ -68,6 +118,23 @@ impl Readers {
         Err(Error::new(ErrorKind::Damaged, format!("the database is damaged: {}", faults.join("; "))))
     }
 
+    /// Reads here and now; nothing if a thread should.
+    async fn on_the_spot<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Option<T> {
+        // Who only reads what is in memory never waits, and would keep other tasks from this thread.
+        tokio::task::consume_budget().await;
+        let began = self.clock.boot();
+        if micros(began) < self.slow_until.load(Ordering::Relaxed) {
+            return None;
+        }
+        let outcome = read(&*self.spots.iter().find_map(|spot| spot.try_lock().ok())?);
+        let ended = self.clock.boot();
+        let took = ended.saturating_sub(began);
+        if took > SPOT_TIME_MAX {
+            self.slow_until.store(micros(ended + took * SLOW_FOR), Ordering::Relaxed);
+        }
+        outcome.ok()
+    }
+
     async fn ask<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -81,6 +148,10 @@ impl Readers {
         self.questions.send(Question { ask, _room: room }).map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?.map_err(|error| schema::failure(error, "read", &self.database))
     }
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn answer(connection: &Connection, waiting: &Mutex<mpsc::Receiver<Question>>) {

@@ -123,6 +123,13 @@ pub(super) fn connect_reader(path: &Path) -> Result<Connection> {
     connect().map_err(|error| failure(error, "open", path))
 }
 
+/// A reader that fails rather than wait for a lock: it is used on threads that others need.
+pub(super) fn connect_quick_reader(path: &Path) -> Result<Connection> {
+    let connection = connect_reader(path)?;
+    connection.busy_timeout(Duration::ZERO).map_err(|error| failure(error, "open", path))?;
+    Ok(connection)
+}
+
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;

@@ -38,7 +38,7 @@ use crate::workflow::{Workflow, data_payload};
 const READ_AT_ONCE: usize = 16;
 
 /// How long code that was told of its signal may take to say what comes next, before it gets an entry of its own.
-pub(super) const HEAR_OUT: std::time::Duration = std::time::Duration::from_millis(20);
+const HEAR_OUT: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// What a wait of code was told.
 #[derive(Debug)]
@@ -379,17 +379,31 @@ impl Turn {
     ///
     /// Code that blocks its thread is not waited for.
     pub(super) async fn hear_out(&mut self) -> bool {
-        let told = self.offers.values().any(|offer| offer.scope.polls() == offer.polls);
-        let clock = Arc::clone(&self.inner.clock);
+        let unheard = self.offers.values().any(|offer| offer.scope.polls() == offer.polls);
+        // Code may have been quicker than this turn: on another thread it may have gone on since it was told. What it
+        // asked for is in the mailbox then, and without a look there it would cost an entry of its own.
+        let told = unheard || !self.offers.is_empty() && self.mailbox.has_requests();
         while self.offers.values().any(|offer| offer.scope.polls() == offer.polls) {
-            let mailbox = Arc::clone(&self.mailbox);
-            tokio::select! {
-                biased;
-                () = mailbox.changed() => self.mail.extend(mailbox.take()),
-                () = clock.sleep(HEAR_OUT) => return false,
+            if !self.hear().await {
+                return false;
             }
         }
         told
+    }
+
+    /// Takes what code says, but does not wait long for it; `false` if it said nothing.
+    ///
+    /// Code mostly says it as soon as it gets a thread. So it gets one before a timer is made: that would wake another
+    /// thread, one that sleeps until the next timer and must be told that there is an earlier one.
+    pub(super) async fn hear(&mut self) -> bool {
+        let (mailbox, clock) = (Arc::clone(&self.mailbox), Arc::clone(&self.inner.clock));
+        tokio::select! {
+            biased;
+            () = mailbox.changed() => {}
+            () = async { tokio::task::yield_now().await; clock.sleep(HEAR_OUT).await } => return false,
+        }
+        self.mail.extend(mailbox.take());
+        true
     }
 
     /// Whether an inbox must be listed before it can be said that nothing is there.
