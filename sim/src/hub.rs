@@ -391,7 +391,9 @@ fn shown(op: &Op) -> String {
     match op {
         Op::Look { address } => format!("look {address}"),
         Op::Raise { address } => format!("raise {address}"),
-        Op::Put { address, messages } => format!("put {address} {:?}", messages.iter().map(|(waiting, _)| waiting.received).collect::<Vec<_>>()),
+        Op::Put { address, messages } => {
+            format!("put {address} {:?}", messages.iter().map(|(waiting, _)| waiting.received).collect::<Vec<_>>())
+        }
         Op::Load { address, waiting } => format!("load {address} {}", waiting.len()),
         Op::Remove { address, waiting } => format!("remove {address} {}", waiting.received),
     }

@@ -130,7 +130,9 @@ mod tests {
             assert_eq!(check_address(good), Ok(()), "{good}");
         }
         let long = format!("@({})", "a".repeat(254));
-        for bad in ["", "a", "@()", "@(a", "(a)", "@(a/)", "@(/a)", "@(a//b)", "@(a b)", "@(a*)", "@(ä)", "@(a\n)", &long] {
+        for bad in
+            ["", "a", "@()", "@(a", "(a)", "@(a/)", "@(/a)", "@(a//b)", "@(a b)", "@(a*)", "@(ä)", "@(a\n)", &long]
+        {
             assert!(check_address(bad).is_err(), "{bad}");
         }
         assert_eq!(check_address(&format!("@({})", "a".repeat(253))), Ok(()));
@@ -148,7 +150,15 @@ mod tests {
 
     #[test]
     fn the_hubs_own_addresses_are_reserved() {
-        for reserved in ["@(hub)", "@(hub/x)", "@(cloudflare/signal-hub)", "@(session/1)", "@(workflow/a)", "@(topic/a)", "@(broadcast)"] {
+        for reserved in [
+            "@(hub)",
+            "@(hub/x)",
+            "@(cloudflare/signal-hub)",
+            "@(session/1)",
+            "@(workflow/a)",
+            "@(topic/a)",
+            "@(broadcast)",
+        ] {
             assert!(is_reserved(reserved), "{reserved}");
         }
         for free in ["@(hubs)", "@(cloudflare/other)", "@(browser/hub)"] {

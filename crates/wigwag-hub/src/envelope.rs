@@ -124,7 +124,8 @@ impl<'a> Fields<'a> {
     pub(crate) fn text(&self, name: &str) -> Result<Option<Text<'a>>, Refusal> {
         let Some(raw) = self.raw(name) else { return Ok(None) };
         // Most are not escaped.
-        let inside = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).filter(|inside| !inside.contains('\\'));
+        let inside =
+            raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).filter(|inside| !inside.contains('\\'));
         if let Some(inside) = inside {
             return Ok(Some(Text(Cow::Borrowed(inside))));
         }
@@ -145,7 +146,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The fields of a field that is an object.
-    pub(crate) fn object(&self, name: &str) -> Result<Option<Fields<'a>>, Refusal> {
+    pub(crate) fn object(&self, name: &str) -> Result<Option<Self>, Refusal> {
         let Some(raw) = self.raw(name) else { return Ok(None) };
         let read = serde_json::from_str(raw);
         read.map(Some).map_err(|_| refusal::invalid(&format!("`{name}` is not an object: {}", refusal::shown(raw))))
@@ -257,7 +258,9 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
                 "payload" => all.payload = map.next_value()?,
                 "metadata" => all.metadata = map.next_value::<Fields<'de>>()?.into(),
                 "ttl" => all.ttl = map.next_value()?,
-                "signature" => all.signature = Some(map.next_value::<&'de RawValue>()?.get()).filter(|raw| *raw != "null"),
+                "signature" => {
+                    all.signature = Some(map.next_value::<&'de RawValue>()?.get()).filter(|raw| *raw != "null")
+                }
                 "correlationId" => _ = map.next_value::<Option<Text<'de>>>()?,
                 _ => all.extra.0.push((key, map.next_value::<&'de RawValue>()?.get())),
             }
@@ -350,9 +353,13 @@ mod tests {
     #[test]
     fn what_may_be_absent_reads_as_null_or_empty() {
         let envelope = message(LEAST);
-        assert_eq!((envelope.ttl, envelope.metadata.entries.iter().count(), envelope.extra.iter().count()), (None, 0, 0));
+        assert_eq!(
+            (envelope.ttl, envelope.metadata.entries.iter().count(), envelope.extra.iter().count()),
+            (None, 0, 0)
+        );
         assert!(envelope.signature.is_none() && envelope.payload.raw("topic").is_none());
-        let nulls = LEAST.replace("5}", r#"5,"payload":null,"metadata":null,"ttl":null,"signature":null,"correlationId":null}"#);
+        let nulls = LEAST
+            .replace("5}", r#"5,"payload":null,"metadata":null,"ttl":null,"signature":null,"correlationId":null}"#);
         assert_eq!(message(&nulls).id.as_str(), "1");
     }
 
@@ -382,7 +389,8 @@ mod tests {
 
     #[test]
     fn the_inner_payload_is_borrowed_as_it_was_written() {
-        let text = LEAST.replace("5}", r#"5,"payload":{"targetAddress":"@(b)","message":{"type":"t","payload":{"x": 1.0e3}}}}"#);
+        let text = LEAST
+            .replace("5}", r#"5,"payload":{"targetAddress":"@(b)","message":{"type":"t","payload":{"x": 1.0e3}}}}"#);
         let envelope = message(&text);
         let inner = envelope.payload.object("message").unwrap().unwrap();
         assert_eq!(inner.raw("payload"), Some("{\"x\": 1.0e3}"));
@@ -391,7 +399,8 @@ mod tests {
 
     #[test]
     fn nobody_but_the_hub_adds_what_the_hub_adds() {
-        let text = LEAST.replace("5}", r#"5,"metadata":{"originalMessageId":"forged","requireAck":true,"a":1},"x":[2]}"#);
+        let text =
+            LEAST.replace("5}", r#"5,"metadata":{"originalMessageId":"forged","requireAck":true,"a":1},"x":[2]}"#);
         let envelope = message(&text);
         assert!(envelope.metadata.require_ack);
         assert!(envelope.metadata.entries.raw("originalMessageId").is_none());

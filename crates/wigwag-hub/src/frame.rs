@@ -139,6 +139,7 @@ impl Press {
 }
 
 /// Writes something that the hub says.
+#[expect(clippy::too_many_arguments, reason = "they are the parts of an envelope")]
 pub(crate) fn said(
     out: &mut Vec<u8>,
     id: &str,

@@ -176,7 +176,9 @@ mod tests {
         match pattern.split_first() {
             None => text.is_empty(),
             Some((b'*', rest)) => (0..=text.len()).any(|place| by_trying(rest, &text[place..])),
-            Some((byte, rest)) => text.split_first().is_some_and(|(first, more)| first == byte && by_trying(rest, more)),
+            Some((byte, rest)) => {
+                text.split_first().is_some_and(|(first, more)| first == byte && by_trying(rest, more))
+            }
         }
     }
 

@@ -340,7 +340,8 @@ impl Hub {
         let envelope = request.envelope;
         let to = envelope.to.as_str();
         if to != HUB && to != HUB_ALIAS {
-            let what = format!("a frame is sent to `{HUB}`, not to `{}`; `hub:send` reaches others", refusal::shown(to));
+            let what =
+                format!("a frame is sent to `{HUB}`, not to `{}`; `hub:send` reaches others", refusal::shown(to));
             return Err(refusal::invalid(&what));
         }
         let kind = envelope.kind.as_str();

@@ -42,7 +42,9 @@ impl Waiting {
     pub fn parse(segment: &str) -> Option<Self> {
         let mut parts = segment.strip_suffix(".json")?.split('_');
         let (received, expires, hash) = (parts.next()?, parts.next()?, parts.next()?);
-        let number = |text: &str| (text.len() == 15 && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok());
+        let number = |text: &str| {
+            (text.len() == 15 && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())
+        };
         let is_hash = hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f'));
         let whole = is_hash && parts.next().is_none();
         Some(Self { received: number(received)??, expires: number(expires)??, hash: whole.then(|| hash.to_owned())? })

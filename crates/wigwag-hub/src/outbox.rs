@@ -143,7 +143,8 @@ impl Outbox {
     /// Takes out all messages of others, in order; what the hub itself says stays.
     pub(crate) fn abandon(&mut self) -> Vec<Out> {
         let sent = std::mem::take(&mut self.sent);
-        let (lost, kept) = std::mem::take(&mut self.waiting).into_iter().partition::<Vec<_>, _>(|out| out.carried.is_some());
+        let (lost, kept) =
+            std::mem::take(&mut self.waiting).into_iter().partition::<Vec<_>, _>(|out| out.carried.is_some());
         self.waiting = kept.into();
         self.bytes = self.waiting.iter().map(|out| out.bytes.len()).sum();
         // What was handed out may have arrived: an ask may come twice, a tell may not.

@@ -12,8 +12,7 @@ pub(crate) struct Refusal {
 }
 
 fn error(code: &str, message: &str, hint: &str, details: &Value, retryable: bool) -> Refusal {
-    let payload =
-        json!({"code": code, "message": message, "hint": hint, "details": details, "retryable": retryable});
+    let payload = json!({"code": code, "message": message, "hint": hint, "details": details, "retryable": retryable});
     Refusal { kind: "hub:error", payload }
 }
 
@@ -56,7 +55,12 @@ pub(crate) fn unknown_actor(address: &str, message: &str, hint: &str, retryable:
 }
 
 pub(crate) fn never_registered(address: &str) -> Refusal {
-    unknown_actor(address, "no such actor was ever registered here", "check the address; `hub:discover` shows who is here", false)
+    unknown_actor(
+        address,
+        "no such actor was ever registered here",
+        "check the address; `hub:discover` shows who is here",
+        false,
+    )
 }
 
 pub(crate) fn unauthorized(message: &str, hint: &str) -> Refusal {

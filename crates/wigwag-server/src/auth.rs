@@ -71,8 +71,9 @@ impl FromStr for Scope {
             "signals:*" => Ok(Self::Signals(None)),
             "tasks" => Ok(Self::Tasks),
             "admin" => Ok(Self::Admin),
-            other => parameterised(other)
-                .ok_or_else(|| format!("not a scope (want {SCOPES}): `{}`", other.escape_debug())),
+            other => {
+                parameterised(other).ok_or_else(|| format!("not a scope (want {SCOPES}): `{}`", other.escape_debug()))
+            }
         }
     }
 }
@@ -182,7 +183,9 @@ impl Caller {
                 Scope::HubRead(glob) => rights.read.push(glob.clone()),
                 Scope::Signals(None) => rights.any_signal = true,
                 Scope::Signals(Some(name)) => rights.signals.push(name.as_str().to_owned()),
-                Scope::RunsRead => rights.read.extend(["run/*", "runs"].into_iter().filter_map(|topic| Glob::new(topic).ok())),
+                Scope::RunsRead => {
+                    rights.read.extend(["run/*", "runs"].into_iter().filter_map(|topic| Glob::new(topic).ok()))
+                }
                 Scope::RunsWrite | Scope::Tasks => {}
             }
         }

@@ -246,7 +246,8 @@ fn measure(figures: &serde_json::Value) {
         #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
         metrics::gauge!(format!("wigwag_hub_{gauge}")).set(number(name) as f64);
     }
-    for name in ["received", "delivered", "queued", "repeated", "published", "broadcasts", "signals", "refused", "gaps"] {
+    for name in ["received", "delivered", "queued", "repeated", "published", "broadcasts", "signals", "refused", "gaps"]
+    {
         metrics::counter!(format!("wigwag_hub_{name}_total")).absolute(number(name));
     }
     for (reason, count) in figures["drops"].as_object().into_iter().flatten() {

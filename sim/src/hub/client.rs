@@ -62,6 +62,7 @@ impl Client {
         }
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "it is made where it is used")]
     fn frame(&mut self, kind: &str, pattern: &str, payload: Value, now: u64) -> Value {
         self.asked += 1;
         json!({
@@ -206,7 +207,9 @@ impl Client {
 
     fn gap(&mut self, gap: &Value, ledger: &mut Ledger) {
         let (epoch, from, to) = (gap["epoch"].as_u64(), gap["from"].as_u64(), gap["to"].as_u64());
-        let (Some(epoch), Some(to)) = (epoch, to) else { return ledger.breach(format!("a gap that says nothing: {gap}")) };
+        let (Some(epoch), Some(to)) = (epoch, to) else {
+            return ledger.breach(format!("a gap that says nothing: {gap}"));
+        };
         if let (Some(from), Some((known, seq))) = (from, self.place)
             && (known, seq + 1) < (epoch, from)
             && known == epoch
@@ -224,7 +227,10 @@ impl Client {
             Some((known, last)) if known == epoch && seq == last + 1 => self.place = Some((epoch, seq)),
             None => self.place = Some((epoch, seq)),
             Some(known) => {
-                ledger.breach(format!("client {} heard {seq} of epoch {epoch} after {known:?}, and of no gap", self.number));
+                ledger.breach(format!(
+                    "client {} heard {seq} of epoch {epoch} after {known:?}, and of no gap",
+                    self.number
+                ));
             }
         }
     }

@@ -149,7 +149,8 @@ impl Ledger {
     pub(super) fn check_end(&mut self, clients: &[Client]) {
         let mut lost = Vec::new();
         for (id, asked) in &self.asked {
-            let arrived = self.dealt_with.get(&(asked.sender, asked.target)).is_some_and(|all| all.contains(&asked.number));
+            let arrived =
+                self.dealt_with.get(&(asked.sender, asked.target)).is_some_and(|all| all.contains(&asked.number));
             if asked.must_arrive && asked.answer.is_some() && !arrived {
                 lost.push(format!("`{id}` from {} to {} was answered and never arrived", asked.sender, asked.target));
             }

@@ -125,7 +125,8 @@ fn write_payload(out: &mut Vec<u8>, id: &str, answer: Answer, topic: Option<&str
         Said::Delivered => "delivered",
         Said::Queued => "queued",
         Said::Broadcast { delivered, queued, failed } => {
-            let payload = json!({"messageId": id, "deliveredCount": delivered, "queuedCount": queued, "failedCount": failed});
+            let payload =
+                json!({"messageId": id, "deliveredCount": delivered, "queuedCount": queued, "failedCount": failed});
             let _ = serde_json::to_writer(out, &payload);
             return;
         }

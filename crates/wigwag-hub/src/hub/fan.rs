@@ -136,7 +136,8 @@ impl Hub {
     fn alike(&self) -> usize {
         let Some(first) = self.fans.front() else { return 0 };
         let topic = |fan: &Fan| fan.topic.as_ref().map(|(topic, _)| Arc::clone(topic));
-        let is_alike = |fan: &&Fan| fan.next == first.next && topic(fan) == topic(first) && fan.targets == first.targets;
+        let is_alike =
+            |fan: &&Fan| fan.next == first.next && topic(fan) == topic(first) && fan.targets == first.targets;
         self.fans.iter().take(TOGETHER).take_while(is_alike).count()
     }
 

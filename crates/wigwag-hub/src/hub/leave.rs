@@ -94,7 +94,12 @@ impl Hub {
         }
         if self.actors.get(carried.target).is_some_and(|actor| actor.is_session) {
             let address = self.address(carried.target);
-            let refusal = refusal::unknown_actor(&address, "the session is gone", "it may come back under the same address", true);
+            let refusal = refusal::unknown_actor(
+                &address,
+                "the session is gone",
+                "it may come back under the same address",
+                true,
+            );
             if carried.is_ask {
                 self.fail(carried, &refusal, now);
             }

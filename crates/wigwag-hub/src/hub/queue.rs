@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::key::{Waiting, message_hash};
 use crate::Mutation;
+use crate::key::{Waiting, message_hash};
 use crate::outbox::{Carried, Out};
 use crate::refusal;
 use crate::seen::{Answer, Print, Said};
@@ -279,7 +279,7 @@ impl Hub {
                 self.actors[id].queue.remove(&waiting);
                 continue;
             };
-            let out = self.revive(id, waiting.clone(), body, now);
+            let out = self.revive(id, &waiting, body, now);
             let late = waiting.expires < now;
             match (self.actors[id].owner, out) {
                 (_, Some(out)) if late => {
@@ -305,7 +305,7 @@ impl Hub {
     }
 
     /// A stored message as one that is carried.
-    fn revive(&mut self, id: ActorId, waiting: Waiting, body: Bytes, now: Millis) -> Option<Out> {
+    fn revive(&mut self, id: ActorId, waiting: &Waiting, body: Bytes, now: Millis) -> Option<Out> {
         #[derive(serde::Deserialize)]
         struct Head {
             id: Box<str>,

@@ -17,6 +17,7 @@ use crate::{ActorId, Mutation, SessionId};
 
 use super::actor::{Past, Phase, Registration};
 use super::queue::Job;
+use super::session::Session;
 use super::{Close, Hub, Op, Request};
 
 const TTL_SECONDS: u64 = 300;
@@ -147,7 +148,11 @@ impl Hub {
         if actor.phase != Phase::Idle || storing {
             return;
         }
-        while actor.registering.front().is_some_and(|next| !self.sessions.get(next.session).is_some_and(|s| !s.is_closing())) {
+        while actor
+            .registering
+            .front()
+            .is_some_and(|next| self.sessions.get(next.session).is_none_or(Session::is_closing))
+        {
             actor.registering.pop_front();
         }
         if !actor.registering.is_empty() {

@@ -62,7 +62,8 @@ impl Hub {
         }
         if request.is_ask() {
             let status = if self.session_of(asker).is_some() { "delivered" } else { "queued" };
-            let answer = serde_json::json!({"messageId": request.envelope.id.as_str(), "deliveredAt": now, "status": status});
+            let answer =
+                serde_json::json!({"messageId": request.envelope.id.as_str(), "deliveredAt": now, "status": status});
             self.respond(request, "hub:delivery_ack", &answer);
         }
         Ok(())
@@ -146,9 +147,9 @@ impl Hub {
         let over = session.awaiting.remove_if(is_over);
         for carried in over.into_iter().filter_map(|out| out.carried) {
             let address = self.address(carried.target);
-            let refusal = refusal::timeout(&address, carried.received, "the target's client did not acknowledge it in time");
+            let refusal =
+                refusal::timeout(&address, carried.received, "the target's client did not acknowledge it in time");
             self.fail(&carried, &refusal, now);
         }
     }
 }
-

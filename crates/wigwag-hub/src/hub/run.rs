@@ -33,7 +33,10 @@ impl Hub {
         let access = &self.sessions[request.session].access;
         if !access.may_signal(target, body.kind()) {
             let what = format!("this token may not send `{}` to `{target}`", refusal::shown(body.kind()));
-            return Err(refusal::unauthorized(&what, "use a token with the scope `signals:NAME`, or `hub:send:…` of this run"));
+            return Err(refusal::unauthorized(
+                &what,
+                "use a token with the scope `signals:NAME`, or `hub:send:…` of this run",
+            ));
         }
         if request.envelope.payload.raw("expectReply") == Some("true") {
             return Err(refusal::invalid("a run does not reply; follow its topic `run/…`"));
@@ -47,7 +50,11 @@ impl Hub {
         let number = self.next_number();
         let carried = carried(request, sender, ActorId::default(), number);
         if self.jobs.values().filter(under_way).count() >= SIGNALS_MAX {
-            self.fail(&carried, &refusal::queue_full(target, "too many signals of this session are under way"), request.now);
+            self.fail(
+                &carried,
+                &refusal::queue_full(target, "too many signals of this session are under way"),
+                request.now,
+            );
             return Ok(());
         }
         let ticket = self.begin(Job::Signal(Box::new(Signalling { carried, address: target.to_owned() })));

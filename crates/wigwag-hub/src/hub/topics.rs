@@ -111,7 +111,8 @@ impl Hub {
         let (Some((id, from, trace)), number) = (subscription.asked.take(), subscription.id) else { return };
         match outcome {
             Ok(After { epoch, seq }) => {
-                let payload = json!({"topic": topic, "subscriptionId": subscription_id(number), "epoch": epoch, "seq": seq});
+                let payload =
+                    json!({"topic": topic, "subscriptionId": subscription_id(number), "epoch": epoch, "seq": seq});
                 self.say(session, Some(&from), "hub:subscribed", Some(&id), &payload, &trace, now);
             }
             Err(why) => {
@@ -217,7 +218,8 @@ impl Hub {
         let bytes = self.press.kept(|out| frame::write(out, &head, write_payload, metadata));
         let subscribers = self.distribute(&name, bytes, self.expires(request), now);
         if request.is_ask() {
-            let answer = Answer { number, at: now, said: Said::Published { epoch: at.epoch, seq: at.seq, subscribers } };
+            let answer =
+                Answer { number, at: now, said: Said::Published { epoch: at.epoch, seq: at.seq, subscribers } };
             let id = request.envelope.id.as_str();
             self.actors[sender].seen.answer(crate::seen::Print::of(id), answer);
             self.say_answer(sender, id, &request.trace, answer, Some(&name), now);
@@ -227,7 +229,9 @@ impl Hub {
 
     /// The place of a topic's next message.
     fn next_of(&self, name: &str) -> After {
-        self.topics.get(name).map_or(After { epoch: 0, seq: 1 }, |topic| After { epoch: topic.epoch, seq: topic.seq + 1 })
+        self.topics
+            .get(name)
+            .map_or(After { epoch: 0, seq: 1 }, |topic| After { epoch: topic.epoch, seq: topic.seq + 1 })
     }
 
     /// Publishes something that no session has sent.

@@ -118,6 +118,7 @@ impl World {
     }
 
     /// An envelope with a fresh id.
+    #[expect(clippy::needless_pass_by_value, reason = "it is made where it is used")]
     pub fn envelope(&mut self, from: &str, kind: &str, pattern: &str, payload: Value) -> Value {
         self.count += 1;
         json!({

@@ -51,7 +51,15 @@ fn an_address_outside_the_scope_is_refused_before_anything_changes() {
 #[test]
 fn reserved_addresses_are_nobodys() {
     let mut world = pair();
-    for address in ["@(hub)", "@(hub/x)", "@(cloudflare/signal-hub)", "@(session/x)", "@(workflow/x)", "@(topic/x)", "@(broadcast)"] {
+    for address in [
+        "@(hub)",
+        "@(hub/x)",
+        "@(cloudflare/signal-hub)",
+        "@(session/x)",
+        "@(workflow/x)",
+        "@(topic/x)",
+        "@(broadcast)",
+    ] {
         let refused = world.ask("a", "@(a)", "hub:register", json!({"actorAddress": address}));
         assert_eq!(refused["type"], "hub:unauthorized", "{address}");
     }
@@ -144,7 +152,8 @@ fn others_are_seen_only_by_those_who_may_send_to_them() {
     let own = join(&mut world, "c", Rights { send: globs(&["@(b)"]), own: globs(&["@(c)"]), ..Rights::default() });
     world.ask("c", &own, "hub:register", json!({"actorAddress": "@(c)"}));
     let found = world.ask("c", &own, "hub:discover", json!({"pattern": "*"}))["payload"]["actors"].clone();
-    let addresses: Vec<&str> = found.as_array().unwrap().iter().filter_map(|actor| actor["actorAddress"].as_str()).collect();
+    let addresses: Vec<&str> =
+        found.as_array().unwrap().iter().filter_map(|actor| actor["actorAddress"].as_str()).collect();
     assert_eq!(addresses, ["@(b)", "@(c)"]);
     world.tell("c", &own, "hub:broadcast", json!({"message": {"type": "note", "payload": 1}, "excludeSelf": true}));
     assert_eq!((notes(&world.all("a")).len(), notes(&world.all("b")).len()), (0, 1));

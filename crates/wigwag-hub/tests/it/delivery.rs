@@ -242,7 +242,12 @@ fn a_message_to_a_run_is_a_signal() {
     let mut world = pair();
     world.runs.insert("order-17".into(), true);
     world.runs.insert("order-18".into(), false);
-    let frame = world.envelope("@(a)", "hub:send", "ask", json!({"to": "@(workflow/order-17)", "type": "approve", "data": {"ok": true}}));
+    let frame = world.envelope(
+        "@(a)",
+        "hub:send",
+        "ask",
+        json!({"to": "@(workflow/order-17)", "type": "approve", "data": {"ok": true}}),
+    );
     let answer = world.ask_frame("a", &frame);
     assert_eq!(answer["payload"]["status"], "delivered", "a wait was open");
     let key = frame["id"].as_str().unwrap().to_owned();

@@ -33,7 +33,10 @@ fn a_hundred_hear_it_at_once() {
     world.settle();
     assert_eq!(heard(&mut world, 100), 100);
     let answer = world.answer("a", &frame);
-    assert_eq!(answer["payload"], json!({"messageId": frame["id"], "deliveredCount": 100, "queuedCount": 0, "failedCount": 0}));
+    assert_eq!(
+        answer["payload"],
+        json!({"messageId": frame["id"], "deliveredCount": 100, "queuedCount": 0, "failedCount": 0})
+    );
 }
 
 #[test]
@@ -77,7 +80,10 @@ fn copies_answer_nothing_and_the_body_is_written_once() {
     let (one, other) = (world.next_text("w0").unwrap(), world.next_text("w1").unwrap());
     assert_eq!(one, other);
     let copy: serde_json::Value = serde_json::from_str(&one).unwrap();
-    assert_eq!((&copy["correlationId"], &copy["to"], &copy["from"]), (&json!(null), &json!("@(broadcast)"), &json!("@(a)")));
+    assert_eq!(
+        (&copy["correlationId"], &copy["to"], &copy["from"]),
+        (&json!(null), &json!("@(broadcast)"), &json!("@(a)"))
+    );
 }
 
 #[test]
@@ -109,5 +115,8 @@ fn who_reads_too_slowly_fails_and_who_is_paused_is_counted() {
     }
     let frame = broadcast(&mut world);
     let answer = world.ask_frame("a", &frame);
-    assert_eq!(answer["payload"], json!({"messageId": frame["id"], "deliveredCount": 2, "queuedCount": 1, "failedCount": 1}));
+    assert_eq!(
+        answer["payload"],
+        json!({"messageId": frame["id"], "deliveredCount": 2, "queuedCount": 1, "failedCount": 1})
+    );
 }

@@ -17,7 +17,10 @@ fn what_the_hub_does_not_know_is_kept_when_it_forwards() {
     frame["another"] = json!({"key": true});
     let answer = world.ask_frame("a", &frame);
     let got = world.next("b").unwrap();
-    assert_eq!((&got["another"], &got["signature"], &got["payload"]), (&json!({"key": true}), &json!("signed"), &json!({"x": 1})));
+    assert_eq!(
+        (&got["another"], &got["signature"], &got["payload"]),
+        (&json!({"key": true}), &json!("signed"), &json!({"x": 1}))
+    );
     assert_eq!(got["metadata"], json!({"originalMessageId": frame["id"], "mine": [1], "traceId": "t"}));
     assert_eq!(answer["metadata"], json!({"traceId": "t"}));
 }
@@ -26,7 +29,9 @@ fn what_the_hub_does_not_know_is_kept_when_it_forwards() {
 fn numbers_are_forwarded_as_they_were_written() {
     let mut world = pair();
     let now = world.now;
-    let text = format!(r#"{{"id":"1","from":"@(a)","to":"@(hub)","type":"hub:send","pattern":"tell","timestamp":{now},"payload":{{"to":"@(b)","type":"n","data":{{"x": 1.0e3,"big":123456789012345678901234567890}}}}}}"#);
+    let text = format!(
+        r#"{{"id":"1","from":"@(a)","to":"@(hub)","type":"hub:send","pattern":"tell","timestamp":{now},"payload":{{"to":"@(b)","type":"n","data":{{"x": 1.0e3,"big":123456789012345678901234567890}}}}}}"#
+    );
     world.text("a", &text);
     assert!(world.next_text("b").unwrap().contains(r#"{"x": 1.0e3,"big":123456789012345678901234567890}"#));
 }
@@ -68,7 +73,9 @@ fn an_oversized_frame_is_not_read() {
 
 #[test]
 fn another_major_version_is_refused_and_another_minor_is_not() {
-    for (version, answer) in [("1.0.0", "hub:error"), ("nonsense", "hub:error"), ("0.2.0", "hub:connected"), ("0.1.0", "hub:connected")] {
+    for (version, answer) in
+        [("1.0.0", "hub:error"), ("nonsense", "hub:error"), ("0.2.0", "hub:connected"), ("0.1.0", "hub:connected")]
+    {
         let mut world = World::new(Settings::default());
         world.open("a");
         let got = world.ask("a", "@(x)", "hub:connect", json!({"protocolVersion": version}));

@@ -92,7 +92,10 @@ fn a_store_that_does_not_answer_loses_nothing_that_was_acknowledged() {
     assert_eq!(refused["payload"]["code"], "internal_error");
     let own = world.join("b2");
     let refused = world.ask("b2", &own, "hub:register", json!({"actorAddress": "@(b)"}));
-    assert_eq!((&refused["payload"]["code"], &refused["payload"]["retryable"]), (&json!("internal_error"), &json!(true)));
+    assert_eq!(
+        (&refused["payload"]["code"], &refused["payload"]["retryable"]),
+        (&json!("internal_error"), &json!(true))
+    );
     world.broken = false;
     world.join_as("b3", "@(b)");
     assert_eq!(notes(&world.all("b3")), [1]);

@@ -105,7 +105,8 @@ fn a_lease_ends_unless_it_is_renewed() {
 #[test]
 fn nobody_renews_or_unregisters_for_another() {
     let mut world = pair();
-    let token = world.ask("a", "@(a)", "hub:register", json!({"actorAddress": "@(a)"}))["payload"]["renewalToken"].clone();
+    let token =
+        world.ask("a", "@(a)", "hub:register", json!({"actorAddress": "@(a)"}))["payload"]["renewalToken"].clone();
     for (kind, payload) in [
         ("hub:renew", json!({"renewalToken": token})),
         ("hub:renew", json!({"renewalToken": "guessed"})),
@@ -153,7 +154,8 @@ fn a_session_that_comes_back_has_its_address_and_its_repeats_are_known() {
     let frame = world.envelope(own.as_str().unwrap(), "hub:send", "ask", note("@(b)", 1));
     let first = world.ask_frame("c", &frame);
     world.open("c2");
-    let again = world.ask("c2", "@(x)", "hub:connect", json!({"protocolVersion": "0.1.0", "resume": {"sessionId": secret}}));
+    let again =
+        world.ask("c2", "@(x)", "hub:connect", json!({"protocolVersion": "0.1.0", "resume": {"sessionId": secret}}));
     assert_eq!((&again["payload"]["address"], &again["payload"]["resumed"]), (&own, &json!(true)));
     assert_eq!(world.closed("c"), Some(4000));
     assert_eq!(world.ask_frame("c2", &frame), first);
@@ -172,12 +174,18 @@ fn discover_shows_who_matches_page_by_page_and_no_tokens() {
     }
     let page = world.ask("a", "@(a)", "hub:discover", json!({"pattern": "@(worker/*)", "limit": 3}))["payload"].clone();
     let addresses = |page: &serde_json::Value| -> Vec<String> {
-        page["actors"].as_array().unwrap().iter().map(|actor| actor["actorAddress"].as_str().unwrap().to_owned()).collect()
+        page["actors"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|actor| actor["actorAddress"].as_str().unwrap().to_owned())
+            .collect()
     };
     assert_eq!(addresses(&page), ["@(worker/0)", "@(worker/1)", "@(worker/2)"]);
     assert_eq!(page["hasMore"], true);
     assert!(!page.to_string().contains("renewalToken"));
-    let rest = world.ask("a", "@(a)", "hub:discover", json!({"pattern": "@(worker/*)", "limit": 3, "after": page["next"]}));
+    let rest =
+        world.ask("a", "@(a)", "hub:discover", json!({"pattern": "@(worker/*)", "limit": 3, "after": page["next"]}));
     assert_eq!(addresses(&rest["payload"]), ["@(worker/3)", "@(worker/4)"]);
     assert_eq!((&rest["payload"]["hasMore"], &rest["payload"]["next"]), (&json!(false), &json!(null)));
     let even = world.ask("a", "@(a)", "hub:discover", json!({"pattern": "*", "capability": "even"}));

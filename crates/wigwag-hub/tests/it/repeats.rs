@@ -77,7 +77,9 @@ fn the_same_id_of_another_sender_is_another_message() {
 
 #[test]
 fn an_ask_is_remembered_for_120_seconds_or_its_ttl_but_not_longer_than_300() {
-    for (ttl, span) in [(Value::Null, 120_000), (json!(5_000), 120_000), (json!(200_000), 200_000), (json!(900_000), 300_000)] {
+    for (ttl, span) in
+        [(Value::Null, 120_000), (json!(5_000), 120_000), (json!(200_000), 200_000), (json!(900_000), 300_000)]
+    {
         let mut world = pair();
         let mut frame = world.envelope("@(a)", "hub:send", "ask", note("@(b)", 1));
         frame["ttl"] = ttl.clone();
@@ -143,7 +145,10 @@ fn a_put_whose_outcome_nobody_knows_is_made_again_under_the_same_key() {
     world.broken = true;
     world.release();
     let refused = world.answer("a", &frame);
-    assert_eq!((&refused["payload"]["code"], &refused["payload"]["retryable"]), (&json!("internal_error"), &json!(true)));
+    assert_eq!(
+        (&refused["payload"]["code"], &refused["payload"]["retryable"]),
+        (&json!("internal_error"), &json!(true))
+    );
     world.broken = false;
     let asked_at = world.now;
     world.now += 3_000;

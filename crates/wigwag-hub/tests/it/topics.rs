@@ -27,7 +27,10 @@ fn messages_are_numbered_and_reach_whoever_hears_the_topic() {
     for (place, got) in world.all("b").iter().enumerate() {
         assert_eq!((&got["payload"], &got["to"]), (&json!(place + 1), &json!("@(topic/t)")));
         let metadata = &got["metadata"];
-        assert_eq!((&metadata["topic"], &metadata["epoch"], &metadata["seq"]), (&json!("t"), &epoch, &json!(place + 1)));
+        assert_eq!(
+            (&metadata["topic"], &metadata["epoch"], &metadata["seq"]),
+            (&json!("t"), &epoch, &json!(place + 1))
+        );
     }
     assert_eq!(world.next("a"), None, "one's own copy comes only if one hears the topic");
 }
@@ -171,7 +174,12 @@ fn a_topic_that_nobody_hears_or_remembers_is_forgotten() {
 #[test]
 fn a_runs_topic_is_followed_and_fed_from_its_log() {
     let mut world = pair();
-    let asked = world.envelope("@(b)", "hub:subscribe", "ask", json!({"topic": "run/order-17", "after": {"epoch": 5, "seq": 2}}));
+    let asked = world.envelope(
+        "@(b)",
+        "hub:subscribe",
+        "ask",
+        json!({"topic": "run/order-17", "after": {"epoch": 5, "seq": 2}}),
+    );
     world.send("b", &asked);
     let (session, now) = (world.session("b"), world.now);
     let Some(Effect::Follow { topic, run, after, .. }) = world.effects.pop() else { panic!("nobody follows") };
@@ -183,7 +191,10 @@ fn a_runs_topic_is_followed_and_fed_from_its_log() {
     assert_eq!(world.answer("b", &asked)["payload"]["seq"], 9);
     let got = world.next("b").unwrap();
     assert_eq!((&got["type"], &got["from"]), (&json!("run:events"), &json!("@(workflow/order-17)")));
-    assert_eq!((&got["metadata"]["epoch"], &got["metadata"]["seq"], &got["payload"]["seq"]), (&json!(5), &json!(3), &json!(3)));
+    assert_eq!(
+        (&got["metadata"]["epoch"], &got["metadata"]["seq"], &got["payload"]["seq"]),
+        (&json!(5), &json!(3), &json!(3))
+    );
     world.close("b");
     assert!(matches!(world.effects.pop(), Some(Effect::Unfollow { .. })));
 }
@@ -197,7 +208,10 @@ fn a_run_that_is_not_there_is_an_unknown_actor() {
     world.hub.followed(session, "run/none", Err("there is no run `none`".into()), now);
     world.settle();
     let answer = world.answer("b", &asked);
-    assert_eq!((&answer["type"], &answer["payload"]["actorAddress"]), (&json!("hub:unknown_actor"), &json!("@(workflow/none)")));
+    assert_eq!(
+        (&answer["type"], &answer["payload"]["actorAddress"]),
+        (&json!("hub:unknown_actor"), &json!("@(workflow/none)"))
+    );
 }
 
 #[test]
@@ -209,7 +223,10 @@ fn the_hubs_own_topics_are_told_only_while_somebody_hears_them() {
     world.hub.tell_topic("runs", "run:started", "{\"id\":\"order-17\"}", now);
     world.settle();
     let got = world.next("b").unwrap();
-    assert_eq!((&got["from"], &got["type"], &got["payload"]["id"]), (&json!("@(hub)"), &json!("run:started"), &json!("order-17")));
+    assert_eq!(
+        (&got["from"], &got["type"], &got["payload"]["id"]),
+        (&json!("@(hub)"), &json!("run:started"), &json!("order-17"))
+    );
     world.close("b");
     assert!(matches!(&world.effects[1..], [Effect::Wanted { wanted: false, .. }]));
 }

@@ -13,7 +13,10 @@ fn with_ttl(world: &mut World, ttl: u64) -> Value {
 
 fn assert_expired(answer: &Value) {
     assert_eq!(answer["type"], "hub:error");
-    assert_eq!((&answer["payload"]["code"], &answer["payload"]["retryable"]), (&json!("message_expired"), &json!(false)));
+    assert_eq!(
+        (&answer["payload"]["code"], &answer["payload"]["retryable"]),
+        (&json!("message_expired"), &json!(false))
+    );
 }
 
 #[test]

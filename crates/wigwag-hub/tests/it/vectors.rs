@@ -45,8 +45,7 @@ fn every_vector_holds() {
     // Those of runs want a store of runs behind the hub, and no frame of that size comes so far; the server's tests run them.
     let elsewhere = |name: &str| name.starts_with("runs-") || name == "size-beyond";
     let own = all.iter().filter(|vector| !elsewhere(&vector.name));
-    let failed: Vec<String> = own
-        .filter_map(|vector| vector.run(&mut Alone(World::new(Settings::default())), "v1").err())
-        .collect();
+    let failed: Vec<String> =
+        own.filter_map(|vector| vector.run(&mut Alone(World::new(Settings::default())), "v1").err()).collect();
     assert!(failed.is_empty(), "{} fail:\n{}", failed.len(), failed.join("\n\n"));
 }

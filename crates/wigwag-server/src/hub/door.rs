@@ -47,7 +47,8 @@ async fn open(State(app): State<App>, mut request: Request) -> Response {
 /// Who it is, as far as the request shows: browsers show nothing yet.
 fn access(app: &App, request: &Request) -> Access {
     let given = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token = given.and_then(|value| value.split_once(' ')).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    let token =
+        given.and_then(|value| value.split_once(' ')).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
     app.access(token.map(|(_, token)| token.trim()))
 }
 

@@ -34,6 +34,7 @@ pub(super) async fn perform(store: &dyn Store, op: Op) -> Done {
     outcome.unwrap_or_else(Done::Failed)
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it is what errors are mapped with")]
 fn failed(error: impl ToString) -> String {
     error.to_string()
 }
@@ -88,7 +89,9 @@ async fn list(store: &dyn Store, address: &str) -> Result<Vec<(Waiting, usize)>>
 
 async fn put(store: &dyn Store, address: &str, messages: Vec<(Waiting, Bytes)>) -> Result<Done> {
     // Put once more they are the same: the key says which message it is.
-    let batch = messages.into_iter().fold(Batch::new(), |batch, (waiting, body)| batch.put(key::waiting(address, &waiting), body));
+    let batch = messages
+        .into_iter()
+        .fold(Batch::new(), |batch, (waiting, body)| batch.put(key::waiting(address, &waiting), body));
     store.write(batch).await.map_err(failed)?;
     Ok(Done::Stored)
 }

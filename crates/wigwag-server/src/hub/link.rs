@@ -234,6 +234,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
 }
 
 /// What a message is to the hub.
+#[expect(clippy::large_enum_variant, reason = "nearly all are frames, and a box for each takes longer than a move")]
 enum Came<'a> {
     Frame(Result<Frame<'a>, Unreadable>, Option<Access>),
     TooLarge(usize),

@@ -42,12 +42,15 @@ pub(super) async fn signal(client: &Client, run: &str, name: &str, payload: &str
 /// Keeps signals of one session to one run in order.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
-    all: Mutex<HashMap<(SessionId, String), Arc<tokio::sync::Mutex<()>>>>,
+    all: Mutex<HashMap<(SessionId, String), Line>>,
 }
+
+/// Where signals stand in line.
+type Line = Arc<tokio::sync::Mutex<()>>;
 
 /// A place in a lane. The lock is fair: who joined first is first.
 pub(super) struct Lane {
-    queue: Arc<tokio::sync::Mutex<()>>,
+    queue: Line,
     waiting: Option<futures_util::future::BoxFuture<'static, OwnedMutexGuard<()>>>,
 }
 
@@ -244,10 +247,7 @@ async fn tell_ends(shell: &Shell, seen: String) -> String {
     let first = seen.is_empty();
     let mut after = if seen.starts_with(&prefix) { seen.clone() } else { String::new() };
     loop {
-        let page = match shell.0.client.store().list(&prefix, &after, 1_000).await {
-            Ok(page) => page,
-            Err(_) => return seen,
-        };
+        let Ok(page) = shell.0.client.store().list(&prefix, &after, 1_000).await else { return seen };
         for listed in page.entries.iter().filter(|_| !first) {
             tell_run(shell, &listed.key).await;
         }

@@ -166,7 +166,8 @@ async fn an_approval_over_the_hub_resumes_a_run_and_its_events_come_back() {
         assert_eq!(got["metadata"]["seq"], got["payload"]["seq"]);
         take_events(&mut seen, &got);
     }
-    let frame = page.frame("hub:send", "ask", json!({"to": "@(workflow/r1)", "type": "approval", "data": {"yes": true}}));
+    let frame =
+        page.frame("hub:send", "ask", json!({"to": "@(workflow/r1)", "type": "approval", "data": {"yes": true}}));
     page.send(&frame).await.unwrap();
     let (mut status, mut last) = (Value::Null, 0);
     while !seen.iter().any(|kind| kind == "run.completed") {

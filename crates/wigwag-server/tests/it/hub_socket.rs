@@ -31,7 +31,8 @@ impl Socket {
 
     pub(crate) async fn try_open(addr: std::net::SocketAddr, headers: &[(&str, &str)]) -> Result<Self, String> {
         let uri = format!("ws://{addr}/hub");
-        let mut builder = ClientBuilder::new().uri(&uri).map_err(|error| error.to_string())?.connector(&Connector::Plain);
+        let mut builder =
+            ClientBuilder::new().uri(&uri).map_err(|error| error.to_string())?.connector(&Connector::Plain);
         for (name, value) in headers {
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| error.to_string())?;
             let value = HeaderValue::from_str(value).map_err(|error| error.to_string())?;
@@ -66,6 +67,7 @@ impl Socket {
         Ok(got)
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "it is made where it is used")]
     pub(crate) fn frame(&mut self, kind: &str, pattern: &str, payload: Value) -> Value {
         self.count += 1;
         let from = if self.own.is_empty() { "@(x)" } else { &self.own };
