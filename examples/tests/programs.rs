@@ -46,6 +46,11 @@ fn fan_out_says_what_is_expected_of_ten_thousand() {
 }
 
 #[test]
+fn hub_says_what_is_expected() {
+    says(env!("CARGO_BIN_EXE_hub"), "hub", None);
+}
+
+#[test]
 fn remote_worker_says_what_is_expected() {
     says(env!("CARGO_BIN_EXE_remote_worker"), "remote_worker", None);
 }

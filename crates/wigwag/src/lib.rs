@@ -33,6 +33,8 @@ mod engine;
 mod error;
 mod failure;
 mod graph;
+#[cfg(feature = "hub")]
+pub mod hub;
 mod link;
 mod settings;
 mod spans;

@@ -1,0 +1,214 @@
+//! What can go wrong with a call to the hub, named by what the caller does next.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The result of a call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A call that did not succeed: what happened, what helps, and whether it may be repeated as it is.
+#[derive(Clone, Debug)]
+pub struct Error(Arc<Facts>);
+
+#[derive(Clone, Debug)]
+struct Facts {
+    kind: ErrorKind,
+    what: String,
+    hint: Option<String>,
+    retryable: bool,
+    retry_after: Option<Duration>,
+    details: Value,
+}
+
+/// What the caller does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The call cannot succeed as written. Change the call.
+    Invalid,
+    /// Nobody ever had that address, or there is no such run. Check it.
+    UnknownActor,
+    /// There is no token, it is not a good one, or it does not allow this. Use another.
+    Unauthorized,
+    /// The message is larger than the hub takes. Store it elsewhere and send where.
+    TooLarge,
+    /// More than the hub takes of one session. The client waits by itself; only what was told is lost.
+    RateLimited,
+    /// No answer came in time. It may have been done all the same; a repeat with the same id is done once.
+    Timeout,
+    /// Its time to live was over before it could be delivered.
+    Expired,
+    /// Too much waits for the target. Try again later.
+    QueueFull,
+    /// The send buffer of this client is full. Wait for room, or drop it.
+    BufferFull,
+    /// The hub speaks another version of the protocol. Upgrade one of the two.
+    VersionMismatch,
+    /// The server cannot be reached, or is no hub. Check that it runs, and its address.
+    Unreachable,
+    /// Another session has registered an address of this one, which has ended. Decide which of the two goes on.
+    TakenOver,
+    /// The client is closed.
+    Closed,
+    /// The hub failed, or said what this client cannot read.
+    Internal,
+}
+
+impl ErrorKind {
+    /// Whether the same call may succeed later, unless whoever found the error knows better.
+    fn is_retryable(self) -> bool {
+        matches!(
+            self,
+            Self::RateLimited | Self::Timeout | Self::QueueFull | Self::BufferFull | Self::Unreachable | Self::Internal
+        )
+    }
+}
+
+impl Error {
+    pub(super) fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
+        let retryable = kind.is_retryable();
+        let what = what.into();
+        Self(Arc::new(Facts { kind, what, hint: None, retryable, retry_after: None, details: Value::Null }))
+    }
+
+    pub(super) fn invalid(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Invalid, what)
+    }
+
+    pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
+        Arc::make_mut(&mut self.0).hint = Some(hint.into());
+        self
+    }
+
+    /// What the hub said, if it is an error.
+    pub(super) fn told(kind: &str, payload: &str) -> Option<Self> {
+        let told: Told = serde_json::from_str(payload).unwrap_or_default();
+        let kind = match (kind, told.code.as_str()) {
+            ("hub:unknown_actor", _) => ErrorKind::UnknownActor,
+            ("hub:unauthorized", _) => ErrorKind::Unauthorized,
+            ("hub:rate_limited", _) => ErrorKind::RateLimited,
+            ("hub:message_too_large", _) => ErrorKind::TooLarge,
+            ("hub:error", "timeout") => ErrorKind::Timeout,
+            ("hub:error", "message_expired") => ErrorKind::Expired,
+            ("hub:error", "invalid_message") => ErrorKind::Invalid,
+            ("hub:error", "version_mismatch") => ErrorKind::VersionMismatch,
+            ("hub:error", "queue_full") => ErrorKind::QueueFull,
+            ("hub:error", _) => ErrorKind::Internal,
+            _ => return None,
+        };
+        Some(told.into_error(kind))
+    }
+
+    /// What the caller does next.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// What helps.
+    #[must_use]
+    pub fn advice(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+
+    /// The same call may succeed later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.0.retryable
+    }
+
+    /// How long to wait before that, where the hub says so.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
+    /// What else the hub said, as JSON: of a timeout, the target and when it was tried.
+    #[must_use]
+    pub fn details(&self) -> &Value {
+        &self.0.details
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.what)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The payload of every error that the hub sends.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Told {
+    code: String,
+    message: Option<String>,
+    hint: Option<String>,
+    retryable: Option<bool>,
+    retry_after: Option<u64>,
+    actor_address: Option<String>,
+    details: Value,
+}
+
+impl Told {
+    fn into_error(self, kind: ErrorKind) -> Error {
+        let mut what = self.message.unwrap_or_else(|| format!("the hub refused without a reason: `{}`", self.code));
+        if let Some(address) = self.actor_address.filter(|address| !what.contains(address.as_str())) {
+            what += &format!(": `{address}`");
+        }
+        Error(Arc::new(Facts {
+            kind,
+            what,
+            hint: self.hint,
+            retryable: self.retryable.unwrap_or(kind.is_retryable()),
+            retry_after: self.retry_after.map(Duration::from_millis),
+            details: self.details,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_hub_says_keeps_its_kind_words_and_advice() {
+        let table = [
+            ("hub:unknown_actor", r#"{"message": "m"}"#, ErrorKind::UnknownActor, false),
+            ("hub:unauthorized", r#"{"message": "m", "retryable": false}"#, ErrorKind::Unauthorized, false),
+            ("hub:rate_limited", r#"{"message": "m", "retryAfter": 40}"#, ErrorKind::RateLimited, true),
+            ("hub:message_too_large", r#"{"message": "m"}"#, ErrorKind::TooLarge, false),
+            ("hub:error", r#"{"code": "timeout", "message": "m"}"#, ErrorKind::Timeout, true),
+            ("hub:error", r#"{"code": "message_expired", "message": "m"}"#, ErrorKind::Expired, false),
+            ("hub:error", r#"{"code": "invalid_message", "message": "m"}"#, ErrorKind::Invalid, false),
+            ("hub:error", r#"{"code": "version_mismatch", "message": "m"}"#, ErrorKind::VersionMismatch, false),
+            ("hub:error", r#"{"code": "queue_full", "message": "m"}"#, ErrorKind::QueueFull, true),
+            ("hub:error", r#"{"code": "internal_error", "message": "m"}"#, ErrorKind::Internal, true),
+            (
+                "hub:error",
+                r#"{"code": "of_a_newer_hub", "message": "m", "retryable": false}"#,
+                ErrorKind::Internal,
+                false,
+            ),
+        ];
+        for (of, payload, kind, retryable) in table {
+            let error = Error::told(of, payload).unwrap();
+            assert_eq!(
+                (error.kind(), error.is_retryable(), error.to_string()),
+                (kind, retryable, "m".into()),
+                "{payload}"
+            );
+        }
+        let limited = Error::told("hub:rate_limited", r#"{"message": "m", "hint": "h", "retryAfter": 40}"#).unwrap();
+        assert_eq!((limited.retry_after(), limited.advice()), (Some(Duration::from_millis(40)), Some("h")));
+        let unknown = Error::told("hub:unknown_actor", r#"{"message": "m", "actorAddress": "@(a)"}"#).unwrap();
+        assert_eq!(unknown.to_string(), "m: `@(a)`", "who it was is said");
+        assert!(Error::told("hub:registered", "{}").is_none());
+        assert!(Error::told("hub:error", "7").unwrap().to_string().contains("without a reason"));
+    }
+}
