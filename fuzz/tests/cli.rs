@@ -17,7 +17,7 @@ use clap::Parser as _;
 use wigwag::core::limits::SPAN_MAX;
 use wigwag_fuzz::{Choices, body, fuzz, golden, text};
 
-const WORDS: [&str; 48] = [
+const WORDS: [&str; 54] = [
     "dev",
     "serve",
     "token",
@@ -44,6 +44,12 @@ const WORDS: [&str; 48] = [
     "sweep",
     "prune",
     "submit",
+    "hub",
+    "listen",
+    "send",
+    "publish",
+    "actors",
+    "--topic",
     "--store",
     "--server",
     "--token-file",
@@ -68,7 +74,7 @@ const WORDS: [&str; 48] = [
     "-",
 ];
 
-const VALUES: [&str; 20] = [
+const VALUES: [&str; 22] = [
     "90s",
     "1h30m",
     "7d",
@@ -83,6 +89,8 @@ const VALUES: [&str; 20] = [
     "completed",
     "waiting_signal",
     "charge=pay",
+    "@(worker/a)",
+    "1763251200000:17",
     "=",
     "https://wigwag.example.com",
     "http://",
@@ -122,7 +130,8 @@ fn spans_times_and_names_are_refused_or_taken() {
         let statuses = input::status(&given).map(drop).and(input::final_status(&given).map(drop));
         let names = input::renamed(&given).map(|(old, new)| assert_eq!(format!("{old}={new}"), given));
         let servers = input::server(&given).map(drop);
-        for outcome in [times, statuses, names, servers] {
+        let places = input::position(&given).map(drop);
+        for outcome in [times, statuses, names, servers, places] {
             assert!(outcome.err().is_none_or(|wrong| wrong.contains("hint: ")), "{given}");
         }
     });
@@ -138,7 +147,7 @@ fn json_is_passed_on_as_it_came_or_refused() {
         if given.starts_with('@') || given == "-" {
             return;
         }
-        for payload in [input::json(&given), input::payload(&given)].into_iter().flatten() {
+        for payload in [input::json(&given), input::payload(&given), input::data(&given)].into_iter().flatten() {
             assert_eq!(payload.text(), given.trim());
             let _ = payload.value();
         }

@@ -250,6 +250,15 @@ pub(crate) enum Command {
         after_help = "Example:\n  wigwag task submit mail '{\"to\": \"ada\"}'"
     )]
     Task(Task),
+    /// Send and hear messages between named actors, through a server's hub
+    ///
+    /// Through the server of `--server`, or else one on this machine.
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Example:\n  wigwag hub listen '@(worker/a)'\n  wigwag hub send '@(worker/a)' job:run '{\"n\": 1}'"
+    )]
+    Hub(Hub),
     /// Look for runs that nobody would look at, and repair that
     ///
     /// Workers do this by themselves, and in normal operation there is nothing to find.
@@ -491,6 +500,110 @@ pub(crate) struct Submit {
     /// Wait for its end and print its result as JSON
     #[arg(long)]
     pub(crate) wait: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Hub {
+    /// Print messages as they come
+    ///
+    /// Those to ADDRESS, which is registered: whoever had it ends. Without one, those to the session's own address, which
+    /// is said. Also what is published to topics; what is missed of a topic is said. A message that wants to be
+    /// acknowledged is, once it is printed. Goes on until Ctrl-C, or until the runs of all topics have ended, and over
+    /// restarts of the server. With `--json` one object a line.
+    #[command(after_help = "Example:\n  wigwag hub listen '@(worker/a)' --topic orders/new --topic run/order-17")]
+    Listen(Listen),
+    /// Send a message to an actor, or a signal to a run
+    ///
+    /// Answers when the hub says what became of it: it was delivered, or is kept until the actor comes back. A run is
+    /// `@(workflow/RUN)`, and TYPE the signal's name.
+    #[command(after_help = "Example:\n  wigwag hub send '@(worker/a)' job:run '{\"n\": 1}' --ttl 5m --require-ack\n  \
+                            wigwag hub send '@(worker/a)' add '[2, 3]' --reply")]
+    Send(HubSend),
+    /// Send a message to whoever hears a topic
+    ///
+    /// Answers when the hub has it, with its place in the topic.
+    #[command(after_help = "Example:\n  wigwag hub publish orders/new order:new '{\"id\": 17}'")]
+    Publish(HubPublish),
+    /// List the actors that are registered
+    ///
+    /// In the order of their addresses; with `--json` one object a line.
+    #[command(after_help = "Example:\n  wigwag hub actors '@(worker/*)' --capability add")]
+    Actors(HubActors),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Listen {
+    /// The address to be had, such as `@(worker/a)`
+    pub(crate) address: Option<String>,
+    /// Also what is published to this topic; may be given several times
+    #[arg(long, value_name = "TOPIC")]
+    pub(crate) topic: Vec<String>,
+    /// Of the topic, also what came after this place, as far as the hub still has it
+    #[arg(long, value_name = "EPOCH:SEQ", requires = "topic", value_parser = input::position)]
+    pub(crate) after: Option<(u64, u64)>,
+    /// What others find it by; may be given several times
+    #[arg(long, value_name = "NAME", requires = "address")]
+    pub(crate) capability: Vec<String>,
+    /// End after this many messages
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) limit: Option<u64>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct HubSend {
+    /// To whom: `@(worker/a)`, or a run as `@(workflow/RUN)`
+    pub(crate) to: String,
+    /// What it is, such as `job:run`
+    #[arg(value_name = "TYPE")]
+    pub(crate) of: String,
+    /// What it carries: JSON text, `@file`, or `-` for standard input
+    #[arg(default_value = "null", allow_negative_numbers = true)]
+    pub(crate) data: String,
+    /// From this address, which is registered for it: whoever had it ends
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) from: Option<String>,
+    /// At most once, without an answer
+    #[arg(long, conflicts_with_all = ["require_ack", "reply"])]
+    pub(crate) tell: bool,
+    /// It counts as delivered only when the target has acknowledged it
+    #[arg(long)]
+    pub(crate) require_ack: bool,
+    /// Wait for the target's reply, and print what it carries
+    #[arg(long)]
+    pub(crate) reply: bool,
+    /// Not delivered after this, such as `5m`; for a reply or an acknowledgement it is how long to wait
+    #[arg(long, value_name = "SPAN", value_parser = input::span)]
+    pub(crate) ttl: Option<Duration>,
+    /// What is sent again from the same address with the same id is done once
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct HubPublish {
+    /// The topic, such as `orders/new`
+    pub(crate) topic: String,
+    /// What it is, such as `order:new`
+    #[arg(value_name = "TYPE")]
+    pub(crate) of: String,
+    /// What it carries: JSON text, `@file`, or `-` for standard input
+    #[arg(default_value = "null", allow_negative_numbers = true)]
+    pub(crate) data: String,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct HubActors {
+    /// Only those whose address matches; `*` stands for anything
+    pub(crate) pattern: Option<String>,
+    /// Only those that name this
+    #[arg(long, value_name = "NAME")]
+    pub(crate) capability: Option<String>,
+    /// At most this many
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub(crate) limit: u16,
+    /// Go on after this place, which the page before has named
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) after: Option<String>,
 }
 
 #[derive(Debug, ClapArgs)]

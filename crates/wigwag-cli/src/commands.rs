@@ -6,6 +6,7 @@ mod cat;
 mod completions;
 mod doctor;
 mod history;
+mod hub;
 mod inbox;
 mod link;
 mod list;
@@ -68,6 +69,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failed> {
         Command::Restart { id, from } => restart::run(&store, &id, from, json).await,
         Command::Migrate(wanted) => migrate::run(&store, &wanted, json).await,
         Command::Task(wanted) => task::run(&store, wanted, json).await,
+        Command::Hub(wanted) => hub::run(&store, wanted, json).await,
         Command::Sweep(wanted) => sweep::run(&store, &wanted, json).await,
         Command::Prune(wanted) => prune::run(&store, &wanted, json).await,
         Command::Completions { shell } => completions::run(shell),

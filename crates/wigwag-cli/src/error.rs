@@ -36,6 +36,11 @@ impl Failed {
         Self { exit: 3, ..Self::new(what) }
     }
 
+    /// Somebody else has what was wanted.
+    pub(crate) fn conflict(what: impl Into<String>) -> Self {
+        Self { exit: 4, ..Self::new(what) }
+    }
+
     /// The call cannot succeed as written.
     pub(crate) fn wrong(what: impl Into<String>) -> Self {
         Self { exit: 2, ..Self::new(what) }

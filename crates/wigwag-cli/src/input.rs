@@ -89,6 +89,15 @@ fn one_of(statuses: impl IntoIterator<Item = Status>) -> String {
     format!("one of {}", names.join(", "))
 }
 
+/// A place in a topic: its epoch and the number of a message.
+pub(crate) fn position(text: &str) -> Result<(u64, u64), String> {
+    let parts = text.split_once(':').and_then(|(epoch, seq)| Some((epoch.parse().ok()?, seq.parse().ok()?)));
+    parts.ok_or_else(|| {
+        "not a place in a topic\nhint: write it as it was printed: the epoch, `:` and the number, as in `1763251200000:17`"
+            .into()
+    })
+}
+
 /// A step's old name and its new one.
 pub(crate) fn renamed(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
@@ -105,6 +114,11 @@ pub(crate) fn json(given: &str) -> Result<Payload, Failed> {
 /// What a signal carries, given in the same ways.
 pub(crate) fn payload(given: &str) -> Result<Payload, Failed> {
     json_as(given, "PAYLOAD")
+}
+
+/// What a message carries, given in the same ways.
+pub(crate) fn data(given: &str) -> Result<Payload, Failed> {
+    json_as(given, "DATA")
 }
 
 /// The place of the text in the usage is what a refusal calls it.
@@ -167,6 +181,14 @@ mod tests {
         assert_eq!(time("2026-01-28T12:00:00Z").unwrap().to_string(), "2026-01-28T12:00:00.000000Z");
         for wrong in ["", "tomorrow", "2026-01-28", "2026-01-28T12:00:00", "1969-01-01T00:00:00Z"] {
             assert!(time(wrong).unwrap_err().contains("2026-01-28T12:00:00Z"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn places_in_topics_are_two_numbers() {
+        assert_eq!(position("1763251200000:17"), Ok((1_763_251_200_000, 17)));
+        for wrong in ["", "7", ":", "7:", ":7", "-1:7", "a:b", "1:2:3", "18446744073709551616:1"] {
+            assert!(position(wrong).unwrap_err().contains("1763251200000:17"), "{wrong}");
         }
     }
 

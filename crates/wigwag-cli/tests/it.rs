@@ -99,8 +99,11 @@ fn help_has_an_example_for_each_command_and_names_the_exit_codes() {
             .iter()
             .all(|name| commands.iter().any(|known| known == name))
     );
-    let of_tasks = commands_in(&good(&wigwag(folder.path(), &["task", "--help"])));
-    commands.extend(of_tasks.iter().map(|name| format!("task {name}")));
+    for group in ["task", "hub"] {
+        let below = commands_in(&good(&wigwag(folder.path(), &[group, "--help"])));
+        assert!(below.len() >= 3, "{below:?}");
+        commands.extend(below.iter().map(|name| format!("{group} {name}")));
+    }
     for command in commands.iter().filter(|name| !name.ends_with("help")) {
         let args: Vec<&str> = command.split(' ').chain(["--help"]).collect();
         let help = good(&wigwag(folder.path(), &args));

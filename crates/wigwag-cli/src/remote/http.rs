@@ -69,6 +69,16 @@ impl Token {
         }
     }
 
+    /// The token itself, for those who put it into a request of their own.
+    pub(crate) fn secret(&self) -> &str {
+        self.text.to_str().unwrap_or_default().trim_start_matches("Bearer ")
+    }
+
+    /// Where it came from.
+    pub(crate) fn origin(&self) -> &str {
+        &self.from
+    }
+
     fn of(text: &str, from: String) -> Result<Self> {
         let text = text.trim();
         let is_token =
@@ -404,7 +414,7 @@ mod tests {
     #[test]
     fn a_token_is_one_word_and_is_not_shown() {
         let token = Token::of(" s3cret\n", "`a file`".into()).unwrap();
-        assert_eq!(token.text, "Bearer s3cret");
+        assert_eq!((token.text.to_str().unwrap(), token.secret()), ("Bearer s3cret", "s3cret"));
         assert_eq!(format!("{token:?} {:?}", token.text), "Token from `a file` Sensitive");
         for wrong in ["", " \n", "two words", "umläut"] {
             assert!(Token::of(wrong, "`a file`".into()).is_err(), "{wrong}");
