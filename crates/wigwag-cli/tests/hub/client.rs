@@ -589,6 +589,31 @@ async fn a_server_that_is_killed_and_started_again_is_found_again_and_asks_go_on
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_acknowledged_messages_outlive_the_kill_of_the_server_and_come_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut serving = Serving::start(folder.path(), &["dev", "--bind", "127.0.0.1:0"]);
+    let address = serving.address();
+    let url = format!("ws://{address}/hub");
+    let away = soon(async { Client::connect(&url).register("@(worker/a)", ["test"]).await.unwrap() }).await;
+    away.close().await;
+    let client = soon(async { Client::connect(&url).await.unwrap() }).await;
+    for number in 0..100 {
+        let receipt = soon(async { client.ask("@(worker/a)", "number", &number).require_ack().await.unwrap() }).await;
+        assert_eq!(receipt.status, Status::Queued);
+    }
+    serving.stop("-KILL");
+    let mut serving = Serving::start(folder.path(), &["dev", "--bind", &address]);
+    serving.address();
+    let back = soon(async { Client::connect(&url).register("@(worker/a)", ["test"]).await.unwrap() }).await;
+    let mut messages = back.messages();
+    for number in 0..100 {
+        let message = next(&mut messages).await;
+        assert_eq!(message.data::<i32>().unwrap(), number);
+        message.ack().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_is_heard_from_its_beginning_and_takes_signals() {
     let folder = tempfile::tempdir().unwrap();
     let mut serving = Serving::start(folder.path(), &["dev", "--demo", "--bind", "127.0.0.1:0"]);
