@@ -3,7 +3,7 @@
 mod held;
 mod load;
 mod parked;
-mod process;
+pub(crate) mod process;
 mod server;
 mod show;
 mod side;

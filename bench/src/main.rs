@@ -5,6 +5,7 @@
 mod engine;
 mod floor;
 mod http;
+mod hub;
 mod measure;
 mod store;
 
@@ -85,6 +86,29 @@ enum What {
         #[arg(long, value_name = "PART")]
         only: Option<http::Part>,
     },
+    /// The hub over WebSocket, beside a bare relay on the same library and, if wanted, beside NATS
+    ///
+    /// Round trips, acknowledged messages of many pairs, fan-out, memory of idle connections, and what is stored for those
+    /// who are away. The server has one core and the load another.
+    Hub {
+        /// Write the figures as JSON to this file too
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// A folder on the disk to measure; new ones below it are made and removed
+        #[arg(long, value_name = "DIR", default_value = "target")]
+        dir: PathBuf,
+        /// Seconds for each measurement
+        #[arg(long, value_name = "N", default_value_t = 3.0)]
+        seconds: f64,
+        /// Measure NATS too, installed by pip below `target`
+        #[arg(long)]
+        nats: bool,
+        /// Measure only this
+        #[arg(long, value_name = "PART")]
+        only: Option<hub::Part>,
+        #[command(flatten)]
+        size: hub::Size,
+    },
     /// The server that is measured
     #[command(hide = true)]
     HttpServer {
@@ -95,6 +119,16 @@ enum What {
         #[arg(long)]
         metrics: bool,
     },
+    /// The hub that is measured
+    #[command(hide = true)]
+    HubServer {
+        /// Where its store is
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+    },
+    /// The bare relay beside it
+    #[command(hide = true)]
+    HubRelay,
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -119,6 +153,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         What::HttpServer { dir, metrics } => {
             http::serve(&dir, metrics).map_err(|error| error as Box<dyn std::error::Error>)?
         }
+        What::Hub { json, dir, seconds, nats, only, size } => {
+            let wanted = hub::Wanted { dir: &dir, span: Duration::from_secs_f64(seconds), nats, only, size };
+            let report = hub::run(&wanted).map_err(|error| error as Box<dyn std::error::Error>)?;
+            println!("{report}");
+            write_json(json, &report)?;
+        }
+        What::HubServer { dir } => hub::serve(&dir).map_err(|error| error as Box<dyn std::error::Error>)?,
+        What::HubRelay => hub::relay().map_err(|error| error as Box<dyn std::error::Error>)?,
     }
     Ok(())
 }
