@@ -160,8 +160,10 @@ impl Shell {
             }
             Effect::Follow { session, topic, run, after } => {
                 let follower = Follower::new(self.clone(), session, Arc::clone(&topic), run, after);
+                // Under the lock: a follower that ends at once takes itself out after it was put in.
+                let mut core = self.lock();
                 let task = tokio::spawn(follower.run()).abort_handle();
-                self.lock().followers.insert((session, topic), task);
+                core.followers.insert((session, topic), task);
             }
             Effect::Unfollow { session, topic } => {
                 if let Some(task) = self.lock().followers.remove(&(session, topic)) {
@@ -198,6 +200,11 @@ impl Shell {
         let bell = Arc::new(Bell::default());
         core.bells.insert(session, Arc::clone(&bell));
         Some((session, bell))
+    }
+
+    /// A follower has ended by itself.
+    fn forget_follower(&self, session: SessionId, topic: &Arc<str>) {
+        self.lock().followers.remove(&(session, Arc::clone(topic)));
     }
 
     /// A connection is gone.

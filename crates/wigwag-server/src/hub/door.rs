@@ -60,6 +60,9 @@ fn switch(app: &App, request: &mut Request, access: Access) -> Result<Response> 
     let accept = accept(request.headers()).map_err(wrong)?;
     let upgrade = request.extensions_mut().remove::<OnUpgrade>();
     let upgrade = upgrade.ok_or_else(|| wrong("this connection cannot be upgraded"))?;
+    if *app.stopping.borrow() {
+        return Err(crate::app::stopping());
+    }
     let full = || {
         let what = "too many connections to the hub";
         Problem::new(Code::Unavailable, what).hint("come back later")

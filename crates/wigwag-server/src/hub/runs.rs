@@ -98,14 +98,15 @@ impl Follower {
     }
 
     pub(super) async fn run(self) {
-        let reason = match self.begin().await {
-            Ok(following) => self.follow(following).await,
-            Err(why) => {
-                self.shell.act(|hub| hub.followed(self.session, &self.topic, Err(why), now()));
-                return;
+        let (session, topic) = (self.session, Arc::clone(&self.topic));
+        match self.begin().await {
+            Ok(following) => {
+                let reason = self.follow(following).await;
+                self.shell.act(|hub| hub.unfollowed(session, &topic, &reason, now()));
             }
-        };
-        self.shell.act(|hub| hub.unfollowed(self.session, &self.topic, &reason, now()));
+            Err(why) => self.shell.act(|hub| hub.followed(session, &topic, Err(why), now())),
+        }
+        self.shell.forget_follower(session, &topic);
     }
 
     async fn begin(&self) -> Result<Following, String> {
