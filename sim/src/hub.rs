@@ -383,7 +383,7 @@ impl World {
             self.ledger.breach(format!("not everything came to an end: {}; {}", open.join("; "), self.hub.pending()));
             return;
         }
-        self.ledger.check_end(&self.clients);
+        self.ledger.check_end();
     }
 }
 

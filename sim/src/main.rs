@@ -1,8 +1,7 @@
 //! `wigwag-sim`: simulates worlds and says which promises were broken, and how to see it again.
 #![expect(clippy::print_stdout, reason = "it tells what it found")]
 
-#[path = "hub_main.rs"]
-mod hub;
+mod hub_main;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,7 +53,7 @@ struct Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     if args.hub {
-        return hub::run(&args);
+        return hub_main::run(&args);
     }
     if args.mutations {
         return table(&args);

@@ -3,5 +3,5 @@
 mod vector;
 mod world;
 
-pub use vector::{Sockets, Vector, matches};
+pub use vector::{Sockets, Vector};
 pub use world::World;

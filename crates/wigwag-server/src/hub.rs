@@ -151,7 +151,7 @@ impl Shell {
                 let shell = self.clone();
                 let lane = self.0.lanes.join(session, &run);
                 tokio::spawn(async move {
-                    let turn = lane.turn().await;
+                    let turn = lane.await;
                     let done = runs::signal(&shell.0.client, &run, &name, &payload, key, by).await;
                     shell.act(|hub| hub.done(ticket, done, now()));
                     drop(turn);

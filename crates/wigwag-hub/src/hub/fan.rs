@@ -8,9 +8,9 @@ use bytes::Bytes;
 
 use crate::address::BROADCAST;
 use crate::envelope::Text;
-use crate::frame::{self, Head};
+use crate::frame;
 use crate::outbox::{Carried, Out};
-use crate::refusal::{self, Refusal};
+use crate::refusal::Refusal;
 use crate::seen::Said;
 use crate::settings::Millis;
 use crate::{ActorId, SessionId};
@@ -62,18 +62,7 @@ impl Hub {
 
     fn broadcast_frame(&mut self, request: &Request<'_>, number: u64, sender: ActorId, body: &Body<'_>) -> Bytes {
         let (id, from) = (self.id_of(number), self.address(sender));
-        let head = Head {
-            id: &id,
-            from: &from,
-            to: BROADCAST,
-            kind: body.kind(),
-            is_ask: false,
-            correlation: None,
-            timestamp: self.sent_at(request),
-            ttl: request.envelope.ttl,
-            signature: request.envelope.signature,
-            extra: Some(&request.envelope.extra),
-        };
+        let head = self.head(request, &id, &from, BROADCAST, body.kind());
         let payload = |out: &mut Vec<u8>| out.extend_from_slice(body.payload.as_bytes());
         self.press.kept(|out| frame::write(out, &head, payload, |out| write_metadata(out, request)))
     }
@@ -158,7 +147,7 @@ impl Hub {
         if late || session.outbox.is_over(settings) {
             fan.failed += 1;
             self.counts.dropped += 1;
-            return self.missed(target, fan, now);
+            return self.missed(target, fan);
         }
         if session.outbox.is_high(settings) {
             fan.queued += 1;
@@ -172,17 +161,12 @@ impl Hub {
     }
 
     /// A subscriber does not get a message of its topic.
-    fn missed(&mut self, target: SessionId, fan: &Fan, _: Millis) {
+    fn missed(&mut self, target: SessionId, fan: &Fan) {
         let Some((topic, seq)) = &fan.topic else { return };
         let Some(session) = self.sessions.get_mut(target) else { return };
         if let Some(subscription) = session.subscriptions.get_mut(topic) {
             let from = subscription.missed.map_or(*seq, |(from, _)| from);
             subscription.missed = Some((from, *seq));
         }
-    }
-
-    pub(super) fn unknown_topic(topic: &str, what: &str) -> Refusal {
-        let address = format!("@(workflow/{topic})");
-        refusal::unknown_actor(&address, what, "`wigwag list` shows the runs there are", false)
     }
 }

@@ -81,18 +81,7 @@ impl Hub {
         let number = self.next_number();
         let own_id = self.id_of(number);
         let (from, to) = (self.address(replier), self.address(asker));
-        let head = Head {
-            id: &own_id,
-            from: &from,
-            to: &to,
-            kind: body.kind(),
-            is_ask: false,
-            correlation: Some(id),
-            timestamp: self.sent_at(request),
-            ttl: None,
-            signature: request.envelope.signature,
-            extra: Some(&request.envelope.extra),
-        };
+        let head = Head { correlation: Some(id), ttl: None, ..self.head(request, &own_id, &from, &to, body.kind()) };
         let payload = |out: &mut Vec<u8>| out.extend_from_slice(body.payload.as_bytes());
         let metadata = |out: &mut Vec<u8>| {
             super::send::write_metadata(out, request);

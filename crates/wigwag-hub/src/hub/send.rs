@@ -96,22 +96,34 @@ impl Hub {
         body: &Body<'_>,
         is_ask: bool,
     ) -> bytes::Bytes {
-        let envelope = request.envelope;
         let from = self.address(sender);
-        let head = Head {
+        let head = Head { is_ask, ..self.head(request, id, &from, target, body.kind()) };
+        let payload = |out: &mut Vec<u8>| out.extend_from_slice(body.payload.as_bytes());
+        self.press.brief(|out| frame::write(out, &head, payload, |out| write_metadata(out, request)))
+    }
+
+    /// What a message that is passed on says of itself, as its sender said it.
+    pub(super) fn head<'a, 'f>(
+        &self,
+        request: &'a Request<'f>,
+        id: &'a str,
+        from: &'a str,
+        to: &'a str,
+        kind: &'a str,
+    ) -> Head<'a, 'f> {
+        let envelope = request.envelope;
+        Head {
             id,
-            from: &from,
-            to: target,
-            kind: body.kind(),
-            is_ask,
+            from,
+            to,
+            kind,
+            is_ask: false,
             correlation: None,
             timestamp: self.sent_at(request),
             ttl: envelope.ttl,
             signature: envelope.signature,
             extra: Some(&envelope.extra),
-        };
-        let payload = |out: &mut Vec<u8>| out.extend_from_slice(body.payload.as_bytes());
-        self.press.brief(|out| frame::write(out, &head, payload, |out| write_metadata(out, request)))
+        }
     }
 
     /// Whether a request was made before. If it was answered, it is answered the same.

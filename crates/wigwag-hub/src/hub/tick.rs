@@ -1,7 +1,5 @@
 //! What time does.
 
-use std::sync::Arc;
-
 use crate::key::Waiting;
 use crate::settings::Millis;
 use crate::{ActorId, SessionId};
@@ -82,17 +80,5 @@ impl Hub {
     #[must_use]
     pub fn remembered(&self) -> usize {
         self.actors.len()
-    }
-
-    /// Those who hear a topic.
-    #[must_use]
-    pub fn subscribers(&self, topic: &str) -> usize {
-        self.topics.get(topic).map_or(0, |topic| topic.subscribers.len())
-    }
-
-    /// Whether a session hears a topic.
-    #[must_use]
-    pub fn hears(&self, session: SessionId, topic: &Arc<str>) -> bool {
-        self.sessions.get(session).is_some_and(|session| session.subscriptions.contains_key(topic))
     }
 }

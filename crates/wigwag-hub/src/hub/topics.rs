@@ -117,8 +117,9 @@ impl Hub {
             }
             Err(why) => {
                 found.subscriptions.remove(topic);
-                let run = run_of_topic(topic).unwrap_or(topic);
-                let refusal = Self::unknown_topic(run, &why);
+                let address = format!("@(workflow/{})", run_of_topic(topic).unwrap_or(topic));
+                let hint = "`wigwag list` shows the runs there are";
+                let refusal = refusal::unknown_actor(&address, &why, hint, false);
                 self.say(session, Some(&from), refusal.kind, Some(&id), &refusal.payload, &trace, now);
             }
         }
@@ -198,18 +199,7 @@ impl Hub {
         let number = self.next_number();
         let (id, from) = (self.id_of(number), self.address(sender));
         let to = format!("@(topic/{name})");
-        let head = Head {
-            id: &id,
-            from: &from,
-            to: &to,
-            kind: body.kind(),
-            is_ask: false,
-            correlation: None,
-            timestamp: self.sent_at(request),
-            ttl: request.envelope.ttl,
-            signature: request.envelope.signature,
-            extra: Some(&request.envelope.extra),
-        };
+        let head = self.head(request, &id, &from, &to, body.kind());
         let write_payload = |out: &mut Vec<u8>| out.extend_from_slice(body.payload.as_bytes());
         let metadata = |out: &mut Vec<u8>| {
             write_metadata(out, request);

@@ -48,37 +48,22 @@ pub(super) struct Lanes {
 /// Where signals stand in line.
 type Line = Arc<tokio::sync::Mutex<()>>;
 
-/// A place in a lane. The lock is fair: who joined first is first.
-pub(super) struct Lane {
-    queue: Line,
-    waiting: Option<futures_util::future::BoxFuture<'static, OwnedMutexGuard<()>>>,
-}
+/// A place in a lane, which is waited for. The lock is fair: who joined first is first.
+type Place = futures_util::future::BoxFuture<'static, OwnedMutexGuard<()>>;
 
 impl Lanes {
     /// Takes the next place in the lane of a session and a run.
-    pub(super) fn join(&self, session: SessionId, run: &str) -> Lane {
+    pub(super) fn join(&self, session: SessionId, run: &str) -> Place {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() > 1_024 {
             all.retain(|_, queue| Arc::strong_count(queue) > 1);
         }
         let queue = Arc::clone(all.entry((session, run.to_owned())).or_default());
-        let mut waiting = Arc::clone(&queue).lock_owned().boxed();
+        let mut place = queue.lock_owned().boxed();
         // Polled once it stands in line, whenever its task begins.
-        let first = waiting.as_mut().now_or_never();
-        let waiting = match first {
+        match place.as_mut().now_or_never() {
             Some(turn) => futures_util::future::ready(turn).boxed(),
-            None => waiting,
-        };
-        Lane { queue, waiting: Some(waiting) }
-    }
-}
-
-impl Lane {
-    /// Waits for those before.
-    pub(super) async fn turn(mut self) -> OwnedMutexGuard<()> {
-        match self.waiting.take() {
-            Some(waiting) => waiting.await,
-            None => Arc::clone(&self.queue).lock_owned().await,
+            None => place,
         }
     }
 }

@@ -196,6 +196,7 @@ async fn connections_cut_at_random_lose_double_and_reorder_nothing() {
     let senders: Vec<_> = (0..PAIRS)
         .map(|pair| tokio::spawn(send(addr, pair, Arc::clone(&stop), Arc::clone(&dealt_with[pair]))))
         .collect();
+    // How long things go wrong: nothing is waited for here.
     System.sleep(Duration::from_secs(span)).await;
     stop.store(true, Ordering::SeqCst);
     calm.store(true, Ordering::SeqCst);
