@@ -1,5 +1,6 @@
 //! What a write consists of, checked before any store sees it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -17,6 +18,18 @@ pub struct Batch {
     /// Shared by clones: whoever may have to write it again keeps one.
     pub(crate) operations: Arc<Vec<Operation>>,
     pub(crate) stamp_from: Stamp,
+    pub(crate) clear: Arc<Vec<Clear>>,
+}
+
+/// A stretch of keys on which nothing may lie when a batch lands, but for what is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clear {
+    /// What the keys begin with.
+    pub prefix: String,
+    /// The stretch begins behind this key; with the prefix if it is empty.
+    pub after: String,
+    /// What may lie there.
+    pub known: BTreeSet<String>,
 }
 
 /// One step of a batch.
@@ -105,6 +118,16 @@ impl Batch {
         self
     }
 
+    /// Refuses the batch with `Changed` if anything else lies there when it lands.
+    ///
+    /// Only where the store is atomic: elsewhere a batch does not land at one moment, and this is refused as invalid. A
+    /// put whose own condition does not hold is told first, so that a batch that landed before is known again by it.
+    #[must_use]
+    pub fn only_if_clear(mut self, clear: Clear) -> Self {
+        Arc::make_mut(&mut self.clear).push(clear);
+        self
+    }
+
     /// The operations, in order.
     #[must_use]
     pub fn operations(&self) -> &[Operation] {
@@ -157,13 +180,26 @@ impl Batch {
     /// The rest of the batch after its first `landed` operations.
     pub(crate) fn rest(&self, landed: usize) -> Self {
         let operations = self.operations.get(landed..).unwrap_or_default().to_vec();
-        Self { operations: Arc::new(operations), stamp_from: self.stamp_from }
+        // What was to be clear for it was so when the first of it landed.
+        let clear = if landed == 0 { Arc::clone(&self.clear) } else { Arc::default() };
+        Self { operations: Arc::new(operations), stamp_from: self.stamp_from, clear }
+    }
+
+    /// Refuses what only a store can keep whose batches land at one moment.
+    pub(crate) fn check_parts(&self) -> Result<()> {
+        match self.clear.first() {
+            None => Ok(()),
+            Some(clear) => {
+                let what = "batches of this store do not land at one moment: nothing can be kept clear for one";
+                Err(Error::invalid(format!("{what}, got: `{}`", clear.prefix)))
+            }
+        }
     }
 
     /// One operation of it as a batch.
     #[cfg(feature = "testing")]
     pub(crate) fn only(&self, position: usize) -> Self {
-        Self { operations: Arc::new(self.operations[position..=position].to_vec()), stamp_from: self.stamp_from }
+        Self { operations: Arc::new(self.operations[position..=position].to_vec()), ..self.clone() }
     }
 
     /// Refuses what no store may accept, naming the rule.
@@ -220,6 +256,18 @@ impl Operation {
             Self::Put(put) => &put.key,
             Self::Delete(delete) => &delete.key,
         }
+    }
+}
+
+impl Clear {
+    /// Whether this key must not lie there.
+    pub(crate) fn forbids(&self, key: &str) -> bool {
+        key.starts_with(&self.prefix) && *key > *self.after && !self.known.contains(key)
+    }
+
+    /// The key that those it forbids are not below.
+    pub(crate) fn begin(&self) -> &str {
+        (&*self.prefix).max(&*self.after)
     }
 }
 

@@ -222,6 +222,7 @@ impl Store for Bucket {
 
     async fn write(&self, mut batch: Batch) -> Result<Receipt> {
         batch.check()?;
+        batch.check_parts()?;
         let mut receipt = Receipt::default();
         if batch.wants_stamp() {
             let stamp = batch.stamp_at(self.now().await?.at)?;

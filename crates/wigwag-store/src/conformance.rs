@@ -11,7 +11,7 @@ use futures_util::future::{BoxFuture, join_all};
 use futures_util::{FutureExt as _, StreamExt as _};
 
 use crate::limits::{CHANGES_WAITING_MAX, KEY_BYTES_MAX, SEGMENT_BYTES_MAX};
-use crate::{Batch, Change, Error, ErrorKind, Prefix, STAMP, Stamp, Store};
+use crate::{Batch, Change, Clear, Error, ErrorKind, Prefix, STAMP, Stamp, Store};
 
 /// How a server may fall short of byte order and still serve: see [`Quirks::directory_order`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,6 +70,7 @@ pub const CASES: &[Case] = cases![
     time_never_goes_back,
     stamps_fill_the_key_and_follow_acknowledgements,
     a_stamp_is_no_less_than_asked_for_and_not_far_ahead,
+    a_batch_that_wants_a_stretch_clear_lands_only_if_it_is,
     objects_are_dated_by_the_stores_clock,
     followers_are_nudged_under_their_prefix_only,
     a_follower_that_falls_behind_is_told_so,
@@ -86,6 +87,7 @@ pub async fn check(store: Arc<dyn Store>, quirks: Quirks) {
 /// Runs one case in a corner of the store.
 pub async fn check_one(store: Arc<dyn Store>, case: Case, quirks: Quirks) {
     let wants_changed = [
+        "a_batch_that_wants_a_stretch_clear_lands_only_if_it_is",
         "an_update_at_the_present_version_lands_and_at_an_old_one_is_refused",
         "an_update_of_an_absent_key_is_refused",
     ];
@@ -398,6 +400,38 @@ async fn a_stamp_is_no_less_than_asked_for_and_not_far_ahead(store: Corner) {
     let far = soon.after(Duration::from_secs(4_000));
     refused(store.write(Batch::new().put(format!("s/{STAMP}"), "x").stamp_from(far)).await, ErrorKind::Invalid);
     assert_eq!(keys(&store, "s/", "", 10).await.len(), 1);
+}
+
+async fn a_batch_that_wants_a_stretch_clear_lands_only_if_it_is(store: Corner) {
+    let clear = |after: &str, known: &[&str]| Clear {
+        prefix: "in/".into(),
+        after: after.into(),
+        known: known.iter().map(|key| (*key).to_owned()).collect(),
+    };
+    let taken = |number: usize, clear: Clear| {
+        Batch::new().put(format!("in/{number}"), "x").create(format!("log/{number}"), "x").only_if_clear(clear)
+    };
+    if !store.traits().atomic {
+        refused(store.write(taken(1, clear("", &[]))).await, ErrorKind::Invalid);
+        assert!(keys(&store, "", "", 10).await.is_empty(), "nothing of it landed");
+        return;
+    }
+    for (key, beside) in [("im/z", "before"), ("in", "above"), ("io/a", "behind")] {
+        ok(store.write(Batch::new().put(key, beside)).await);
+    }
+    ok(store.write(taken(1, clear("", &[]))).await);
+    let in_the_way = refused(store.write(taken(2, clear("", &[]))).await, ErrorKind::Changed);
+    assert_eq!(in_the_way.key(), "in/1");
+    ok(store.write(taken(2, clear("", &["in/1"]))).await);
+    ok(store.write(taken(3, clear("in/2", &[]))).await);
+    refused(store.write(taken(4, clear("in/1", &["in/2"]))).await, ErrorKind::Changed);
+    refused(store.write(taken(4, clear("in/2", &["in/1", "in/2"]))).await, ErrorKind::Changed);
+    ok(store.write(taken(4, clear("in/1", &["in/2", "in/3"])).only_if_clear(clear("in/9", &[]))).await);
+    refused(store.write(taken(5, clear("in/9", &[])).only_if_clear(clear("", &[]))).await, ErrorKind::Changed);
+    let landed_before = refused(store.write(taken(4, clear("", &[]))).await, ErrorKind::Exists);
+    assert_eq!(landed_before.key(), "log/4", "a batch that landed is known by its own put");
+    assert_eq!(keys(&store, "in/", "", 10).await, ["in/1", "in/2", "in/3", "in/4"]);
+    assert_eq!(keys(&store, "log/", "", 10).await, ["log/1", "log/2", "log/3", "log/4"]);
 }
 
 async fn objects_are_dated_by_the_stores_clock(store: Corner) {

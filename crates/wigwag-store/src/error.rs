@@ -101,6 +101,10 @@ impl Error {
         Self::new(ErrorKind::Changed, "the object is no longer at the version named").on(Action::Write, key)
     }
 
+    pub(crate) fn not_clear(key: &str) -> Self {
+        Self::new(ErrorKind::Changed, "it lies where nothing may for this batch to land").on(Action::Write, key)
+    }
+
     pub(crate) fn on(mut self, action: Action, key: &str) -> Self {
         self.0.action = action;
         key.clone_into(&mut self.0.key);

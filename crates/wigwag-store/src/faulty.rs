@@ -108,6 +108,7 @@ impl<S: Store + Clone> Store for Faulty<S> {
         if self.inner.traits().atomic {
             return self.write_whole(batch).await;
         }
+        batch.check_parts()?;
         // Where a batch is carried out in order, each operation meets a fate of its own.
         let mut receipt = Receipt::default();
         if batch.wants_stamp() {

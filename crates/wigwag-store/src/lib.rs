@@ -58,7 +58,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-pub use batch::{Batch, Delete, Operation, Put, When, check_key};
+pub use batch::{Batch, Clear, Delete, Operation, Put, When, check_key};
 pub use bucket::{Bucket, BucketSettings};
 pub use changes::{Change, Changes};
 pub use clock::{Clock, System};

@@ -15,8 +15,8 @@ use bytes::Bytes;
 use crate::batch::Operation;
 use crate::changes::Followers;
 use crate::{
-    Batch, Changes, Clock, Error, Listed, Now, Object, Page, Peers, Put, Receipt, Result, Stamp, Store, System, Traits,
-    Version, When,
+    Batch, Changes, Clear, Clock, Error, Listed, Now, Object, Page, Peers, Put, Receipt, Result, Stamp, Store, System,
+    Traits, Version, When,
 };
 
 /// A store in memory, shared by its clones.
@@ -104,6 +104,14 @@ impl State {
         }
     }
 
+    /// The first thing that lies where nothing may.
+    fn in_the_way(&self, clear: &Clear) -> Option<Error> {
+        let from = Bound::Included(clear.begin());
+        let there = self.objects.range::<str, _>((from, Bound::Unbounded)).map(|(key, _)| key);
+        let mut below = there.take_while(|key| key.starts_with(&clear.prefix));
+        below.find(|key| clear.forbids(key)).map(|key| Error::not_clear(key))
+    }
+
     fn carry_out(&mut self, operation: &Operation, stamp: Stamp) -> Option<Version> {
         match operation {
             Operation::Put(put) => {
@@ -140,6 +148,9 @@ impl Store for Memory {
 
     async fn write(&self, mut batch: Batch) -> Result<Receipt> {
         batch.check()?;
+        if self.shared.as_bucket {
+            batch.check_parts()?;
+        }
         let mut receipt = Receipt::default();
         {
             let mut state = self.state();
@@ -151,6 +162,7 @@ impl Store for Memory {
                 receipt.stamp = Some(stamp);
             }
             let refusal = batch.conditional().and_then(|put| state.refusal(put));
+            let refusal = refusal.or_else(|| batch.clear.iter().find_map(|clear| state.in_the_way(clear)));
             if let Some(refusal) = refusal.as_ref().filter(|_| !self.shared.as_bucket) {
                 return Err(refusal.clone());
             }

@@ -58,6 +58,10 @@ impl<S: Store> Store for Prefix<S> {
                 Operation::Delete(delete) => delete.key = self.full(&delete.key),
             }
         }
+        for clear in Arc::make_mut(&mut batch.clear) {
+            (clear.prefix, clear.after) = (self.full(&clear.prefix), self.full(&clear.after));
+            clear.known = clear.known.iter().map(|key| self.full(key)).collect();
+        }
         self.inner.write(batch).await.map_err(|error| self.show(error))
     }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wigwag_store::conformance::{self, Quirks};
-use wigwag_store::{Embedded, Faults, Faulty, Memory, Meter, Prefix, Proven, Retry, RetrySettings, Store};
+use wigwag_store::{
+    Batch, Clear, Embedded, Faults, Faulty, Memory, Meter, Prefix, Proven, Retry, RetrySettings, Store,
+};
 
 async fn check(store: impl Store) {
     conformance::check(Arc::new(store), Quirks::default()).await;
@@ -76,4 +78,19 @@ async fn creates_keep_their_promise_when_requests_arrive_late() {
             conformance::check_one(Arc::clone(&store), *case, Quirks::default()).await;
         }
     }
+}
+
+#[tokio::test]
+async fn a_batch_whose_answer_was_lost_is_not_in_its_own_way() {
+    let faults = Faults { answer_lost: 0.5, ..Faults::default() };
+    let store = Retry::new(Faulty::new(Memory::new(), faults, 7), patient());
+    let mut known = std::collections::BTreeSet::new();
+    for number in 0..100 {
+        let (brought, entry) = (format!("in/{number:03}"), format!("log/{number}"));
+        let clear = Clear { prefix: "in/".into(), after: String::new(), known: known.clone() };
+        let batch = Batch::new().put(&brought, "x").create(entry, number.to_string()).only_if_clear(clear);
+        store.write(batch).await.unwrap();
+        known.insert(brought);
+    }
+    assert_eq!(store.list("in/", "", 1_000).await.unwrap().entries.len(), 100);
 }

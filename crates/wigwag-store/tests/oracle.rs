@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use wigwag_store::conformance;
 use wigwag_store::{
-    Batch, Embedded, ErrorKind, Faults, Faulty, Memory, Meter, OpenSettings, Prefix, Proven, Retry, RetrySettings,
-    Store, Version, open,
+    Batch, Clear, Embedded, ErrorKind, Faults, Faulty, Memory, Meter, OpenSettings, Prefix, Proven, Retry,
+    RetrySettings, Store, Version, open,
 };
 
 /// One thing to do to both stores.
@@ -35,6 +35,8 @@ enum Part {
     /// At the version that the key had after that many writes from the last.
     Update(usize, u8, usize),
     Delete(usize),
+    /// Only if nothing lies below that prefix behind that key, but for some keys: a bit for each.
+    Clear(usize, usize, u16),
 }
 
 /// Keys whose order is easily got wrong.
@@ -52,6 +54,7 @@ fn part() -> impl Strategy<Value = Part> {
         3 => (key.clone(), any::<u8>()).prop_map(|(key, body)| Part::Create(key, body)),
         2 => (key.clone(), any::<u8>(), 0..3_usize).prop_map(|(key, body, back)| Part::Update(key, body, back)),
         2 => key.prop_map(Part::Delete),
+        2 => (0..PREFIXES.len(), 0..AFTERS.len(), any::<u16>()).prop_map(|(prefix, after, known)| Part::Clear(prefix, after, known)),
     ]
 }
 
@@ -86,13 +89,30 @@ impl Subject {
 /// The versions that each key had, in both stores, oldest first.
 type History = Vec<Vec<(Version, Version)>>;
 
-fn batches(number: usize, parts: &[Part], keys: [&str; 12], history: &History) -> Option<(Batch, Batch, Vec<usize>)> {
+fn batches(
+    number: usize,
+    parts: &[Part],
+    keys: [&str; 12],
+    atomic: bool,
+    history: &History,
+) -> Option<(Batch, Batch, Vec<usize>)> {
     let (mut one, mut other, mut put) = (Batch::new(), Batch::new(), Vec::new());
     let (mut used, mut conditional) = (Vec::new(), false);
     // No two puts write the same bytes: to many servers equal bytes are the same version.
     let bytes = |body: &u8| format!("{body} {number}");
     for part in parts {
-        let (Part::Put(key, _) | Part::Create(key, _) | Part::Update(key, ..) | Part::Delete(key)) = part;
+        let key = match part {
+            Part::Clear(prefix, after, known) => {
+                let known =
+                    (0..keys.len()).filter(|key| known >> key & 1 == 1).map(|key| keys[key].to_owned()).collect();
+                let clear = Clear { prefix: PREFIXES[*prefix].into(), after: AFTERS[*after].into(), known };
+                if atomic {
+                    (one, other) = (one.only_if_clear(clear.clone()), other.only_if_clear(clear));
+                }
+                continue;
+            }
+            Part::Put(key, _) | Part::Create(key, _) | Part::Update(key, ..) | Part::Delete(key) => key,
+        };
         let is_conditional = matches!(part, Part::Create(..) | Part::Update(..));
         if used.contains(key) || (is_conditional && conditional) {
             continue;
@@ -108,6 +128,7 @@ fn batches(number: usize, parts: &[Part], keys: [&str; 12], history: &History) -
                 let (a, b) = history[*key].iter().rev().nth(*back)?.clone();
                 (one, other) = (one.update(keys[*key], bytes(body), a), other.update(keys[*key], bytes(body), b));
             }
+            Part::Clear(..) => {}
             Part::Delete(_) => (one, other) = (one.delete(keys[*key]), other.delete(keys[*key])),
         }
         if !matches!(part, Part::Delete(_)) {
@@ -124,10 +145,12 @@ async fn compare(
     steps: Vec<Step>,
 ) -> Result<(), TestCaseError> {
     let mut history: History = vec![Vec::new(); KEYS.len()];
+    // Elsewhere nothing can be kept clear.
+    let atomic = oracle.traits().atomic && subject.store.traits().atomic;
     for (number, step) in steps.into_iter().enumerate() {
         match &step {
             Step::Write(parts) => {
-                let Some((one, other, put)) = batches(number, parts, keys, &history) else { continue };
+                let Some((one, other, put)) = batches(number, parts, keys, atomic, &history) else { continue };
                 match (oracle.write(one).await, subject.store.write(other).await) {
                     (Ok(expected), Ok(found)) => {
                         prop_assert_eq!(expected.versions.len(), found.versions.len());

@@ -3,16 +3,18 @@
 //! One row each. Statements of many rows were tried and were slower: SQLite then keeps a journal of its own for
 //! each statement, in case it fails half-way.
 
-use rusqlite::{CachedStatement, Connection};
+use rusqlite::{CachedStatement, Connection, OptionalExtension as _};
 
 use super::writer::at;
-use crate::{Batch, Error, Operation, Put, Result, Stamp, VersionForm, When};
+use crate::{Batch, Clear, Error, Operation, Put, Result, Stamp, VersionForm, When};
 
 pub(super) struct Pen<'a> {
     put: CachedStatement<'a>,
     create: CachedStatement<'a>,
     update: CachedStatement<'a>,
     delete: CachedStatement<'a>,
+    from: CachedStatement<'a>,
+    stamp: CachedStatement<'a>,
 }
 
 impl<'a> Pen<'a> {
@@ -28,12 +30,21 @@ impl<'a> Pen<'a> {
             update: connection
                 .prepare_cached("UPDATE objects SET stamp = ?1, body = ?3 WHERE key = ?2 AND stamp = ?4")?,
             delete: connection.prepare_cached("DELETE FROM objects WHERE key = ?1")?,
+            from: connection.prepare_cached("SELECT key FROM objects WHERE key >= ?1 ORDER BY key LIMIT ?2")?,
+            stamp: connection.prepare_cached("SELECT stamp FROM objects WHERE key = ?1")?,
         })
     }
 
     /// Writes one batch, its conditional put first: if that is refused nothing else is written, so that a
     /// batch is whole or absent without a savepoint. A batch names a key once, so that the order is free.
     pub(super) fn write(&mut self, batch: &Batch, first: Stamp) -> rusqlite::Result<Result<()>> {
+        for clear in &*batch.clear {
+            if let Some(key) = self.in_the_way(clear)? {
+                // Whoever wrote the batch before knows that by its put.
+                let refusal = batch.conditional().map(|put| self.refusal(put)).transpose()?.flatten();
+                return Ok(Err(refusal.unwrap_or_else(|| Error::not_clear(&key))));
+            }
+        }
         let puts = batch
             .operations
             .iter()
@@ -54,6 +65,34 @@ impl<'a> Pen<'a> {
             }
         }
         Ok(Ok(()))
+    }
+
+    /// The first key that lies where nothing may.
+    fn in_the_way(&mut self, clear: &Clear) -> rusqlite::Result<Option<String>> {
+        // One more than may be there, and the key itself that the stretch begins behind.
+        let limit = i64::try_from(clear.known.len() + 2).unwrap_or(i64::MAX);
+        let mut rows = self.from.query((clear.begin(), limit))?;
+        while let Some(row) = rows.next()? {
+            let key: String = row.get(0)?;
+            if clear.forbids(&key) {
+                return Ok(Some(key));
+            }
+            if !key.starts_with(&clear.prefix) {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Why a conditional put would be refused, if it would.
+    fn refusal(&mut self, put: &Put) -> rusqlite::Result<Option<Error>> {
+        let there = self.stamp.query_row([&put.key], |row| row.get::<_, i64>(0)).optional()?;
+        let there = there.map(|stamp| VersionForm::Stamp(Stamp::from_micros(stamp.cast_unsigned())));
+        Ok(match (&put.when, there) {
+            (When::Absent, Some(_)) => Some(Error::exists(&put.key)),
+            (When::Version(version), there) if there.as_ref() != Some(&version.0) => Some(Error::changed(&put.key)),
+            _ => None,
+        })
     }
 
     /// Writes a conditional put, or says that it is refused; an unconditional one is left alone.

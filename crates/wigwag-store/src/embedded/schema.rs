@@ -124,10 +124,17 @@ pub(super) fn connect_reader(path: &Path) -> Result<Connection> {
 }
 
 /// A reader that fails rather than wait for a lock: it is used on threads that others need.
+///
+/// It maps nothing: after each commit of anybody SQLite gives a mapping back and makes another, and to take memory from
+/// a process is to interrupt all cores that it runs on. For one small object that is more than all else.
 pub(super) fn connect_quick_reader(path: &Path) -> Result<Connection> {
-    let connection = connect_reader(path)?;
-    connection.busy_timeout(Duration::ZERO).map_err(|error| failure(error, "open", path))?;
-    Ok(connection)
+    let connect = || -> rusqlite::Result<Connection> {
+        let connection = connect(path)?;
+        connection.pragma_update(None, "query_only", true)?;
+        connection.busy_timeout(Duration::ZERO)?;
+        Ok(connection)
+    };
+    connect().map_err(|error| failure(error, "open", path))
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
