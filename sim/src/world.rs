@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use wigwag::{Client, Engine, ErrorKind, PruneOptions, RunHandle, Settings};
+use wigwag::{Client, Engine, ErrorKind, PruneOptions, Receipt, RunHandle, Settings, SignalCall};
 use wigwag_core::audit::{Breach, Promise};
 use wigwag_core::mutation::mutate;
 use wigwag_core::{Family, PauseCause, RunRef, Time, prefix};
@@ -170,6 +170,9 @@ impl Style {
     }
 }
 
+/// A worker: what lives and dies, and its client.
+type Worker = (Arc<Process>, Client);
+
 /// One simulated world.
 #[derive(Clone)]
 struct World {
@@ -181,6 +184,8 @@ struct World {
     ledger: Ledger,
     known: Arc<Mutex<Known>>,
     faulty: Arc<Mutex<Vec<Faulty<SimStore>>>>,
+    /// The clients that workers have: what is sent through them, the worker may go on with at once.
+    workers: Arc<Mutex<Vec<Worker>>>,
 }
 
 impl World {
@@ -197,8 +202,8 @@ impl World {
         let network = Network::new(options.seed, deaths, chance.u64(100..20_000));
         let style = Style::draw(&options, &mut chance, !as_bucket);
         let ledger = Ledger::new(memory.clone());
-        let (known, faulty) = Default::default();
-        Self { options: Arc::new(options), style, clock, memory, network, ledger, known, faulty }
+        let (known, faulty, workers) = Default::default();
+        Self { options: Arc::new(options), style, clock, memory, network, ledger, known, faulty, workers }
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {
@@ -403,6 +408,11 @@ impl World {
             let code = self.code();
             let starting = equip(builder, &self.ledger, self.options.seed, code).start();
             let engine = self.unless_dead(&process, starting).await.and_then(Result::ok);
+            if let Some(engine) = &engine {
+                let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+                workers.retain(|(process, _)| !process.is_dead());
+                workers.push((process.clone(), engine.client()));
+            }
             while engine.is_some() && !process.is_dead() && code == self.code() {
                 self.pass(if self.is_troubled() { 100 } else { 10_000 }).await;
                 self.happen_to(&process, &mut chance);
@@ -522,12 +532,39 @@ impl World {
         }
     }
 
+    /// A worker that lives, and its client.
+    fn worker(&self, chance: &mut fastrand::Rng) -> Option<Worker> {
+        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        let living: Vec<_> = workers.iter().filter(|(process, _)| !process.is_dead()).collect();
+        (!living.is_empty()).then(|| living[chance.usize(..living.len())].clone())
+    }
+
+    /// Sends a signal by a client of its own, or through a worker; no answer if that dies.
+    async fn sent(
+        &self,
+        through: Option<&Worker>,
+        client: &Client,
+        call: impl FnOnce(&Client) -> SignalCall,
+    ) -> Option<wigwag::Result<Receipt>> {
+        match through {
+            Some((process, client)) => self.unless_dead(process, call(client).into_future()).await,
+            None => Some(call(client).await),
+        }
+    }
+
     /// One sender: each signal is sent after the one before was acknowledged or given up.
     async fn send(self, client: Client, run: String, sender: usize, salt: u64) {
         let mut chance = self.chance(400 + salt * 10 + sender as u64);
+        let mut by_worker = self.chance(500_000 + salt * 10 + sender as u64);
+        let mut through = None;
         let (most, pause) = if self.style.busy { (12, 7_000) } else { (8, 5_000) };
         for number in 0..chance.usize(1..most) {
             self.pass(chance.u64(..pause)).await;
+            // The order of what one sends is that of one client: it stays with the worker that it begins with.
+            // On a bucket a worker does nothing else with what it sends than any other does.
+            if number == 0 && self.memory.traits().atomic && by_worker.bool() {
+                through = self.worker(&mut by_worker);
+            }
             // One of old comes back when the run is long over.
             if self.style.retention && chance.u32(..4) == 0 {
                 self.pass(chance.u64(..60_000)).await;
@@ -543,12 +580,19 @@ impl World {
             let mut sent =
                 Sent { run: run_id, name: name_sent, sender, number, strict, key: key_sent, suffix: None, at: None };
             loop {
-                let call = client.signal(&run, name, &payload).by(format!("sender-{sender}"));
-                let call = match &key {
-                    Some(key) => call.key(key),
-                    None => call,
+                let call = |client: &Client| {
+                    let call = client.signal(&run, name, &payload).by(format!("sender-{sender}"));
+                    let call = match &key {
+                        Some(key) => call.key(key),
+                        None => call,
+                    };
+                    if strict { call.only_if_waiting() } else { call }
                 };
-                let answer = if strict { call.only_if_waiting().await } else { call.into_future().await };
+                let Some(answer) = self.sent(through.as_ref(), &client, call).await else {
+                    // What a process that died has sent may land at any time: nothing may be sent after it.
+                    self.known().sent.push(sent);
+                    return;
+                };
                 let refused = answer.as_ref().is_err_and(|error| {
                     use ErrorKind::{Gone, NotFound, NotRunning, NotWaiting};
                     matches!(error.kind(), NotRunning | Gone | NotFound | NotWaiting)

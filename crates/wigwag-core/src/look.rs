@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::limits::ORPHAN_AGE;
 use crate::mutation::{Mutation, is_mutated};
-use crate::{Hint, Run, Time};
+use crate::{Hint, Run, Status, Time};
 
 /// What to do about a run that a hint led to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,25 @@ pub enum Look {
     Orphan,
     /// Nobody drives it: look whether there is something to do, and claim it if so.
     Free,
+}
+
+impl Run {
+    /// Whether nothing keeps it but signals: it is parked, nobody drives it, no time has come, nothing was asked of it,
+    /// and no child or late signal of it may have to be heeded first.
+    #[must_use]
+    pub fn waits_only(&self, now: Time) -> bool {
+        let is_asked = self.pause.is_some() || self.chain.is_some() || self.cancel.is_some();
+        let has_children =
+            || self.open.iter().any(|path| self.points.get(path).is_some_and(|point| point.children.is_some()));
+        self.status == Status::WaitingSignal
+            && self.parked
+            && self.lease.is_none()
+            && self.next_at.is_none_or(|at| at > now)
+            && self.signals.values().all(|inbox| inbox.late.is_empty())
+            && self.is_whole()
+            && !is_asked
+            && !has_children()
+    }
 }
 
 /// What a worker does that found this hint. `uncertainty` is how far off `now` may be.

@@ -53,6 +53,8 @@ mutations! {
     FloorGoesBack,
     /// The sender puts no hint.
     SignalWithoutHint,
+    /// A signal is taken by the commit that brings it, whatever else came before.
+    TakenOutOfTurn,
     /// The sender does not read the run again after its signal is there.
     SenderReadsOnce,
     /// A slow sender does not say that it was slow.

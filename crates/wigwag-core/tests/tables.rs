@@ -600,3 +600,30 @@ fn a_frontier_that_is_told_of_a_step_is_one_that_was_made_after_it() {
         assert_eq!(told.is_done(), made.is_done(), "{points}");
     }
 }
+
+#[test]
+fn only_a_run_that_nothing_keeps_but_signals_takes_one_at_once() {
+    let now = Time::from_micros(1_000_000);
+    let asleep = run_that_is(Status::WaitingSignal);
+    assert!(asleep.waits_only(now));
+    for status in [Status::Pending, Status::Running, Status::Paused, Status::Compensating, Status::Failed] {
+        assert!(!run_that_is(status).waits_only(now), "{status}");
+    }
+    let but = |change: fn(&mut Run)| {
+        let mut run = asleep.clone();
+        change(&mut run);
+        run.waits_only(now)
+    };
+    assert!(!but(|run| run.parked = false), "somebody drives it");
+    assert!(!but(|run| run.next_at = Some(Time::from_micros(1_000_000))), "a time has come");
+    assert!(but(|run| run.next_at = Some(Time::from_micros(1_000_001))), "it has not");
+    let late = |run: &mut Run| {
+        run.signals.entry("go".parse().unwrap()).or_default().late.insert("x".into());
+    };
+    assert!(!but(late), "an earlier signal is to be taken first");
+    let child = |run: &mut Run| {
+        let point = run.points.values_mut().find(|point| point.wait.is_some()).unwrap();
+        point.children = Some(Children::Numbered(1));
+    };
+    assert!(!but(child), "a child may have ended");
+}

@@ -142,6 +142,8 @@ impl Ctx {
         let id = self.scope.run.id.child(&path, self.scope.restarts);
         let parent = Parent { run: self.scope.run.clone(), point: path };
         let (of, input) = (TypeName::new(of)?, Payload::of(input)?);
+        // What may follow from a signal must not be there before the signal is.
+        self.scope.durable().await;
         crate::client::submit_child(&self.scope.inner, id.clone(), of, input, options, parent).await?;
         Ok(id)
     }

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{Notify, Semaphore, oneshot, watch};
-use wigwag_core::{Data, Hint, Key, Path, Payload, Run, RunId, RunRef, Time, TypeName, kind_of, shard_of};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use wigwag_core::{Data, Hint, Key, Path, Payload, Run, RunId, RunRef, TaskSpec, Time, TypeName, kind_of, shard_of};
 use wigwag_store::{Clock, Stamp, Store};
 
 use crate::Settings;
 use crate::error::{Error, Result};
 use crate::mailbox::Mailbox;
-use crate::workflow::Registry;
+use crate::workflow::{Registry, Workflow};
 
 /// What all parts of one engine share.
 #[derive(Debug)]
@@ -35,6 +35,9 @@ pub(crate) struct Inner {
     waiters: Mutex<HashMap<RunRef, Vec<Waiter>>>,
     /// Ends of runs elsewhere are followed.
     pub(crate) follows_ends: AtomicBool,
+    /// Types whose code did not take a signal with the commit that would have brought it, and until when that is not
+    /// tried with them again, by the clock that counts suspended time.
+    pub(crate) not_at_once: Mutex<HashMap<TypeName, Duration>>,
     /// How many more runs may be driven.
     pub(crate) permits: Arc<Semaphore>,
     pub(crate) stopping: watch::Sender<Stop>,
@@ -171,6 +174,7 @@ impl Inner {
             definitions: Mutex::default(),
             schemas: crate::schema::Schemas::default(),
             wakes: Mutex::default(),
+            not_at_once: Mutex::default(),
         }
     }
 
@@ -225,14 +229,29 @@ impl Inner {
         (hint, facts(of, run))
     }
 
+    /// The code for a run of that type and room to drive it here, if that can be at once.
+    pub(crate) fn can_drive(
+        &self,
+        of: &TypeName,
+        task: Option<&TaskSpec>,
+    ) -> Option<(Arc<Workflow>, OwnedSemaphorePermit)> {
+        if !self.works.load(Ordering::Acquire) || self.stop() != Stop::No {
+            return None;
+        }
+        let workflow = self.registry.find(of, task)?;
+        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
+        Some((Arc::clone(workflow), permit))
+    }
+
     /// A turn holds the run.
     pub(crate) fn activate(&self, run: &RunRef, handle: &Arc<Handle>) {
         lock(&self.active).insert(run.clone(), Arc::clone(handle));
     }
 
-    /// A turn is about to claim the run; one that holds it keeps its place.
-    pub(crate) fn about_to_activate(&self, run: &RunRef, handle: &Arc<Handle>) {
-        lock(&self.active).entry(run.clone()).or_insert_with(|| Arc::clone(handle));
+    /// A turn is about to claim the run; one that holds it keeps its place. Says whether it is this one.
+    pub(crate) fn about_to_activate(&self, run: &RunRef, handle: &Arc<Handle>) -> bool {
+        let mut active = lock(&self.active);
+        Arc::ptr_eq(active.entry(run.clone()).or_insert_with(|| Arc::clone(handle)), handle)
     }
 
     /// A turn is over. Hints that led to it and were not looked at go back to the dispatcher.

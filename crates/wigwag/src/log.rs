@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +19,7 @@ use wigwag_core::{
     Blob, Data, Entry, Event, Fate, Key, Mode, Name, Path, Payload, Run, RunRef, Time, Tombstone, chunk_to_json,
     limits, read_chunk, read_entry, read_state, state_to_json,
 };
-use wigwag_store::{Batch, Store, Version};
+use wigwag_store::{Batch, Clear, Stamp, Store, Version};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::inner::Inner;
@@ -214,7 +215,7 @@ pub(crate) async fn read_whole(store: &dyn Store, run: &RunRef) -> Result<Option
 /// Why a turn is over before the run parked or ended.
 #[derive(Debug)]
 pub(crate) enum Lost {
-    /// Another worker has the run: what was staged never happened.
+    /// What was staged never happened: another worker has the run, or what was to come with the entry cannot.
     Taken,
     /// The lease ended; whether what was staged happened may be in doubt.
     Lease,
@@ -245,6 +246,19 @@ pub(crate) struct Around {
     pub(crate) delete: Vec<String>,
     /// With a snapshot, whether or not one is due.
     pub(crate) snapshot: bool,
+    /// On what terms it lands; only where the store is atomic.
+    pub(crate) terms: Option<Terms>,
+}
+
+/// Terms on which an entry lands that brings something with it. It is tried once.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    /// Where nothing may lie.
+    pub(crate) clear: Vec<Clear>,
+    /// What is stamped later gets no less.
+    pub(crate) stamp_from: Stamp,
+    /// Becomes true when it may have landed.
+    pub(crate) tried: Arc<AtomicBool>,
 }
 
 impl Around {
@@ -372,7 +386,11 @@ impl Log {
             return Err(Lost::Store(Error::invalid(what)));
         }
         let key = Key::Entry { run: self.run.run.clone(), seq: entry.seq }.to_string();
-        let mut batch = Batch::new();
+        let (mut batch, mut once) = (Batch::new(), None);
+        if let Some(Terms { clear, stamp_from, tried }) = around.terms {
+            batch = clear.into_iter().fold(batch, Batch::only_if_clear).stamp_from(stamp_from);
+            once = Some(tried);
+        }
         for (key, body) in self.blobs.drain(..).chain(around.before) {
             batch = batch.put(key, body);
         }
@@ -398,8 +416,10 @@ impl Log {
         for key in around.delete.into_iter().collect::<BTreeSet<_>>() {
             batch = batch.delete(key);
         }
-        self.write_entry(batch, &key, &entry.by).await?;
+        self.write_entry(batch, &key, &entry.by, once.as_deref()).await?;
         metrics::counter!("wigwag_entries_total").increment(1);
+        let received = entry.events.iter().filter(|event| matches!(event, Event::SignalReceived(_))).count();
+        metrics::counter!("wigwag_signals_received_total").increment(received as u64);
         if wants_snapshot && !atomic {
             self.write_snapshot().await?;
         }
@@ -418,11 +438,22 @@ impl Log {
     }
 
     /// Refused or in doubt → read the entry back: it is mine, another's, or not there.
-    async fn write_entry(&mut self, mut batch: Batch, key: &str, by: &str) -> Result<(), Lost> {
+    ///
+    /// What is tried `once` is not written again, and sets that when it may have landed.
+    async fn write_entry(
+        &mut self,
+        mut batch: Batch,
+        key: &str,
+        by: &str,
+        once: Option<&AtomicBool>,
+    ) -> Result<(), Lost> {
         let mut pause = Duration::from_millis(20);
         loop {
             if !self.holds_lease() {
                 return Err(Lost::Lease);
+            }
+            if let Some(tried) = once {
+                tried.store(true, Ordering::Release);
             }
             let Err(error) = self.inner.store.write(batch.clone()).await else { return Ok(()) };
             use wigwag_store::ErrorKind as Store;
@@ -442,11 +473,13 @@ impl Log {
                     Ok(Some(_)) => return Err(Lost::Taken),
                     Ok(None) | Err(_) => {}
                 },
+                // Something is in the way, or its stamp too far ahead: the entry is not there, nor anything else of it.
+                Store::Changed | Store::Invalid if once.is_some() => return Err(Lost::Taken),
                 Store::Unavailable => {}
                 _ => return Err(Lost::Store(error.into())),
             }
-            // Before the claim there is no lease to hold, and nothing lost by giving up.
-            if self.lease_ends.is_none() && pause > Duration::from_secs(1) {
+            // Before the claim there is no lease to hold, and nothing lost by giving up; who brings something is told.
+            if once.is_some() || self.lease_ends.is_none() && pause > Duration::from_secs(1) {
                 return Err(Lost::Store(error.into()));
             }
             self.inner.clock.sleep(pause).await;

@@ -52,6 +52,7 @@ pub(crate) struct Scope {
     replay: Mutex<Replay>,
     undo: Mutex<BTreeMap<Path, Undo>>,
     pub(crate) cancelled: watch::Receiver<bool>,
+    landed: Option<watch::Receiver<bool>>,
     /// The code is that of another run's step.
     stands_in: bool,
 }
@@ -89,6 +90,8 @@ pub(crate) struct Made {
     pub(crate) recorded: BTreeMap<Path, Point>,
     pub(crate) now: Time,
     pub(crate) cancelled: watch::Receiver<bool>,
+    /// Becomes true when all that the code was told is durable; none if it is so anyway.
+    pub(crate) landed: Option<watch::Receiver<bool>>,
 }
 
 impl fmt::Debug for Scope {
@@ -156,8 +159,19 @@ impl Scope {
             replay: Mutex::new(replay),
             undo: Mutex::default(),
             cancelled: made.cancelled,
+            landed: made.landed,
             stands_in: false,
         })
+    }
+
+    /// Waits until all that the code was told by its turn is durable; if that never is, the code is dropped.
+    pub(crate) async fn durable(&self) {
+        let told = self.told.load(Ordering::Acquire) > 0;
+        if let Some(mut landed) = self.landed.clone().filter(|_| told)
+            && landed.wait_for(|landed| *landed).await.is_err()
+        {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// A scope for the code of another run's step, which this code runs; its points are recorded with this code.
@@ -185,6 +199,7 @@ impl Scope {
             replay: Mutex::new(replay),
             undo: Mutex::default(),
             cancelled: self.cancelled.clone(),
+            landed: self.landed.clone(),
             stands_in: true,
         })
     }

@@ -17,6 +17,7 @@ mod sources;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -27,21 +28,22 @@ use tracing::{Instrument as _, debug, warn};
 use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
     Data, Ending, Frontier, Hint, Inboxes, Key, Path, Payload, PointKind, PointStatus, Retry, RunClaimed, RunRef,
-    Status, Style, Time,
+    Status, Style, Taken, Time,
 };
+use wigwag_store::{Clear, Stamp};
 
 use crate::context::Ctx;
 use crate::error::{Error, Result};
 use crate::inner::{Handle, Inner, Stop, lock};
-use crate::log::{Around, Log, Lost};
+use crate::log::{Around, Log, Lost, Terms};
 use crate::mailbox::{BodyId, Mailbox, Reply, Request, Slot, Spec};
 use crate::scope::{self, Made, Outputs, Scope};
 use crate::spans;
 use crate::workflow::{Code, Workflow, in_scope};
 
 pub(crate) use ends::{complete_end, take_back_if_restarted};
-pub(crate) use inbox::{decide, waiting_facts, waiting_key};
-pub(crate) use sources::{index_of_closed, look_at_sources};
+pub(crate) use inbox::{decide, names_waited_for, waiting_facts, waiting_key};
+pub(crate) use sources::{Found, index_of_closed, look_at_sources};
 
 /// A turn.
 #[derive(Debug)]
@@ -80,6 +82,8 @@ pub(crate) struct Turn {
     root: Option<Arc<Scope>>,
     releases: Vec<Release>,
     around: Around,
+    /// The signal that the claim brings, until it is durable.
+    brings: Option<Brought>,
     ending: Option<Ending>,
     returned: Option<Payload>,
     /// The function is to be started once the entry that lets it is durable.
@@ -95,6 +99,23 @@ pub(crate) struct Turn {
     renew_at: Duration,
     lease_hint: String,
     _permit: OwnedSemaphorePermit,
+}
+
+/// A signal that is not in the store yet.
+#[derive(Debug)]
+pub(crate) struct Brought {
+    pub(crate) suffix: String,
+    pub(crate) stamp: Time,
+    /// The signal, and what goes with it.
+    pub(crate) puts: Vec<(String, bytes::Bytes)>,
+    /// Where nothing may lie, for it to be the next that is taken.
+    pub(crate) clear: Vec<Clear>,
+    /// Users' code was asked about it, and failed: that is recorded, and it is not asked a second time for nothing.
+    pub(crate) refused: bool,
+    /// Becomes true when it may be there.
+    pub(crate) tried: Arc<AtomicBool>,
+    /// Becomes true when it is, with the entry that says what became of it.
+    pub(crate) landed: watch::Sender<bool>,
 }
 
 /// Users' code that runs.
@@ -193,6 +214,7 @@ impl Turn {
             root: None,
             releases: Vec::new(),
             around,
+            brings: None,
             ending: None,
             returned: None,
             begin_again: false,
@@ -221,6 +243,16 @@ impl Turn {
         self.around.snapshot = self.inner.store.traits().atomic;
     }
 
+    /// Lets the claim bring this signal, which was found in the inboxes as if it were there.
+    pub(crate) fn bring(&mut self, brought: Brought) -> Result<(), Lost> {
+        self.brings = Some(brought);
+        // From here on others leave the run to this turn, or it to them.
+        match self.inner.about_to_activate(&self.log.run.run, &self.handle) {
+            true => Ok(()),
+            false => Err(Lost::Taken),
+        }
+    }
+
     /// Adds a delete to the claim.
     pub(crate) fn delete_after(&mut self, key: String) {
         self.around.delete.push(key);
@@ -241,7 +273,7 @@ impl Turn {
         self.begin_function().await;
         self.gather().await?;
         // Whoever waits for the end is told of it by this turn.
-        self.inner.about_to_activate(&self.log.run.run, &self.handle);
+        _ = self.inner.about_to_activate(&self.log.run.run, &self.handle);
         if self.log.run.status.is_final() {
             return Ok(());
         }
@@ -256,8 +288,13 @@ impl Turn {
         let span = spans::turn(&self.log.run);
         let begun = async {
             self.open().await?;
-            let ended = self.log.run.status.is_final();
-            if ended { self.end().await.map(|()| ended) } else { Ok(ended) }
+            if self.log.run.status.is_final() {
+                return self.end().await.map(|()| true);
+            }
+            // Where the store is atomic nothing is left to do for a run that its first entry parked: who is told of its
+            // start may signal it at once, and finds nobody who drives it.
+            let is_over = self.parked.as_ref().is_some_and(|parked| parked.begins) && self.inner.store.traits().atomic;
+            Ok(is_over)
         };
         if !begun.instrument(span.clone()).await? {
             tokio::spawn(self.drive().instrument(span));
@@ -272,7 +309,9 @@ impl Turn {
             let run = self.log.run.run.clone();
             match self.run().await {
                 Ok(()) => {}
-                Err(Lost::Taken | Lost::Lease) => debug!(%run, "another has the run, or the lease ended"),
+                Err(Lost::Taken | Lost::Lease) => {
+                    debug!(%run, "another has the run, or the lease ended")
+                }
                 Err(Lost::Store(error)) => {
                     warn!(%run, %error, "the turn was given up; another follows when its lease ends");
                     // The dispatcher passes over hints of our own leases unless it is told.
@@ -352,6 +391,7 @@ impl Turn {
         if !self.log.is_staged() {
             return Ok(());
         }
+        let landed = self.take_brought()?;
         self.enter_index();
         let around = std::mem::take(&mut self.around);
         let deleted: Vec<String> = around.before.iter().map(|(key, _)| key.clone()).collect();
@@ -365,7 +405,32 @@ impl Turn {
             return Err(lost);
         }
         self.is_new = false;
+        if let Some(landed) = landed {
+            landed.send_replace(true);
+        }
         self.release().await
+    }
+
+    /// Users' code failed on these.
+    fn note_refused(&mut self, signals: &[Taken]) {
+        if let Some(brought) = &mut self.brings {
+            brought.refused |= signals.iter().any(|taken| taken.signal == brought.suffix);
+        }
+    }
+
+    /// The signal goes with the entry that takes it; gives who is to be told.
+    fn take_brought(&mut self) -> Result<Option<watch::Sender<bool>>, Lost> {
+        let Some(brought) = self.brings.take() else { return Ok(None) };
+        let Brought { suffix, stamp, puts, mut clear, refused, tried, landed } = brought;
+        if !refused && self.log.run.taker_of(&suffix).is_none() {
+            return Err(Lost::Taken);
+        }
+        if is_mutated(Mutation::TakenOutOfTurn) {
+            clear.clear();
+        }
+        self.around.before.extend(puts);
+        self.around.terms = Some(Terms { clear, stamp_from: Stamp::from_micros(stamp.micros()), tried });
+        Ok(Some(landed))
     }
 
     /// The entry is durable: code that waited for it goes on.
@@ -500,7 +565,8 @@ impl Turn {
 
     async fn first_poll(&mut self) {
         while self.root.as_ref().is_some_and(|root| !root.is_idle()) {
-            if self.mail.is_empty() {
+            // A sender waits for a turn that brings a signal, and does not wait for ever.
+            if self.mail.is_empty() && self.brings.is_none() {
                 self.mailbox.changed().await;
                 self.mail.extend(self.mailbox.take());
             } else if !self.hear().await {
@@ -569,6 +635,7 @@ impl Turn {
             recorded,
             now: run.created_at,
             cancelled: self.cancel.subscribe(),
+            landed: self.brings.as_ref().map(|brought| brought.landed.subscribe()),
         }
     }
 

@@ -14,7 +14,7 @@ use wigwag::{Client, ErrorKind};
 use wigwag_store::{Clock as _, System};
 
 use super::cases::{Case, Deed, Kind, case};
-use super::ledger::{Book, lines, wall};
+use super::ledger::{Book, lines, wall, whole};
 
 /// One line of a client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -92,8 +92,8 @@ pub(crate) fn notes(ledger: &Path, seat: &str) -> Vec<Note> {
 pub(crate) fn is_at_work(ledger: &Path, seat: &str, process: u32) -> bool {
     let book = ledger.join("clients").join(seat).join(process.to_string());
     let said = std::fs::read_to_string(book).unwrap_or_default();
-    let tries = said.lines().filter(|line| line.ends_with(r#""word":"Try"}"#)).count();
-    tries * 2 > said.lines().count()
+    let tries = whole(&said).filter(|line| line.ends_with(r#""word":"Try"}"#)).count();
+    tries * 2 > whole(&said).count()
 }
 
 /// All lines of all seats.

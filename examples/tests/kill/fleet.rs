@@ -300,8 +300,24 @@ fn break_on_purpose() {
     mutate(Some(*found.unwrap_or_else(|| panic!("`WIGWAG_MUTATION={wanted}` names no deliberate bug"))));
 }
 
-/// Sends a signal of the system to a process of ours.
+/// Sends a signal of the system to a process of ours. One that is told to stop has stopped when this returns: on a busy
+/// machine its threads go on for a moment.
 pub(crate) fn signal(process: u32, name: &str) {
     let sent = Command::new("kill").args([format!("-{name}"), process.to_string()]).status().unwrap();
     assert!(sent.success());
+    let patience = ledger::wall() + 10_000_000;
+    while name == "STOP" && !has_stopped(process) {
+        assert!(ledger::wall() < patience, "{process} does not stop");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whether every thread of a process stands still.
+fn has_stopped(process: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    // The state follows the name, which is in brackets and may hold anything.
+    let state = |stat: &str| stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    threads.flatten().all(|thread| {
+        std::fs::read_to_string(thread.path().join("stat")).map_or(true, |stat| state(&stat) == Some('T'))
+    })
 }

@@ -42,7 +42,7 @@ impl Book {
         Self { file: Mutex::new(OpenOptions::new().create(true).append(true).open(path).unwrap()) }
     }
 
-    /// Adds a line: one system call, so that a kill cuts none.
+    /// Adds a line. Who reads meanwhile may find it cut where a page ends, and so may a kill: see [`whole`].
     pub(crate) fn add(&self, line: &str) {
         let mut file = self.file.lock().unwrap();
         file.write_all(format!("{line}\n").as_bytes()).unwrap();
@@ -55,9 +55,14 @@ pub(crate) fn lines(folder: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten() {
         let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
-        lines.extend(text.lines().map(str::to_owned));
+        lines.extend(whole(&text).map(str::to_owned));
     }
     lines
+}
+
+/// The lines that have an end. One without is not written yet, and nothing that follows it has happened.
+pub(crate) fn whole(text: &str) -> std::str::Lines<'_> {
+    text.rsplit_once('\n').map_or("", |(whole, _)| whole).lines()
 }
 
 /// Writes down what the steps of this process do.

@@ -1,11 +1,14 @@
 //! Sending signals: an object in the run's inbox, acknowledged when it is durable and whoever waits for it will look.
 //!
 //! The order: the run is read; the signal is put; what was added to the run since is read; if a wait for it is open, a
-//! hint is put; then the sender is told. Where a batch is atomic the hint of a run that waits goes with the signal.
+//! hint is put; then the sender is told. Where a batch is atomic the hint of a run that waits goes with the signal; or the
+//! run takes it with the commit that brings it ([`at_once`]).
 //!
 //! What if we die here? Before the signal is put: nothing happened. After it, and before the sender is told: the signal
 //! is there, as if it had been acknowledged, and is found when the run is looked at next. With an idempotency key the
 //! sender's repeat finds what the first try left, and goes on from there.
+
+mod at_once;
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -25,7 +28,8 @@ use super::inbox::{OpenWait, definition_at_hand, newest_definition, open_waits};
 use super::{Client, RunHandle, StartCall, control};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inner::{Inner, lock, time};
-use crate::{log, spans};
+use crate::log::{self, Loaded};
+use crate::spans;
 
 /// So many signals of [`Client::signal_many`] are on their way at once.
 const SEND_AT_ONCE: usize = 64;
@@ -167,7 +171,7 @@ impl SignalCall {
         let inner = Arc::clone(&self.inner);
         let message = Message::of(self)?;
         let began = inner.clock.boot();
-        let mut run = read_or_start(&inner, &message).await?;
+        let Loaded { mut run, snapshot } = read_or_start(&inner, &message).await?;
         if message.point.is_some() {
             log::make_whole(&*inner.store, &mut run).await?;
         }
@@ -181,11 +185,14 @@ impl SignalCall {
                 return Ok((receipt, Sent { inner, run, message, definition, only: None }));
             }
         };
+        if let Some(suffix) = at_once::take_at_once(&inner, &message, &run, snapshot, only.as_ref()).await? {
+            let receipt = Receipt { id: id_in(&suffix), suffix, state: SignalState::Waiting, repeated: false };
+            return Ok((receipt, Sent { inner, run, message, definition, only }));
+        }
         let put = put_signal(&inner, &message, &mut run, only, began).await?;
         let mode = run.mode_of(&message.name, definition.as_deref());
         let state = settle(&inner, &message, &run, mode, &put).await?;
-        let id = put.suffix.split_once('_').map(|(_, id)| id.to_owned()).unwrap_or_default();
-        let receipt = Receipt { id, suffix: put.suffix, state, repeated: put.repeated };
+        let receipt = Receipt { id: id_in(&put.suffix), suffix: put.suffix, state, repeated: put.repeated };
         Ok((receipt, Sent { inner, run, message, definition, only: put.only }))
     }
 }
@@ -375,8 +382,18 @@ impl Message {
         Key::Sent { run: self.run.clone(), name: self.name.clone(), hash: sha256_hex(&[key]) }.to_string()
     }
 
+    /// Where a key is noted, and what is noted there of a signal that is sent under it.
+    fn key_facts(&self, key: &str, suffix: &str) -> (String, Vec<u8>) {
+        let facts = KeyFacts { signal: suffix.into(), payload_sha256: sha256_hex(&[self.payload.text()]) };
+        (self.place_of_key(key), serde_json::to_vec(&facts).expect("two texts"))
+    }
+
     fn signal_key(&self, suffix: &str) -> String {
-        Key::Signal { run: self.run.clone(), name: self.name.clone(), suffix: suffix.into() }.to_string()
+        self.key_in_inbox(&self.name, suffix)
+    }
+
+    fn key_in_inbox(&self, name: &Name, suffix: &str) -> String {
+        Key::Signal { run: self.run.clone(), name: name.clone(), suffix: suffix.into() }.to_string()
     }
 }
 
@@ -388,11 +405,11 @@ pub(crate) fn signal_name(name: &str) -> Result<Name> {
     })
 }
 
-async fn read_or_start(inner: &Arc<Inner>, message: &Message) -> Result<Run> {
+async fn read_or_start(inner: &Arc<Inner>, message: &Message) -> Result<Loaded> {
     let handle = RunHandle { inner: Arc::clone(inner), run: message.run.clone() };
     match handle.read().await {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
-        read => return read.map(|loaded| loaded.run),
+        read => return read,
     }
     let Some((of, input)) = &message.start else { return Err(handle.not_found()) };
     if let Some(definition) = newest_definition(inner, &Name::new(of)?.into()).await? {
@@ -405,7 +422,7 @@ async fn read_or_start(inner: &Arc<Inner>, message: &Message) -> Result<Run> {
         Err(error) if error.kind() == ErrorKind::Conflict => {}
         Err(error) => return Err(error),
     }
-    handle.read().await.map(|loaded| loaded.run)
+    handle.read().await
 }
 
 /// How often a run is read again that could only be read slowly.
@@ -568,8 +585,7 @@ async fn first_receipt(inner: &Inner, message: &Message, run: &mut Run) -> Resul
     log::make_whole(&*inner.store, run).await?;
     let taken = run.taker_of(&suffix).is_some()
         || run.restarts > 0 && log::is_taken_in_log(&*inner.store, &run.run, &message.name, &suffix).await?;
-    let id = suffix.split_once('_').map(|(_, id)| id.to_owned()).unwrap_or_default();
-    Ok(taken.then_some(Receipt { id, suffix, state: SignalState::Waiting, repeated: true }))
+    Ok(taken.then_some(Receipt { id: id_in(&suffix), suffix, state: SignalState::Waiting, repeated: true }))
 }
 
 async fn put_with_key(
@@ -580,28 +596,26 @@ async fn put_with_key(
     key: &str,
     now: Time,
 ) -> Result<Put> {
-    let place = message.place_of_key(key);
     let stamp = least_stamp(inner, message, run, now);
     let id = new_id();
-    let facts = KeyFacts { signal: suffix(stamp, &id), payload_sha256: sha256_hex(&[message.payload.text()]) };
-    let body = serde_json::to_vec(&facts).expect("two texts");
+    let own = suffix(stamp, &id);
+    let (place, facts) = message.key_facts(key, &own);
     let signal = message.to_signal(id, stamp, only.clone());
-    let own = message.signal_key(&facts.signal);
-    let mut batch = Batch::new().create(&place, body);
+    let mut batch = Batch::new().create(&place, facts);
     if inner.store.traits().atomic {
-        batch = batch.put(&own, signal.to_json());
+        batch = batch.put(message.signal_key(&own), signal.to_json());
     }
     let refused = match inner.store.write(batch).await {
         Ok(_) if inner.store.traits().atomic => {
-            return Ok(Put { suffix: facts.signal, repeated: false, only, hinted: false });
+            return Ok(Put { suffix: own, repeated: false, only, hinted: false });
         }
         // Elsewhere it is created, as by a repeat: whoever stalls between the two must not change what a repeat put.
-        Ok(_) => return put_again(inner, message, facts.signal.clone(), &facts.signal, only).await,
+        Ok(_) => return put_again(inner, message, own.clone(), &own, only).await,
         Err(error) if error.is_exists() || error.kind() == wigwag_store::ErrorKind::Unknown => error,
         Err(error) => return Err(error.into()),
     };
     let Some(known) = sent_before(inner, message).await? else { return Err(refused.into()) };
-    put_again(inner, message, known, &facts.signal, only).await
+    put_again(inner, message, known, &own, only).await
 }
 
 /// Creates the signal that a key names. The first try may have died before; if it is there, it stays as it is.
@@ -613,8 +627,7 @@ async fn put_again(
     only: Option<Bound>,
 ) -> Result<Put> {
     let stamp = stamp_of(&known).unwrap_or_default();
-    let id = known.split_once('_').map(|(_, id)| id.to_owned()).unwrap_or_default();
-    let again = message.to_signal(id, stamp, only.clone());
+    let again = message.to_signal(id_in(&known), stamp, only.clone());
     match inner.store.write(Batch::new().create(message.signal_key(&known), again.to_json())).await {
         Ok(_) => Ok(Put { repeated: false, suffix: known, only, hinted: false }),
         Err(error) if error.is_exists() || error.kind() == wigwag_store::ErrorKind::Unknown => {
@@ -655,6 +668,11 @@ async fn settle(inner: &Arc<Inner>, message: &Message, run: &Run, mode: Mode, pu
         _ = handle.poke(None);
     }
     Ok(SignalState::Waiting)
+}
+
+/// The signal's own part of its place in an inbox.
+fn id_in(suffix: &str) -> String {
+    suffix.split_once('_').map(|(_, id)| id.to_owned()).unwrap_or_default()
 }
 
 fn new_id() -> String {

@@ -18,7 +18,7 @@ use wigwag_store::Batch;
 
 use super::RunHandle;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inner::{Inner, Stop};
+use crate::inner::Inner;
 use crate::log::{self, Log, Lost, blob};
 use crate::turn::{Turn, take_back_if_restarted};
 use crate::workflow::{Workflow, default_queue};
@@ -274,7 +274,7 @@ async fn start_run(inner: &Arc<Inner>, start: Start) -> Result<()> {
     let not_before = start.not_before.filter(|at| *at > now);
     if start.eager
         && not_before.is_none()
-        && let Some((workflow, permit)) = can_drive(inner, &start)
+        && let Some((workflow, permit)) = inner.can_drive(&start.of, start.task.as_ref())
     {
         let first = first_entry(inner, &start, input, Some(&workflow), None, Vec::new(), now);
         return start_eagerly(inner, &start, workflow, permit, first, blobs).await;
@@ -287,15 +287,6 @@ async fn start_run(inner: &Arc<Inner>, start: Start) -> Result<()> {
     let mut before = blobs;
     before.push((hint, hint_body));
     start_for_others(inner, &start, &of, first, before).await
-}
-
-fn can_drive(inner: &Arc<Inner>, start: &Start) -> Option<(Arc<Workflow>, tokio::sync::OwnedSemaphorePermit)> {
-    if !inner.works.load(std::sync::atomic::Ordering::Acquire) || inner.stop() != Stop::No {
-        return None;
-    }
-    let workflow = inner.registry.find(&start.of, start.task.as_ref())?;
-    let permit = Arc::clone(&inner.permits).try_acquire_owned().ok()?;
-    Some((Arc::clone(workflow), permit))
 }
 
 fn first_entry(

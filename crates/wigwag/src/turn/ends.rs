@@ -294,7 +294,7 @@ impl Turn {
         let run = self.log.run.run.clone();
         let mut hints = vec![self.lease_hint.clone()];
         hints.extend(self.handle.take_hints());
-        metrics::counter!("wigwag_runs_ended_total", "status" => self.log.run.status.name()).increment(1);
+        let ended = metrics::counter!("wigwag_runs_ended_total", "status" => self.log.run.status.name());
         if self.inner.store.traits().atomic && self.log.is_staged() {
             // One commit: the end, its snapshot, and its place in the indexes.
             let index = Index::of(&self.inner, &self.log.run);
@@ -327,6 +327,7 @@ impl Turn {
             }
             finish_index(&self.inner, &self.log.run).await?;
         }
+        ended.increment(1);
         wake_parent(&self.inner, &self.log.run).await?;
         if !hints.is_empty() {
             let batch = hints.into_iter().fold(Batch::new(), |batch, hint| batch.delete(hint));

@@ -450,7 +450,10 @@ impl Turn {
         let Some(wait) = self.open_wait(path) else { return Ok(()) };
         let patch = match self.on_receive(path, payload) {
             Ok(patch) => patch,
-            Err(failure) => return self.refuse_signal(path, &failure),
+            Err(failure) => {
+                self.note_refused(&taken);
+                return self.refuse_signal(path, &failure);
+            }
         };
         let suffixes: Vec<String> = taken.iter().map(|taken| taken.signal.clone()).collect();
         let (cursor, floor) = self.log.run.read_up_to(&wait, &suffixes, &self.inboxes);
@@ -470,7 +473,6 @@ impl Turn {
         if let Some(seen) = self.inboxes.names.get_mut(&wait.name) {
             suffixes.iter().for_each(|suffix| _ = seen.signals.remove(suffix));
         }
-        metrics::counter!("wigwag_signals_received_total").increment(1);
         self.leave_index(path, &wait);
         for loser in losers.into_iter().filter(|_| !is_mutated(Mutation::LosersStayOpen)) {
             self.close_wait(&loser, Closing::Lost)?;

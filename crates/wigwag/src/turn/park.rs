@@ -25,7 +25,7 @@ use crate::turn::{decide, look_at_sources};
 pub(super) struct Parked {
     hint: String,
     /// By its first entry.
-    begins: bool,
+    pub(super) begins: bool,
 }
 
 impl Turn {

@@ -3,6 +3,7 @@
 
 mod world;
 
+mod at_once;
 mod field_bugs;
 mod keys;
 mod late;

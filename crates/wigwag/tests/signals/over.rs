@@ -48,11 +48,12 @@ async fn a_wait_that_was_cancelled_consumes_nothing() {
         let code = |ctx: Ctx, (): ()| async move { ctx.wait::<u32>("number").await };
         let graph = Graph::<Value>::new("g").signal("number");
         let world = World::start(kind, |engine| engine.function("f", 1, code).workflow(graph)).await;
+        let stranger = world.stranger().await;
         for (of, input) in [("f", json!(null)), ("g", json!({}))] {
             let run = world.begin_with(of, of, &input).await;
             run.cancel().await.unwrap();
             // It is there before anybody folds the cancel.
-            run.signal("number", &1).await.unwrap();
+            stranger.signal(of, "number", &1).await.unwrap();
             world.settle().await;
             assert_eq!(run.status().await.unwrap(), Status::Cancelled);
             assert_eq!(fate_of(&run, 1).await, Fate::NeverConsumed);
@@ -488,8 +489,9 @@ async fn a_worker_that_lost_its_lease_consumes_nothing() {
         let world = World::start(kind, |engine| engine.function("f", 1, code)).await;
         let run = world.begin("f", "r").await;
         let gate = world.hold(Hold::BeforeWrite, "workflow/r/log/");
-        run.signal("number", &1).await.unwrap();
-        run.signal("number", &2).await.unwrap();
+        let stranger = world.stranger().await;
+        stranger.signal("r", "number", &1).await.unwrap();
+        stranger.signal("r", "number", &2).await.unwrap();
         let meanwhile = async {
             gate.reached().await;
             // The first worker hangs before its entry lands, for longer than its lease; another takes over.
