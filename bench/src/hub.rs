@@ -83,7 +83,7 @@ impl Wanted<'_> {
     /// Those that are measured, one after the other.
     fn sides(&self) -> Vec<Side> {
         let nats = self.nats.then_some(Side::Nats);
-        [Side::Wigwag, Side::Relay, Side::Enveloped].into_iter().chain(nats).collect()
+        [Side::Wigwag, Side::Each, Side::Relay, Side::Enveloped].into_iter().chain(nats).collect()
     }
 }
 
@@ -271,10 +271,10 @@ fn loads(wanted: &Wanted<'_>, starter: &Starter) -> Result<Vec<Compared>> {
     Ok(compared.collect())
 }
 
-/// Frames as long as ours tell something where it is bytes that cost.
+/// Frames as long as ours tell something where it is bytes that cost, and acknowledgements one by one where there are many.
 fn sides_of(wanted: &Wanted<'_>, load: &Load) -> impl Iterator<Item = Side> {
     let part = load.part;
-    wanted.sides().into_iter().filter(move |side| *side != Side::Enveloped || part == Part::Pairs)
+    wanted.sides().into_iter().filter(move |side| !side.is_variant() || part == Part::Pairs)
 }
 
 fn figures(mut samples: Vec<Sample>) -> Option<Figures> {
@@ -287,7 +287,7 @@ fn figures(mut samples: Vec<Sample>) -> Option<Figures> {
 
 fn idle(wanted: &Wanted<'_>, starter: &Starter) -> Result<Vec<Of<Idle>>> {
     let mut all = Vec::new();
-    for side in wanted.sides().into_iter().filter(|side| *side != Side::Enveloped) {
+    for side in wanted.sides().into_iter().filter(|side| !side.is_variant()) {
         for named in [false, true] {
             let measure = |server: &Server| idle::measure(server, wanted.size.connections, named);
             all.push(Of { side, figures: with_server(wanted, starter, side, measure)? });

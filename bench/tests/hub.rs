@@ -38,7 +38,7 @@ fn round_trips_are_measured_with_and_without_acknowledgements() {
 #[test]
 fn every_message_of_a_pair_is_acknowledged_and_received() {
     let Some(figures) = measure("pairs") else { return };
-    assert_eq!(measured_on(&figures, "per_s"), ["wigwag", "relay", "enveloped"]);
+    assert_eq!(measured_on(&figures, "per_s"), ["wigwag", "each", "relay", "enveloped"]);
     assert_eq!(figures["bars"][0]["what"], "H2: acked messages/s / the bare relay's");
 }
 

@@ -13,10 +13,9 @@ mod link;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use bytes::Bytes;
 use fastrand::Rng;
 use wigwag_hub::testing::World as Model;
-use wigwag_hub::{Access, Done, Effect, Hub, Mutation, Op, Settings, Ticket};
+use wigwag_hub::{Access, Came, Done, Effect, Hub, Mutation, Op, Settings, Ticket};
 
 use client::Client;
 use ledger::Ledger;
@@ -220,7 +219,7 @@ impl World {
         let (session, text) = (found.session, found.up.pop_front());
         if let Some(text) = text {
             self.trace(format_args!("hub {link} < {text}"));
-            self.hub.receive(session, &wigwag_hub::read(&text), None, self.now);
+            self.hub.receive(session, vec![Came::Frame(wigwag_hub::read(&text), None)], self.now);
         }
     }
 
@@ -232,13 +231,11 @@ impl World {
             return;
         }
         if found.taken.is_empty() || self.rng.bool() {
-            let mut out: Vec<Bytes> = Vec::new();
-            self.hub.take(found.session, self.rng.usize(1..6), &mut out, self.now);
-            for bytes in out {
-                let text = String::from_utf8_lossy(&bytes).into_owned();
+            self.hub.take(found.session, self.rng.usize(1..6), self.now, |bytes| {
+                let text = String::from_utf8_lossy(bytes).into_owned();
                 self.ledger.handed_out(&text, self.now);
                 found.taken.push_back(text);
-            }
+            });
         } else {
             let count = self.rng.usize(1..=found.taken.len());
             found.down.extend(found.taken.drain(..count));
@@ -268,9 +265,8 @@ impl World {
         found.down.truncate(kept);
         let (session, same) = (found.session, found.life == self.life);
         if same {
-            for text in sent {
-                self.hub.receive(session, &wigwag_hub::read(&text), None, self.now);
-            }
+            let all = sent.iter().map(|text| Came::Frame(wigwag_hub::read(text), None)).collect();
+            self.hub.receive(session, all, self.now);
             self.hub.close(session, self.now);
         }
         self.trace(format_args!("cut {link}"));

@@ -13,6 +13,8 @@ const PAYLOAD_BYTES: usize = 256;
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Side {
     Wigwag,
+    /// The same, for a client that does not want acknowledgements together.
+    Each,
     /// The bare relay.
     Relay,
     /// The same, with frames and acknowledgements as long as ours.
@@ -52,6 +54,8 @@ pub(crate) enum Got<'a> {
     Message(u64),
     /// A message was delivered; which, if the server says so.
     Ack(Option<u64>),
+    /// Several were; their numbers, as they were written.
+    Acks(&'a [u8]),
     /// A message is stored until its target comes back.
     Queued,
     Word(&'a [u8]),
@@ -61,15 +65,21 @@ impl Side {
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::Wigwag => "wigwag",
+            Self::Each => "wigwag, one by one",
             Self::Relay => "bare relay",
             Self::Enveloped => "bare relay, our lengths",
             Self::Nats => "NATS",
         }
     }
 
+    /// Measured only where it tells something.
+    pub(crate) const fn is_variant(self) -> bool {
+        matches!(self, Self::Each | Self::Enveloped)
+    }
+
     pub(crate) const fn path(self) -> &'static str {
         match self {
-            Self::Wigwag => "/hub",
+            Self::Wigwag | Self::Each => "/hub",
             Self::Relay | Self::Enveloped | Self::Nats => "/",
         }
     }
@@ -77,14 +87,15 @@ impl Side {
     pub(crate) const fn opcode(self) -> Opcode {
         match self {
             Self::Nats => Opcode::Binary,
-            Self::Wigwag | Self::Relay | Self::Enveloped => Opcode::Text,
+            Self::Wigwag | Self::Each | Self::Relay | Self::Enveloped => Opcode::Text,
         }
     }
 
     /// What is said first, each with what its answer contains.
     pub(crate) fn greeting(self, who: &Who) -> Vec<(String, &'static str)> {
         match self {
-            Self::Wigwag => wigwag_greeting(who),
+            Self::Wigwag => wigwag_greeting(who, "together"),
+            Self::Each => wigwag_greeting(who, "single"),
             Self::Relay | Self::Enveloped => {
                 let name = who.topic.as_ref().or(who.name.as_ref()).map_or("nobody", |name| name);
                 let to = if who.to.is_empty() { "nobody" } else { &who.to };
@@ -107,7 +118,7 @@ impl Side {
     fn message_text(self, who: &Who) -> String {
         let payload = payload();
         match self {
-            Self::Wigwag | Self::Enveloped => wigwag_message(who, &payload),
+            Self::Wigwag | Self::Each | Self::Enveloped => wigwag_message(who, &payload),
             Self::Relay => payload,
             // What is stored is acknowledged by an answer.
             Self::Nats if who.stores => nats_request(&format!("{STORED}.{}", who.to), who, &payload),
@@ -168,9 +179,10 @@ pub(crate) fn wigwag_request(kind: &str, from: &str, payload: &str) -> String {
     )
 }
 
-fn wigwag_greeting(who: &Who) -> Vec<(String, &'static str)> {
+fn wigwag_greeting(who: &Who, acks: &str) -> Vec<(String, &'static str)> {
     let from = who.name.as_deref().map_or_else(|| "@(bench)".to_owned(), address);
-    let connect = wigwag_request("hub:connect", &from, r#"{"protocolVersion":"0.1.0"}"#);
+    let wanted = format!(r#"{{"protocolVersion":"0.1.0","acks":"{acks}"}}"#);
+    let connect = wigwag_request("hub:connect", &from, &wanted);
     let mut greeting = vec![(connect, r#""type":"hub:connected""#)];
     if who.name.is_some() {
         let lease = format!(r#"{{"actorAddress":"{from}","ttlSeconds":3600}}"#);
@@ -201,6 +213,11 @@ fn wigwag_message(who: &Who, payload: &str) -> String {
     )
 }
 
+/// The numbers of messages that are acknowledged together.
+pub(crate) fn numbers(list: &[u8]) -> impl Iterator<Item = Option<u64>> {
+    list.split(|byte| *byte == b',').map(|id| number_of(id.strip_prefix(b"\"m-")?))
+}
+
 /// Understands what one kind of server says.
 #[derive(Debug)]
 pub(crate) struct Ear {
@@ -208,6 +225,7 @@ pub(crate) struct Ear {
     number: Finder<'static>,
     correlation: Finder<'static>,
     delivered: Finder<'static>,
+    several: Finder<'static>,
     published: Finder<'static>,
     queued: Finder<'static>,
 }
@@ -219,10 +237,11 @@ impl Ear {
             number: Finder::new(r#""n":""#),
             correlation: Finder::new(r#""correlationId":"m-"#),
             delivered: Finder::new(r#""status":"delivered""#),
+            several: Finder::new(r#""messageIds":["#),
             published: Finder::new(r#""type":"hub:published""#),
             queued: Finder::new(match side {
                 Side::Nats => r#"{"stream":"STORED","seq":"#,
-                Side::Wigwag | Side::Relay | Side::Enveloped => r#""status":"queued""#,
+                Side::Wigwag | Side::Each | Side::Relay | Side::Enveloped => r#""status":"queued""#,
             }),
         }
     }
@@ -235,7 +254,7 @@ impl Ear {
         match self.side {
             Side::Relay if text == relay::ACK.as_bytes() => Got::Ack(None),
             Side::Enveloped if text == relay::LONG_ACK.as_bytes() => Got::Ack(None),
-            Side::Wigwag => self.wigwag_answer(text).unwrap_or(Got::Word(text)),
+            Side::Wigwag | Side::Each => self.wigwag_answer(text).unwrap_or(Got::Word(text)),
             Side::Nats if self.queued.find(text).is_some() => Got::Queued,
             Side::Relay | Side::Enveloped | Side::Nats => Got::Word(text),
         }
@@ -245,7 +264,11 @@ impl Ear {
         number_of(&text[self.number.find(text)? + self.number.needle().len()..])
     }
 
-    fn wigwag_answer(&self, text: &[u8]) -> Option<Got<'static>> {
+    fn wigwag_answer<'a>(&self, text: &'a [u8]) -> Option<Got<'a>> {
+        if let Some(at) = self.several.find(text) {
+            let list = &text[at + self.several.needle().len()..];
+            return Some(Got::Acks(&list[..list.iter().position(|byte| *byte == b']')?]));
+        }
         let id = self.correlation.find(text)? + self.correlation.needle().len();
         let number = number_of(&text[id..])?;
         if self.delivered.find(text).is_some() || self.published.find(text).is_some() {
@@ -313,6 +336,9 @@ mod tests {
         assert_eq!(got, [Got::Ack(None), Got::Message(42), Got::Word(b"PING")]);
         let answer = |status| format!(r#"{{"correlationId":"m-0000000000000042","payload":{{"status":"{status}"}}}}"#);
         assert_eq!(hub.hear(answer("delivered").as_bytes()), Got::Ack(Some(42)));
+        let several = br#"{"payload":{"messageIds":["m-0000000000000042","m-0000000000000043"]}}"#;
+        let Got::Acks(list) = hub.hear(several) else { panic!("not understood") };
+        assert_eq!(numbers(list).collect::<Vec<_>>(), [Some(42), Some(43)]);
         assert_eq!(hub.hear(answer("queued").as_bytes()), Got::Queued);
         assert!(matches!(hub.hear(answer("lost").as_bytes()), Got::Word(_)));
     }

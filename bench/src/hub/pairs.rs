@@ -6,7 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use super::crowd::{Crowd, unexpected};
-use super::dialect::{Got, Who};
+use super::dialect::{Got, Who, numbers};
 use super::start::Server;
 use super::wire::Template;
 use crate::http::Result;
@@ -124,7 +124,7 @@ fn until_message(crowd: &mut Crowd, to: usize, number: u64) -> Result<()> {
                 is_there = true;
                 Ok(())
             }
-            Got::Ack(_) => Ok(()),
+            Got::Ack(_) | Got::Acks(_) => Ok(()),
             got => Err(format!("want message {number} at {to}, got at {at}: {got:?}").into()),
         })?;
     }
@@ -196,6 +196,7 @@ pub(crate) fn windows(server: &Server, count: usize, window: u64, span: Duration
             match got {
                 Got::Message(number) if at != sender(at / 2) => pair.receive(number)?,
                 Got::Ack(number) if at == sender(at / 2) => pair.ack(number),
+                Got::Acks(list) if at == sender(at / 2) => numbers(list).for_each(|number| pair.ack(number)),
                 Got::Word(word) => return Err(unexpected(word)),
                 got => return Err(format!("not expected at {at}: {got:?}").into()),
             }

@@ -78,7 +78,9 @@ impl Starter {
     /// A server that keeps what it keeps in this folder.
     pub(crate) fn start(&self, side: Side, folder: &Path) -> Result<Server> {
         let (process, addr) = self.cores.start(|| match side {
-            Side::Wigwag => Process::listening(ourselves()?.arg("hub-server").arg("--dir").arg(folder.join("store"))),
+            Side::Wigwag | Side::Each => {
+                Process::listening(ourselves()?.arg("hub-server").arg("--dir").arg(folder.join("store")))
+            }
             Side::Relay | Side::Enveloped => Process::listening(ourselves()?.arg("hub-relay")),
             Side::Nats => self.nats.as_ref().ok_or("NATS was not wanted")?.start(folder),
         })?;

@@ -151,6 +151,7 @@ export class Session {
   private greeting(): unknown {
     return {
       protocolVersion: PROTOCOL_VERSION,
+      acks: "together",
       capabilities: this.options.capabilities,
       ...(this.token === null ? {} : { token: this.token }),
       ...(this.resume === null ? {} : { resume: { sessionId: this.resume } }),
@@ -298,6 +299,8 @@ export class Session {
       case "hub:resume":
         this.paused = false;
         return this.event({ type: "resumed" });
+      case "hub:delivery_acks":
+        return this.acknowledged(frame, payload, now);
       case "hub:gap":
         return this.gap(payload as unknown as Gap, now);
       case "hub:unsubscribed":
@@ -307,6 +310,18 @@ export class Session {
     if (error === null) return;
     if (error.retryAfter !== null) this.holdUntil = now + error.retryAfter;
     this.event({ type: "error", error });
+  }
+
+  /** Several messages have arrived: each is answered as if it had been told alone. */
+  private acknowledged(frame: Envelope, payload: Record<string, unknown>, now: number): void {
+    const { status, deliveredAt, messageIds } = payload;
+    if (!Array.isArray(messageIds)) return;
+    for (const messageId of messageIds) {
+      const pending = this.calls.get(String(messageId));
+      if (pending === undefined) continue;
+      const answer = { ...frame, type: "hub:delivery_ack", correlationId: String(messageId), payload: { messageId, deliveredAt, status } };
+      this.answered(pending, answer, now);
+    }
   }
 
   private answered(pending: Pending, frame: Envelope, now: number): void {

@@ -13,7 +13,7 @@ describe("connecting", () => {
     const play = new Play({ capabilities: ["chat"] });
     play.expect({ kind: "start" }, "open");
     play.expect({ kind: "opened", token: "t" }, "send hub:connect");
-    assert.deepEqual(play.last["payload"], { protocolVersion: "0.1.0", capabilities: ["chat"], token: "t" });
+    assert.deepEqual(play.last["payload"], { protocolVersion: "0.1.0", acks: "together", capabilities: ["chat"], token: "t" });
     assert.deepEqual(play.greet(), ["event connected"]);
     assert.equal(play.session.address, "@(session/s)");
   });
@@ -161,6 +161,21 @@ describe("coming back", () => {
 });
 
 describe("asks", () => {
+  test("several answers at once are each what one alone would be", () => {
+    const play = new Play();
+    play.connect();
+    assert.equal((play.sent[0]!["payload"] as Record<string, unknown>)["acks"], "together");
+    const ids = [1, 2, 3].map((key) => {
+      play.ask(key);
+      return play.id("hub:send");
+    });
+    const told = { status: "delivered", deliveredAt: 5, messageIds: [ids[0], ids[2], "another's"] };
+    assert.deepEqual(play.hub("hub:delivery_acks", told), ["resolve 1", "resolve 3"]);
+    assert.deepEqual(play.hub("hub:delivery_acks", told), [], "who has its answer needs no other");
+    assert.deepEqual(play.hub("hub:delivery_acks", { messageIds: ids[1] }), [], "what cannot be read answers nothing");
+    assert.deepEqual(play.delivered(ids[1]!), ["resolve 2"]);
+  });
+
   test("an ask is repeated with the same id, three times 30 s with waits between, then fails", () => {
     const play = new Play();
     play.connect();

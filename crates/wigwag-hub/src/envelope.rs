@@ -6,13 +6,15 @@ use std::fmt;
 use serde::de::{self, Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::address::HUB;
+use crate::plain::Plain;
 use crate::refusal::{self, Refusal};
 
 /// An id or type is a word, not a document.
 const WORD_BYTES_MAX: usize = 128;
 
 /// A text of the frame, borrowed if nothing in it is escaped.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Text<'a>(pub Cow<'a, str>);
 
 impl Text<'_> {
@@ -48,17 +50,18 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 }
 
 /// Whether the sender wants an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
     /// At most once, no answer.
+    #[default]
     Tell,
     /// At least once, answered.
     Ask,
 }
 
 /// One message as a client sent it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Envelope<'a> {
     /// Chosen by the sender.
     pub id: Text<'a>,
@@ -221,18 +224,21 @@ impl<'a> From<Fields<'a>> for Metadata<'a> {
 /// What was read of an envelope so far.
 #[derive(Default)]
 struct Partial<'a> {
-    id: Option<Text<'a>>,
-    from: Option<Text<'a>>,
-    to: Option<Text<'a>>,
-    kind: Option<Text<'a>>,
-    pattern: Option<Pattern>,
-    timestamp: Option<u64>,
-    payload: Fields<'a>,
-    metadata: Metadata<'a>,
-    ttl: Option<u64>,
-    signature: Option<&'a str>,
-    extra: Fields<'a>,
+    envelope: Envelope<'a>,
+    given: Given,
     keys: usize,
+}
+
+/// Which of the fields that must be there are there.
+#[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each field")]
+struct Given {
+    id: bool,
+    from: bool,
+    to: bool,
+    kind: bool,
+    pattern: bool,
+    timestamp: bool,
 }
 
 struct EnvelopeVisitor;
@@ -246,23 +252,24 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Partial<'de>, A::Error> {
         let mut all = Partial::default();
+        let (envelope, given) = (&mut all.envelope, &mut all.given);
         while let Some(key) = next_key(&mut map)? {
             all.keys += 1;
             match key {
-                "id" => once(&mut all.id, "id", &mut map)?,
-                "from" => once(&mut all.from, "from", &mut map)?,
-                "to" => once(&mut all.to, "to", &mut map)?,
-                "type" => once(&mut all.kind, "type", &mut map)?,
-                "pattern" => once(&mut all.pattern, "pattern", &mut map)?,
-                "timestamp" => once(&mut all.timestamp, "timestamp", &mut map)?,
-                "payload" => all.payload = map.next_value()?,
-                "metadata" => all.metadata = map.next_value::<Fields<'de>>()?.into(),
-                "ttl" => all.ttl = map.next_value()?,
+                "id" => envelope.id = once(&mut given.id, "id", &mut map)?,
+                "from" => envelope.from = once(&mut given.from, "from", &mut map)?,
+                "to" => envelope.to = once(&mut given.to, "to", &mut map)?,
+                "type" => envelope.kind = once(&mut given.kind, "type", &mut map)?,
+                "pattern" => envelope.pattern = once(&mut given.pattern, "pattern", &mut map)?,
+                "timestamp" => envelope.timestamp = once(&mut given.timestamp, "timestamp", &mut map)?,
+                "payload" => envelope.payload = map.next_value()?,
+                "metadata" => envelope.metadata = map.next_value::<Fields<'de>>()?.into(),
+                "ttl" => envelope.ttl = map.next_value()?,
                 "signature" => {
-                    all.signature = Some(map.next_value::<&'de RawValue>()?.get()).filter(|raw| *raw != "null")
+                    envelope.signature = Some(map.next_value::<&'de RawValue>()?.get()).filter(|raw| *raw != "null")
                 }
                 "correlationId" => _ = map.next_value::<Option<Text<'de>>>()?,
-                _ => all.extra.0.push((key, map.next_value::<&'de RawValue>()?.get())),
+                _ => envelope.extra.0.push((key, map.next_value::<&'de RawValue>()?.get())),
             }
         }
         Ok(all)
@@ -270,15 +277,14 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
 }
 
 fn once<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
-    slot: &mut Option<T>,
+    given: &mut bool,
     name: &'static str,
     map: &mut A,
-) -> Result<(), A::Error> {
-    if slot.is_some() {
+) -> Result<T, A::Error> {
+    if std::mem::replace(given, true) {
         return Err(de::Error::duplicate_field(name));
     }
-    *slot = Some(map.next_value()?);
-    Ok(())
+    map.next_value()
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Partial<'a> {
@@ -287,40 +293,107 @@ impl<'de: 'a, 'a> Deserialize<'de> for Partial<'a> {
     }
 }
 
-impl<'a> Partial<'a> {
-    fn complete(self) -> Result<Envelope<'a>, Unreadable> {
-        let id = self.id.clone();
-        let own = || id.as_ref().map(|id| id.as_str().to_owned()).filter(|id| is_word(id));
-        let wrong = |what: String| Unreadable { what, id: own() };
-        let missing = |name: &str| wrong(format!("the envelope has no `{name}`"));
-        let word = |name: &str, text: Option<Text<'a>>| {
-            let text = text.ok_or_else(|| missing(name))?;
-            let long = || wrong(format!("`{name}` has 1 to {WORD_BYTES_MAX} bytes, got: {}", text.as_str().len()));
-            if is_word(text.as_str()) { Ok(text) } else { Err(long()) }
-        };
-        Ok(Envelope {
-            kind: word("type", self.kind)?,
-            from: self.from.ok_or_else(|| missing("from"))?,
-            to: self.to.ok_or_else(|| missing("to"))?,
-            pattern: self.pattern.ok_or_else(|| missing("pattern"))?,
-            timestamp: self.timestamp.ok_or_else(|| missing("timestamp"))?,
-            id: word("id", self.id)?,
-            payload: self.payload,
-            metadata: self.metadata,
-            ttl: self.ttl,
-            signature: self.signature,
-            extra: self.extra,
-        })
+impl Partial<'_> {
+    /// Says what is missing, or not as it should be.
+    fn check(&self) -> Result<(), Unreadable> {
+        let (envelope, given) = (&self.envelope, &self.given);
+        let is_word = |text: &Text<'_>| is_word(text.as_str());
+        let is_whole = given.from && given.to && given.pattern && given.timestamp;
+        if is_whole && is_word(&envelope.id) && is_word(&envelope.kind) {
+            return Ok(());
+        }
+        let all = [
+            ("type", given.kind, Some(&envelope.kind)),
+            ("from", given.from, None),
+            ("to", given.to, None),
+            ("pattern", given.pattern, None),
+            ("timestamp", given.timestamp, None),
+            ("id", given.id, Some(&envelope.id)),
+        ];
+        let what = all.into_iter().find_map(|(name, is_given, word)| match word.filter(|word| !is_word(word)) {
+            _ if !is_given => Some(format!("the envelope has no `{name}`")),
+            Some(long) => Some(format!("`{name}` has 1 to {WORD_BYTES_MAX} bytes, got: {}", long.as_str().len())),
+            None => None,
+        });
+        let id = Some(&envelope.id).filter(|id| is_word(id)).map(|id| id.as_str().to_owned());
+        Err(Unreadable { what: what.unwrap_or_default(), id })
     }
+}
+
+/// Reads an envelope as nearly all are written; others are left to `serde_json`.
+fn plain<'a>(text: &'a str, all: &mut Partial<'a>) -> Option<()> {
+    let mut from = Plain::of(text)?;
+    from.object(|from| {
+        all.keys += 1;
+        plain_field(from, all)
+    })?;
+    from.is_over().then_some(())
+}
+
+/// Reads a field of an envelope. What is nearly always said is compared as a whole: then its end need not be looked for.
+fn plain_field<'a>(from: &mut Plain<'a>, all: &mut Partial<'a>) -> Option<()> {
+    let (envelope, given) = (&mut all.envelope, &mut all.given);
+    let once = |given: &mut bool| (!std::mem::replace(given, true)).then_some(());
+    if from.next_is(r#""id":"#) {
+        once(&mut given.id)?;
+        envelope.id = plain_text(from)?;
+    } else if from.next_is(r#""from":"#) {
+        once(&mut given.from)?;
+        envelope.from = plain_text(from)?;
+    } else if from.next_is(r#""to":"#) {
+        once(&mut given.to)?;
+        envelope.to = if from.next_is(r#""@(hub)""#) { Text(Cow::Borrowed(HUB)) } else { plain_text(from)? };
+    } else if from.next_is(r#""type":"#) {
+        once(&mut given.kind)?;
+        envelope.kind = if from.next_is(r#""hub:send""#) { Text(Cow::Borrowed("hub:send")) } else { plain_text(from)? };
+    } else if from.next_is(r#""pattern":"#) {
+        once(&mut given.pattern)?;
+        envelope.pattern = if from.next_is(r#""ask""#) { Pattern::Ask } else { plain_tell(from)? };
+    } else if from.next_is(r#""timestamp":"#) {
+        once(&mut given.timestamp)?;
+        envelope.timestamp = from.number()?;
+    } else if from.next_is(r#""payload":"#) {
+        envelope.payload = plain_fields(from)?;
+    } else if from.next_is(r#""metadata":"#) {
+        envelope.metadata = plain_fields(from)?.into();
+    } else if from.next_is(r#""ttl":"#) {
+        envelope.ttl = if from.next_is("null") { None } else { Some(from.number()?) };
+    } else {
+        return None;
+    }
+    Some(())
+}
+
+fn plain_tell(from: &mut Plain<'_>) -> Option<Pattern> {
+    from.next_is(r#""tell""#).then_some(Pattern::Tell)
+}
+
+fn plain_text<'a>(from: &mut Plain<'a>) -> Option<Text<'a>> {
+    from.string().map(|text| Text(Cow::Borrowed(text)))
+}
+
+fn plain_fields<'a>(from: &mut Plain<'a>) -> Option<Fields<'a>> {
+    let mut fields = Fields::default();
+    if !from.next_is("null") {
+        from.object(|from| {
+            fields.0.push((from.key()?, from.value()?));
+            Some(())
+        })?;
+    }
+    Some(fields)
 }
 
 /// Reads a frame.
 pub fn read(text: &str) -> Result<Frame<'_>, Unreadable> {
-    let all: Partial<'_> = serde_json::from_str(text).map_err(|error| unreadable(text, &error.to_string()))?;
-    if all.keys == 1 && all.kind.as_ref().is_some_and(|kind| kind.as_str() == "ping") {
+    let mut all = Partial::default();
+    if plain(text, &mut all).is_none() {
+        all = serde_json::from_str(text).map_err(|error| unreadable(text, &error.to_string()))?;
+    }
+    if all.keys == 1 && all.envelope.kind.as_str() == "ping" {
         return Ok(Frame::Ping);
     }
-    all.complete().map(Frame::Message)
+    all.check()?;
+    Ok(Frame::Message(all.envelope))
 }
 
 /// Says what is wrong, and finds the id all the same if the rest can be read as JSON.
@@ -417,6 +490,93 @@ mod tests {
     #[test]
     fn a_field_twice_is_no_envelope() {
         assert!(read(&LEAST.replace("5}", "5,\"from\":\"@(b)\"}")).is_err());
+    }
+
+    /// Whatever is read the short way is read the same by `serde_json`.
+    fn same_both_ways(text: &str) -> Result<bool, String> {
+        let mut short = Partial::default();
+        if plain(text, &mut short).is_none() {
+            return Ok(false);
+        }
+        let long: Partial<'_> = serde_json::from_str(text).map_err(|error| format!("{error}: {text}"))?;
+        let shown = |all: &Partial<'_>| format!("{:?} {:?} {}", all.envelope, all.check(), all.keys);
+        if shown(&short) == shown(&long) { Ok(true) } else { Err(format!("{}\n{}", shown(&short), shown(&long))) }
+    }
+
+    const FULL: &str = r#"{"id":"1","from":"@(a)","to":"@(hub)","type":"hub:send","pattern":"tell","timestamp":1763251200000,"payload":{"to":"@(b)","type":"t","data":{"a":[1,-2.5e+7,true,false,null,"x\\u00e4\\n",{}],"b":[]}},"metadata":{"queue":true},"ttl":5}"#;
+
+    #[test]
+    fn what_most_clients_write_is_read_the_short_way() {
+        for text in
+            [LEAST, FULL, &FULL.replace(':', ": ").replace(',', " , "), &FULL.replace("\"ttl\":5", "\"ttl\":null")]
+        {
+            assert_eq!(same_both_ways(text), Ok(true), "{text}");
+        }
+        for text in [
+            &FULL.replace(',', ",\n"),
+            &LEAST.replace("hub:send", "hub:s\\u0065nd"),
+            &FULL.replace("\"1\"", "\"\\\"\""),
+        ] {
+            assert_eq!(same_both_ways(text), Ok(false), "{text}");
+            assert!(read(text).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_not_read_the_short_way() {
+        for text in ["", "  ", "null", "[]", "{", "1"] {
+            assert_eq!(same_both_ways(text), Ok(false), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_all_kinds_are_read_the_same() {
+        for number in [
+            "0",
+            "-0",
+            "01",
+            "-",
+            "1.",
+            ".5",
+            "1.5",
+            "1e",
+            "1e5",
+            "1E-5",
+            "1e+",
+            "+1",
+            "18446744073709551616",
+            "0x1",
+            "1_0",
+        ] {
+            for text in [
+                FULL.replace("-2.5e+7", number),
+                FULL.replace("1763251200000", number),
+                FULL.replace("\"ttl\":5", &format!("\"ttl\":{number}")),
+            ] {
+                assert!(same_both_ways(&text).is_ok(), "{:?}", same_both_ways(&text));
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_almost_right_is_read_the_same(edits in proptest::collection::vec((0_usize..400, 0_usize..4, 0_usize..60), 1..4)) {
+            const PIECES: &[u8] = b"{}[]:,\"\\ 0123456789-+.eEtrufalsn/bx\n\t\x00\x7fidmo@(hub)";
+            let mut text = FULL.as_bytes().to_vec();
+            for (at, what, piece) in edits {
+                let at = at % text.len();
+                let piece = PIECES[piece % PIECES.len()];
+                match what {
+                    0 => text[at] = piece,
+                    1 => text.insert(at, piece),
+                    2 => _ = text.remove(at),
+                    _ => text.swap(at, piece as usize % FULL.len().min(at + 1)),
+                }
+            }
+            if let Ok(text) = String::from_utf8(text) {
+                proptest::prop_assert!(same_both_ways(&text).is_ok(), "{:?}", same_both_ways(&text));
+            }
+        }
     }
 
     #[test]

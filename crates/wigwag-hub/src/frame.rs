@@ -1,16 +1,17 @@
 //! Frames as they go out.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use serde_json::Value;
 
 use crate::address::HUB;
 use crate::envelope::Fields;
+use crate::id::OwnId;
+use crate::plain::is_plain;
 use crate::settings::Millis;
 
 /// Writes a JSON text.
 pub(crate) fn push_text(out: &mut Vec<u8>, text: &str) {
-    let plain = text.bytes().all(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\');
-    if plain {
+    if is_plain(text) {
         out.push(b'"');
         out.extend_from_slice(text.as_bytes());
         out.push(b'"');
@@ -28,23 +29,13 @@ pub(crate) fn push_plain(out: &mut Vec<u8>, text: &str) {
 }
 
 /// Writes a number.
-pub(crate) fn push_number(out: &mut Vec<u8>, mut number: u64) {
-    let mut digits = [0; 20];
-    let mut place = digits.len();
-    loop {
-        place -= 1;
-        digits[place] = b'0' + u8::try_from(number % 10).unwrap_or_default();
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[place..]);
+pub(crate) fn push_number(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 /// Everything of a frame but its payload and metadata, which are written as they are.
 pub(crate) struct Head<'a, 'f> {
-    pub(crate) id: &'a str,
+    pub(crate) id: &'a OwnId,
     pub(crate) from: &'a str,
     pub(crate) to: &'a str,
     pub(crate) kind: &'a str,
@@ -56,6 +47,24 @@ pub(crate) struct Head<'a, 'f> {
     pub(crate) extra: Option<&'a Fields<'f>>,
 }
 
+impl<'a> Head<'a, '_> {
+    /// Of something that the hub itself says.
+    pub(crate) fn from_hub(id: &'a OwnId, to: &'a str, kind: &'a str, timestamp: Millis) -> Self {
+        Self {
+            id,
+            from: HUB,
+            to,
+            kind,
+            is_ask: false,
+            correlation: None,
+            timestamp,
+            ttl: None,
+            signature: None,
+            extra: None,
+        }
+    }
+}
+
 /// Writes a frame; the closures write payload and the entries of its metadata.
 pub(crate) fn write(
     out: &mut Vec<u8>,
@@ -63,11 +72,11 @@ pub(crate) fn write(
     payload: impl FnOnce(&mut Vec<u8>),
     metadata: impl FnOnce(&mut Vec<u8>),
 ) {
-    out.extend_from_slice(b"{\"id\":");
-    push_plain(out, head.id);
-    out.extend_from_slice(b",\"from\":");
-    push_plain(out, head.from);
-    out.extend_from_slice(b",\"to\":");
+    out.extend_from_slice(b"{\"id\":\"");
+    out.extend_from_slice(head.id.as_bytes());
+    out.extend_from_slice(b"\",\"from\":\"");
+    out.extend_from_slice(head.from.as_bytes());
+    out.extend_from_slice(b"\",\"to\":");
     push_text(out, head.to);
     out.extend_from_slice(b",\"type\":");
     push_text(out, head.kind);
@@ -104,45 +113,18 @@ pub(crate) fn push_field(out: &mut Vec<u8>, key: &str, raw: &str) {
     out.extend_from_slice(raw.as_bytes());
 }
 
-/// Where frames are written.
-///
-/// Those that go to one target live for a moment: they are cut from larger pieces, one allocation for a hundred of them.
-/// One that may be kept for long has bytes of its own, so that it does not keep others with it.
-#[derive(Debug, Default)]
-pub(crate) struct Press {
-    scratch: Vec<u8>,
-    piece: BytesMut,
-}
-
-/// How large a piece is.
-const PIECE_BYTES: usize = 64 * 1_024;
-
-impl Press {
-    /// A frame that is soon gone.
-    pub(crate) fn brief(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
-        self.scratch.clear();
-        write(&mut self.scratch);
-        let length = self.scratch.len();
-        if self.piece.capacity() < length {
-            self.piece = BytesMut::with_capacity(PIECE_BYTES.max(length));
-        }
-        self.piece.extend_from_slice(&self.scratch);
-        self.piece.split().freeze()
-    }
-
-    /// A frame that may be kept.
-    pub(crate) fn kept(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
-        self.scratch.clear();
-        write(&mut self.scratch);
-        Bytes::copy_from_slice(&self.scratch)
-    }
+/// A frame that more than one has, or that is kept.
+pub(crate) fn kept(scratch: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+    scratch.clear();
+    write(scratch);
+    Bytes::copy_from_slice(scratch)
 }
 
 /// Writes something that the hub says.
 #[expect(clippy::too_many_arguments, reason = "they are the parts of an envelope")]
 pub(crate) fn said(
     out: &mut Vec<u8>,
-    id: &str,
+    id: &OwnId,
     to: &str,
     kind: &str,
     correlation: Option<&str>,
@@ -150,18 +132,7 @@ pub(crate) fn said(
     payload: &Value,
     trace: &str,
 ) {
-    let head = Head {
-        id,
-        from: HUB,
-        to,
-        kind,
-        is_ask: false,
-        correlation,
-        timestamp: now,
-        ttl: None,
-        signature: None,
-        extra: None,
-    };
+    let head = Head { correlation, ..Head::from_hub(id, to, kind, now) };
     let write_payload = |out: &mut Vec<u8>| _ = serde_json::to_writer(out, payload);
     write(out, &head, write_payload, |out| out.extend_from_slice(trace.as_bytes()));
 }

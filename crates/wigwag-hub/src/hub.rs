@@ -20,14 +20,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
 use slotmap::SlotMap;
 
 use crate::address::{HUB, HUB_ALIAS};
 use crate::envelope::{Envelope, Frame, Pattern, Unreadable};
-use crate::frame::Press;
-use crate::outbox::{Carried, Out};
+use crate::id::{self, OwnId};
+use crate::outbox::{Carried, Spare};
 use crate::refusal::{self, Refusal};
 use crate::rights::Access;
+use crate::seen::{Mark, Print};
 use crate::settings::{Millis, Settings};
 use crate::topic::{After, Topic};
 use crate::{ActorId, Mutation, SessionId, Waiting};
@@ -36,7 +38,7 @@ use actor::Actor;
 use fan::Fan;
 use queue::Job;
 use reply::ReplyWait;
-use session::{Session, State};
+use session::{Session, State, hand_out};
 use stats::Counts;
 
 /// Names an effect whose outcome the hub waits for.
@@ -209,6 +211,18 @@ impl Close {
     }
 }
 
+/// What comes over a connection.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are frames, and a box for each takes longer than a move")]
+pub enum Came<'a> {
+    /// A frame, and what the token in it showed, if it has one.
+    Frame(Result<Frame<'a>, Unreadable>, Option<Access>),
+    /// One of so many bytes, too large to be read.
+    TooLarge(usize),
+    /// A ping or the like: it lives.
+    Sign,
+}
+
 /// Messages between actors. See the crate.
 #[derive(Debug)]
 pub struct Hub {
@@ -216,6 +230,8 @@ pub struct Hub {
     /// Tells this hub's ids from those of the one before it.
     boot: String,
     seed: [u8; 32],
+    /// For what stands for ids.
+    print_key: [u8; 16],
     number: u64,
     epoch: u64,
     tickets: u64,
@@ -227,18 +243,27 @@ pub struct Hub {
     replies: BTreeMap<Box<str>, ReplyWait>,
     jobs: BTreeMap<Ticket, Job>,
     woken: Vec<SessionId>,
+    /// Whom to tell what has arrived.
+    to_tell: Vec<ActorId>,
     effects: Vec<Effect>,
     counts: Counts,
-    press: Press,
+    spare: Spare,
+    /// Where frames are written that are kept.
+    scratch: Vec<u8>,
     /// Ids of what was refused, for the simulator: its sender may never hear of it.
     #[cfg(feature = "testing")]
     refused: Vec<String>,
 }
 
+/// So much is handed over at once: whoever takes it has it twice.
+const TAKEN_BYTES: usize = 256 * 1_024;
+
 /// A message that is being dealt with.
 struct Request<'a> {
     session: SessionId,
     envelope: &'a Envelope<'a>,
+    /// What stands for its id, if it is an ask.
+    print: Option<Print>,
     trace: String,
     now: Millis,
 }
@@ -255,8 +280,9 @@ impl Hub {
     pub fn new(settings: Settings, seed: [u8; 32], now: Millis) -> Self {
         Self {
             settings,
-            boot: base36(now),
+            boot: id::base36(now),
             seed,
+            print_key: print_key(&seed),
             number: 0,
             epoch: now,
             tickets: 0,
@@ -268,9 +294,11 @@ impl Hub {
             replies: BTreeMap::new(),
             jobs: BTreeMap::new(),
             woken: Vec::new(),
+            to_tell: Vec::new(),
             effects: Vec::new(),
             counts: Counts::default(),
-            press: Press::default(),
+            spare: Spare::default(),
+            scratch: Vec::new(),
             #[cfg(feature = "testing")]
             refused: Vec::new(),
         }
@@ -294,21 +322,57 @@ impl Hub {
         self.sessions.insert(Session::new(access, secret, rate, now))
     }
 
-    /// A frame came. `access`: what the token in it showed, if it has one.
-    pub fn receive(
+    /// Frames came.
+    pub fn receive(&mut self, session: SessionId, mut all: Vec<Came<'_>>, now: Millis) {
+        let prints = self.foresee(session, &all);
+        for (came, print) in all.iter_mut().zip(prints) {
+            match came {
+                Came::Frame(frame, access) => self.receive_one(session, frame, access.take(), print, now),
+                Came::TooLarge(size) => self.oversized(session, *size, now),
+                Came::Sign => self.heard(session, now),
+            }
+        }
+        self.tell_arrived(now);
+    }
+
+    /// What stands for the ids of what will be asked. What is known of them is far away in memory, and is fetched for all of
+    /// them together: one after the other takes a tenth of all the time there is.
+    fn foresee(&self, session: SessionId, all: &[Came<'_>]) -> Vec<Option<Print>> {
+        let print = |came: &Came<'_>| match came {
+            Came::Frame(Ok(Frame::Message(envelope)), _) if envelope.pattern == Pattern::Ask => {
+                Some(self.print(envelope.id.as_str()))
+            }
+            _ => None,
+        };
+        let prints: Vec<Option<Print>> = all.iter().map(print).collect();
+        // Who has several addresses does without: each would have to be looked at.
+        let sender = self.sessions.get(session).and_then(|session| match *session.addresses {
+            [] => session.own,
+            [only] => Some(only),
+            _ => None,
+        });
+        if let Some(sender) = sender.and_then(|sender| self.actors.get(sender)) {
+            let fetched = prints.iter().flatten().fold(0, |sum, print| sum ^ sender.seen.fetch(*print));
+            std::hint::black_box(fetched);
+        }
+        prints
+    }
+
+    fn receive_one(
         &mut self,
         session: SessionId,
         frame: &Result<Frame<'_>, Unreadable>,
         access: Option<Access>,
+        print: Option<Print>,
         now: Millis,
     ) {
         let Some(from) = self.sessions.get_mut(session).filter(|session| !session.is_closing()) else { return };
         from.heard = now;
         self.counts.received += 1;
         match frame {
-            Ok(Frame::Ping) => self.push(session, Out::plain(Bytes::from_static(b"{\"type\":\"pong\"}")), now),
+            Ok(Frame::Ping) => self.push(session, Bytes::from_static(b"{\"type\":\"pong\"}"), Millis::MAX, now),
             Ok(Frame::Message(envelope)) => {
-                let request = Request { session, envelope, trace: trace_of(envelope), now };
+                let request = Request { session, envelope, print, trace: trace_of(envelope), now };
                 if let Err(refusal) = self.handle(&request, access) {
                     self.refuse(&request, &refusal);
                 }
@@ -322,14 +386,14 @@ impl Hub {
     }
 
     /// A connection shows that it lives.
-    pub fn heard(&mut self, session: SessionId, now: Millis) {
+    fn heard(&mut self, session: SessionId, now: Millis) {
         if let Some(session) = self.sessions.get_mut(session) {
             session.heard = now;
         }
     }
 
     /// A frame came that is too large to be read.
-    pub fn oversized(&mut self, session: SessionId, size: usize, now: Millis) {
+    fn oversized(&mut self, session: SessionId, size: usize, now: Millis) {
         let Some(from) = self.sessions.get_mut(session).filter(|session| !session.is_closing()) else { return };
         from.heard = now;
         let refusal = refusal::too_large(size, self.settings.message_bytes_max);
@@ -420,43 +484,56 @@ impl Hub {
         })
     }
 
-    /// Frames to write to a connection, in order, into `out`: at most so many. [`Hub::written`] is to be told of each.
-    pub fn take(&mut self, session: SessionId, max: usize, out: &mut Vec<Bytes>, now: Millis) {
-        let mut expired = Vec::new();
-        let Some(found) = self.sessions.get_mut(session) else { return };
+    /// Hands frames to write to a connection over, in order, at most so many, and no more bytes than are worth a write; says how many
+    /// frames. [`Hub::written`] is to be told of each.
+    pub fn take(&mut self, session: SessionId, max: usize, now: Millis, mut put: impl FnMut(&[u8])) -> usize {
+        let (mut expired, mut count, mut bytes) = (Vec::new(), 0, 0);
+        let Some(found) = self.sessions.get_mut(session) else { return 0 };
         found.is_woken = false;
-        while out.len() < max {
-            let Some(next) = found.outbox.next() else { break };
-            if next.expires < now && !self.settings.has(Mutation::DeliverLate) {
-                found.outbox.dropped(&next);
-                expired.push(next);
-                continue;
+        let deliver_late = self.settings.has(Mutation::DeliverLate);
+        while count < max && bytes < TAKEN_BYTES {
+            match found.outbox.next(|expires| expires < now && !deliver_late) {
+                None => break,
+                Some(Err(carried)) => expired.push(carried),
+                Some(Ok(next)) => {
+                    put(next.bytes());
+                    count += 1;
+                    bytes += next.bytes().len();
+                    hand_out(next, &mut found.awaiting, &self.boot);
+                }
             }
-            out.push(found.hand_out(next, &self.boot));
         }
-        for lost in expired {
+        for carried in expired {
             self.counts.expired += 1;
-            self.expired(lost, now);
+            if let Some(carried) = carried {
+                self.expired(&carried, now);
+            }
         }
+        count
     }
 
     /// A message was not written in time.
-    fn expired(&mut self, lost: Out, now: Millis) {
-        let Some(carried) = lost.carried else { return };
+    fn expired(&mut self, carried: &Carried, now: Millis) {
         if let Some(waiting) = &carried.stored {
             self.remove(carried.target, waiting.clone());
         }
-        self.fail(&carried, &refusal::expired(carried.ttl.unwrap_or_default()), now);
+        self.fail(carried, &refusal::expired(carried.ttl.unwrap_or_default()), now);
     }
 
     /// So many of the frames that were taken are written.
     pub fn written(&mut self, session: SessionId, count: usize, now: Millis) {
         for _ in 0..count {
-            let Some(out) = self.sessions.get_mut(session).and_then(|found| found.outbox.written(now)) else { break };
-            if let Some(carried) = out.carried {
-                self.arrived(&carried, now);
+            let Some(found) = self.sessions.get_mut(session) else { break };
+            match found.outbox.written(now, &mut self.spare) {
+                None => break,
+                Some(None) => {}
+                Some(Some(carried)) => {
+                    self.arrived(&carried, now);
+                    self.spare.keep_carried(carried);
+                }
             }
         }
+        self.tell_arrived(now);
         self.drained(session, now);
     }
 
@@ -507,9 +584,16 @@ impl Hub {
     }
 
     /// Puts a frame into a session's outbox, whatever is in there.
-    fn push(&mut self, session: SessionId, out: Out, now: Millis) {
+    fn push(&mut self, session: SessionId, bytes: Bytes, expires: Millis, now: Millis) {
         let Some(found) = self.sessions.get_mut(session) else { return };
-        found.outbox.push(out, now, &self.settings);
+        found.outbox.push(bytes, expires, None, now, &self.settings);
+        self.wake(session);
+    }
+
+    /// Writes a frame into a session's outbox, whatever is in there.
+    fn write(&mut self, session: SessionId, now: Millis, write: impl FnOnce(&mut Vec<u8>)) {
+        let Some(found) = self.sessions.get_mut(session) else { return };
+        found.outbox.write(Millis::MAX, None, (now, &self.settings, &mut self.spare), write);
         self.wake(session);
     }
 
@@ -519,8 +603,8 @@ impl Hub {
     }
 
     /// The id of the message that has this number.
-    fn id_of(&self, number: u64) -> String {
-        message_id(&self.boot, number)
+    fn id_of(&self, number: u64) -> OwnId {
+        OwnId::new(&self.boot, number)
     }
 
     fn address(&self, actor: ActorId) -> Arc<str> {
@@ -545,33 +629,10 @@ impl Hub {
     }
 }
 
-fn message_id(boot: &str, number: u64) -> String {
-    let mut id = String::with_capacity(boot.len() + 12);
-    id.push_str("h-");
-    id.push_str(boot);
-    id.push('-');
-    push_base36(&mut id, number);
-    id
-}
-
-fn base36(number: u64) -> String {
-    let mut text = String::new();
-    push_base36(&mut text, number);
-    text
-}
-
-fn push_base36(out: &mut String, mut number: u64) {
-    let mut digits = [0_u8; 13];
-    let mut place = digits.len();
-    loop {
-        place -= 1;
-        digits[place] = b"0123456789abcdefghijklmnopqrstuvwxyz"[usize::try_from(number % 36).unwrap_or_default()];
-        number /= 36;
-        if number == 0 {
-            break;
-        }
-    }
-    digits[place..].iter().for_each(|digit| out.push(char::from(*digit)));
+/// The key of what stands for ids, which nobody knows who does not know the seed.
+fn print_key(seed: &[u8; 32]) -> [u8; 16] {
+    let hash = Sha256::new().chain_update(seed).chain_update("ids").finalize();
+    std::array::from_fn(|at| hash[at])
 }
 
 /// What every answer repeats of a request's metadata, as JSON entries.
@@ -587,23 +648,44 @@ fn trace_of(envelope: &Envelope<'_>) -> String {
 }
 
 /// What is to be carried of a request.
-fn carried(request: &Request<'_>, sender: ActorId, target: ActorId, number: u64) -> Carried {
-    let envelope = request.envelope;
-    let is_ask = request.is_ask();
-    Carried {
-        sender,
-        feeder: request.session,
-        target,
-        id: envelope.id.as_str().into(),
-        print: crate::seen::Print::of(envelope.id.as_str()),
-        trace: request.trace.as_str().into(),
-        number,
-        received: request.now,
-        ttl: envelope.ttl,
-        is_ask,
-        require_ack: is_ask && envelope.metadata.require_ack,
-        queue: is_ask || envelope.metadata.queue,
-        stored: None,
-        stored_id: None,
+#[derive(Clone, Copy)]
+struct Carry {
+    sender: ActorId,
+    target: ActorId,
+    number: u64,
+    mark: Mark,
+}
+
+impl Hub {
+    /// Notes what is to be carried of a request.
+    fn carried(&mut self, request: &Request<'_>, carry: Carry) -> Box<Carried> {
+        let envelope = request.envelope;
+        let is_ask = request.is_ask();
+        let mut carried = self.spare.carried();
+        let (id, trace) = (std::mem::take(&mut carried.id), std::mem::take(&mut carried.trace));
+        *carried = Carried {
+            sender: carry.sender,
+            feeder: request.session,
+            target: carry.target,
+            id: renewed(id, envelope.id.as_str()),
+            mark: carry.mark,
+            trace: renewed(trace, &request.trace),
+            number: carry.number,
+            received: request.now,
+            ttl: envelope.ttl,
+            is_ask,
+            require_ack: is_ask && envelope.metadata.require_ack,
+            queue: is_ask || envelope.metadata.queue,
+            stored: None,
+            stored_id: None,
+        };
+        carried
     }
+}
+
+/// A text in the room of another.
+fn renewed(mut old: String, text: &str) -> String {
+    old.clear();
+    old.push_str(text);
+    old
 }

@@ -1,12 +1,15 @@
 //! What a sender asked before, and what it was answered.
 //!
 //! Holds: at most so many of each sender, the oldest go first; none longer than its time. An entry is 16 bytes of a hash
-//! of the id: a sender who makes two ids that share them harms nobody but itself.
+//! of the id, with a key that nobody knows.
+//!
+//! Every message looks here, and a few dozen busy senders do not fit into a processor's cache: an entry is small, it is found
+//! with one line of memory, and the index is not told when one goes.
 
-use std::collections::VecDeque;
-use std::hash::{DefaultHasher, Hasher as _};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
-use hashbrown::HashTable;
+use siphasher::sip128::SipHasher13;
 
 use crate::settings::Millis;
 
@@ -15,14 +18,9 @@ use crate::settings::Millis;
 pub(crate) struct Print(u64, u64);
 
 impl Print {
-    pub(crate) fn of(id: &str) -> Self {
-        let half = |salt: u8| {
-            let mut hasher = DefaultHasher::new();
-            hasher.write_u8(salt);
-            hasher.write(id.as_bytes());
-            hasher.finish()
-        };
-        Self(half(0), half(1))
+    pub(crate) fn of(id: &str, key: &[u8; 16]) -> Self {
+        let print = SipHasher13::new_with_key(key).hash(id.as_bytes());
+        Self(print.h1, print.h2)
     }
 }
 
@@ -51,12 +49,40 @@ pub(crate) enum Known {
     Answered(Answer),
 }
 
+/// Where something that is new to a sender is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark(u64);
+
+impl Default for Mark {
+    fn default() -> Self {
+        Self::NOWHERE
+    }
+}
+
+impl Mark {
+    /// It is not remembered.
+    pub(crate) const NOWHERE: Self = Self(u64::MAX);
+}
+
 #[derive(Debug)]
 struct Entry {
     print: Print,
     until: Millis,
-    /// `None`: it was forgotten before its time.
-    known: Option<Known>,
+    /// Of the answer.
+    number: u64,
+    at: Millis,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It was forgotten before its time.
+    Forgotten,
+    Pending,
+    Delivered,
+    Queued,
+    /// One that says more, and stands elsewhere.
+    More,
 }
 
 /// What one sender asked.
@@ -66,72 +92,116 @@ pub(crate) struct Seen {
     entries: VecDeque<Entry>,
     /// How many have gone out at the front: an entry's number less this is its place.
     gone: u64,
-    places: HashTable<u64>,
-    /// The number after that of the last answer: answers mostly come in the order of what was asked.
-    next_answer: u64,
+    index: Index,
+    more: BTreeMap<u64, Said>,
 }
 
 impl Seen {
-    fn place(&self, print: Print) -> Option<usize> {
-        let found = self.places.find(print.0, |number| self.at(*number).print == print)?;
-        usize::try_from(*found - self.gone).ok()
+    fn live(&self) -> Range<u64> {
+        self.gone..self.gone + self.entries.len() as u64
     }
 
-    fn at(&self, number: u64) -> &Entry {
-        &self.entries[usize::try_from(number - self.gone).unwrap_or_default()]
+    fn place(&self, mark: u64) -> Option<usize> {
+        usize::try_from(mark.checked_sub(self.gone)?).ok()
     }
 
-    /// What is known of an id.
-    pub(crate) fn get(&self, print: Print, now: Millis) -> Option<Known> {
-        let entry = &self.entries[self.place(print)?];
-        entry.known.filter(|known| *known == Known::Pending || now <= entry.until)
+    fn find(&self, print: Print) -> Option<u64> {
+        let is_it = |mark: u64| {
+            let entry = self.place(mark).and_then(|place| self.entries.get(place));
+            entry.is_some_and(|entry| entry.print == print && entry.state != State::Forgotten)
+        };
+        self.index.find(print, self.live(), is_it)
     }
 
-    /// Remembers that an id is being dealt with.
-    pub(crate) fn begin(&mut self, print: Print, now: Millis, span: Millis, max: usize) {
-        self.forget(print);
+    /// Something of where an id would be found, which brings it near.
+    pub(crate) fn fetch(&self, print: Print) -> u32 {
+        self.index.buckets.get(self.index.bucket(print)).map_or(0, |bucket| bucket.0[0])
+    }
+
+    fn known(&self, mark: u64) -> Option<Known> {
+        let entry = self.entries.get(self.place(mark)?)?;
+        let said = match entry.state {
+            State::Forgotten => return None,
+            State::Pending => return Some(Known::Pending),
+            State::Delivered => Said::Delivered,
+            State::Queued => Said::Queued,
+            State::More => *self.more.get(&mark)?,
+        };
+        Some(Known::Answered(Answer { number: entry.number, at: entry.at, said }))
+    }
+
+    /// What is known of an id; if nothing is, it is remembered that it is being dealt with.
+    pub(crate) fn meet(&mut self, print: Print, now: Millis, span: Millis, max: usize) -> Result<Mark, Known> {
+        if let Some(mark) = self.find(print) {
+            let is_over = self.place(mark).is_some_and(|place| is_over(&self.entries[place], now));
+            match self.known(mark).filter(|_| !is_over) {
+                Some(known) => return Err(known),
+                None => self.forget(Mark(mark)),
+            }
+        }
+        let max = max.clamp(1, Index::MAX);
         while self.entries.len() >= max || self.entries.front().is_some_and(|entry| is_over(entry, now)) {
             self.drop_oldest();
         }
-        let number = self.gone + self.entries.len() as u64;
-        self.entries.push_back(Entry { print, until: now.saturating_add(span), known: Some(Known::Pending) });
-        let (entries, gone) = (&self.entries, self.gone);
-        let hash = |number: &u64| entries[usize::try_from(number - gone).unwrap_or_default()].print.0;
-        self.places.insert_unique(print.0, number, hash);
+        if self.entries.len() == self.entries.capacity() {
+            // No more room than can ever be used.
+            let room = (2 * self.entries.len()).max(4).min(max);
+            self.entries.reserve_exact(room - self.entries.len());
+        }
+        let mark = self.live().end;
+        self.entries.push_back(Entry {
+            print,
+            until: now.saturating_add(span),
+            number: 0,
+            at: 0,
+            state: State::Pending,
+        });
+        if self.index.is_narrow(self.entries.len()) {
+            let prints = self.entries.iter().map(|entry| entry.print);
+            self.index = Index::new(prints, self.live());
+        } else {
+            self.index.insert(print, mark, self.live());
+        }
+        Ok(Mark(mark))
     }
 
     /// Remembers an answer.
-    pub(crate) fn answer(&mut self, print: Print, answer: Answer) {
-        let guess = usize::try_from(self.next_answer.wrapping_sub(self.gone)).unwrap_or(usize::MAX);
-        let is_right = self.entries.get(guess).is_some_and(|entry| entry.print == print && entry.known.is_some());
-        if let Some(place) = if is_right { Some(guess) } else { self.place(print) } {
-            self.entries[place].known = Some(Known::Answered(answer));
-            self.next_answer = self.gone + place as u64 + 1;
+    pub(crate) fn answer(&mut self, mark: Mark, answer: Answer) {
+        let Some(entry) = self.place(mark.0).and_then(|place| self.entries.get_mut(place)) else { return };
+        if entry.state == State::Forgotten {
+            return;
+        }
+        (entry.number, entry.at) = (answer.number, answer.at);
+        entry.state = match answer.said {
+            Said::Delivered => State::Delivered,
+            Said::Queued => State::Queued,
+            more @ (Said::Broadcast { .. } | Said::Published { .. }) => {
+                self.more.insert(mark.0, more);
+                State::More
+            }
+        };
+    }
+
+    /// Forgets something, so that a repeat is tried anew.
+    pub(crate) fn forget(&mut self, mark: Mark) {
+        if let Some(entry) = self.place(mark.0).and_then(|place| self.entries.get_mut(place)) {
+            entry.state = State::Forgotten;
+            self.more.remove(&mark.0);
         }
     }
 
-    /// Forgets an id, so that a repeat is tried anew.
-    pub(crate) fn forget(&mut self, print: Print) {
-        if let Some(place) = self.place(print) {
-            self.entries[place].known = None;
-            let number = self.gone + place as u64;
-            if let Ok(found) = self.places.find_entry(print.0, |other| *other == number) {
-                found.remove();
-            }
+    /// Forgets an id.
+    pub(crate) fn forget_print(&mut self, print: Print) {
+        if let Some(mark) = self.find(print) {
+            self.forget(Mark(mark));
         }
     }
 
     fn drop_oldest(&mut self) {
-        if let Some(entry) = self.entries.front() {
-            let number = self.gone;
-            if entry.known.is_some()
-                && let Ok(found) = self.places.find_entry(entry.print.0, |other| *other == number)
-            {
-                found.remove();
-            }
-            self.entries.pop_front();
-            self.gone += 1;
+        if self.entries.pop_front().is_some_and(|entry| entry.state == State::More) {
+            self.more.remove(&self.gone);
         }
+        self.gone += 1;
     }
 
     /// Drops what is over; says whether nothing is left.
@@ -147,7 +217,97 @@ impl Seen {
 }
 
 fn is_over(entry: &Entry, now: Millis) -> bool {
-    entry.until < now && entry.known != Some(Known::Pending)
+    entry.until < now && entry.state != State::Pending
+}
+
+/// Where the entries of prints are, in buckets of one line of memory each.
+///
+/// A slot has the lower bits of an entry's number, which tell whether it has gone since, and some of its print. Both may be those of
+/// another, after a million entries or by chance: the entry itself is always looked at.
+#[derive(Debug, Default)]
+struct Index {
+    buckets: Vec<Bucket>,
+    /// Those whose buckets were full.
+    spilled: VecDeque<(Print, u64)>,
+}
+
+#[derive(Clone, Debug, Default)]
+#[repr(align(64))]
+struct Bucket([u32; SLOTS]);
+
+const SLOTS: usize = 16;
+
+/// So many in a bucket, on average, are few enough for nearly all to find room.
+const FILL: usize = 6;
+
+/// A slot in which there is, or was, something.
+const USED: u32 = 1 << 31;
+
+/// The lower bits of a number.
+const LOWER: u32 = (1 << 20) - 1;
+
+impl Index {
+    /// So many entries can be told apart.
+    const MAX: usize = LOWER as usize;
+
+    fn new(prints: impl ExactSizeIterator<Item = Print>, live: Range<u64>) -> Self {
+        let count = (prints.len() / FILL + 1).next_power_of_two();
+        let mut index = Self { buckets: vec![Bucket::default(); count], spilled: VecDeque::new() };
+        for (print, mark) in prints.zip(live.clone()) {
+            index.insert(print, mark, live.clone());
+        }
+        index
+    }
+
+    fn is_narrow(&self, count: usize) -> bool {
+        count > self.buckets.len() * FILL
+    }
+
+    fn bucket(&self, print: Print) -> usize {
+        usize::try_from(print.0).unwrap_or_default() & self.buckets.len().wrapping_sub(1)
+    }
+
+    /// What a slot has of a print.
+    fn tag(print: Print) -> u32 {
+        USED | (u32::try_from(print.1 >> 53).unwrap_or_default() << 20)
+    }
+
+    /// How many entries ago the one of a slot came, the next one being 0.
+    fn age(slot: u32, live: &Range<u64>) -> u64 {
+        live.end.wrapping_sub(u64::from(slot)) & u64::from(LOWER)
+    }
+
+    fn is_live(slot: u32, live: &Range<u64>) -> bool {
+        slot != 0 && (1..=live.end - live.start).contains(&Self::age(slot, live))
+    }
+
+    fn find(&self, print: Print, live: Range<u64>, is_it: impl Fn(u64) -> bool) -> Option<u64> {
+        let bucket = self.buckets.get(self.bucket(print))?;
+        let tag = Self::tag(print);
+        for slot in bucket.0 {
+            if slot & !LOWER == tag && Self::is_live(slot, &live) {
+                let mark = live.end - Self::age(slot, &live);
+                if is_it(mark) {
+                    return Some(mark);
+                }
+            }
+        }
+        self.spilled.iter().find(|(other, mark)| *other == print && is_it(*mark)).map(|(_, mark)| *mark)
+    }
+
+    fn insert(&mut self, print: Print, mark: u64, live: Range<u64>) {
+        let place = self.bucket(print);
+        let slots = self.buckets.get_mut(place).map(|bucket| &mut bucket.0);
+        match slots.and_then(|slots| slots.iter_mut().find(|slot| !Self::is_live(**slot, &live))) {
+            Some(slot) => *slot = Self::tag(print) | u32::try_from(mark & u64::from(LOWER)).unwrap_or_default(),
+            None => {
+                while self.spilled.front().is_some_and(|(_, mark)| *mark < live.start) {
+                    self.spilled.pop_front();
+                }
+                self.spilled.push_back((print, mark));
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -156,11 +316,24 @@ mod tests {
 
     const ANSWER: Answer = Answer { number: 1, at: 5, said: Said::Delivered };
 
+    fn print(id: &str) -> Print {
+        Print::of(id, &[7; 16])
+    }
+
+    impl Seen {
+        /// What is known, without remembering anything.
+        fn get(&self, id: &str, now: Millis) -> Option<Known> {
+            let mark = self.find(print(id))?;
+            let is_over = is_over(&self.entries[self.place(mark)?], now);
+            self.known(mark).filter(|_| !is_over)
+        }
+    }
+
     fn seen(ids: &[&str], max: usize) -> Seen {
         let mut seen = Seen::default();
         for id in ids {
-            seen.begin(Print::of(id), 0, 100, max);
-            seen.answer(Print::of(id), ANSWER);
+            let mark = seen.meet(print(id), 0, 100, max).unwrap();
+            seen.answer(mark, ANSWER);
         }
         seen
     }
@@ -168,50 +341,106 @@ mod tests {
     #[test]
     fn an_answer_is_remembered_for_its_time() {
         let mut seen = seen(&["a"], 10);
-        assert_eq!(seen.get(Print::of("a"), 100), Some(Known::Answered(ANSWER)));
-        assert_eq!(seen.get(Print::of("a"), 101), None);
-        assert_eq!(seen.get(Print::of("b"), 0), None);
+        assert_eq!(seen.meet(print("a"), 100, 100, 10), Err(Known::Answered(ANSWER)));
+        assert_eq!(seen.get("a", 101), None);
+        assert_eq!(seen.get("b", 0), None);
         assert!(!seen.tidy(100));
         assert!(seen.tidy(101));
     }
 
     #[test]
+    fn what_is_over_is_new_again() {
+        let mut seen = seen(&["a", "b"], 10);
+        let pending = seen.meet(print("c"), 0, 100, 10).unwrap();
+        let again = seen.meet(print("b"), 101, 100, 10).unwrap();
+        seen.answer(again, Answer { number: 2, ..ANSWER });
+        assert_eq!(seen.get("b", 150), Some(Known::Answered(Answer { number: 2, ..ANSWER })));
+        // However long it takes, one that is being dealt with is not begun again.
+        assert_eq!(seen.meet(print("c"), 1_000, 100, 10), Err(Known::Pending));
+        seen.answer(pending, ANSWER);
+        assert_eq!(seen.get("c", 100), Some(Known::Answered(ANSWER)));
+    }
+
+    #[test]
     fn the_oldest_goes_first_when_there_are_too_many() {
         let mut seen = seen(&["a", "b", "c"], 3);
-        seen.begin(Print::of("d"), 0, 100, 3);
-        assert_eq!(seen.get(Print::of("a"), 0), None);
+        seen.meet(print("d"), 0, 100, 3).unwrap();
+        assert_eq!(seen.get("a", 0), None);
         for id in ["b", "c"] {
-            assert_eq!(seen.get(Print::of(id), 0), Some(Known::Answered(ANSWER)), "{id}");
+            assert_eq!(seen.get(id, 0), Some(Known::Answered(ANSWER)), "{id}");
         }
-        assert_eq!(seen.get(Print::of("d"), 0), Some(Known::Pending));
+        assert_eq!(seen.get("d", 0), Some(Known::Pending));
     }
 
     #[test]
     fn what_failed_is_forgotten_and_may_be_tried_again() {
-        let mut seen = seen(&["a", "b"], 3);
-        seen.forget(Print::of("a"));
-        assert_eq!(seen.get(Print::of("a"), 0), None);
-        seen.begin(Print::of("a"), 0, 100, 3);
-        seen.answer(Print::of("a"), ANSWER);
+        let mut seen = seen(&["b"], 3);
+        let failed = seen.meet(print("a"), 0, 100, 3).unwrap();
+        seen.forget(failed);
+        seen.answer(failed, ANSWER);
+        assert_eq!(seen.get("a", 0), None, "what is forgotten is not answered");
+        let again = seen.meet(print("a"), 0, 100, 3).unwrap();
+        seen.answer(again, ANSWER);
         // The place of the forgotten one goes out without taking the new one along.
-        seen.begin(Print::of("c"), 0, 100, 3);
-        assert_eq!(seen.get(Print::of("a"), 0), Some(Known::Answered(ANSWER)));
-        assert_eq!(seen.get(Print::of("b"), 0), Some(Known::Answered(ANSWER)));
+        for id in ["c", "d"] {
+            assert!(seen.meet(print(id), 0, 100, 3).is_ok());
+            assert_eq!(seen.get("a", 0), Some(Known::Answered(ANSWER)));
+        }
+        assert_eq!(seen.get("b", 0), None);
+        seen.answer(failed, ANSWER);
+        seen.forget(Mark::NOWHERE);
+    }
+
+    #[test]
+    fn answers_that_say_more_are_kept_and_go_with_their_time() {
+        let said = Said::Published { epoch: 1, seq: 2, subscribers: 3 };
+        let mut seen = Seen::default();
+        for id in ["a", "b", "c"] {
+            let mark = seen.meet(print(id), 0, 100, 2).unwrap();
+            seen.answer(mark, Answer { said, ..ANSWER });
+        }
+        assert_eq!(seen.get("c", 0), Some(Known::Answered(Answer { said, ..ANSWER })));
+        assert_eq!(seen.more.len(), 2);
     }
 
     #[test]
     fn many_come_and_go() {
         let mut seen = Seen::default();
         for number in 0..50_000_u64 {
-            let id = number.to_string();
-            seen.begin(Print::of(&id), number, 1_000_000, 10_000);
-            seen.answer(Print::of(&id), Answer { number, ..ANSWER });
+            let mark = seen.meet(print(&number.to_string()), number, 1_000_000, 10_000).unwrap();
+            seen.answer(mark, Answer { number, ..ANSWER });
         }
-        let known = |number: u64| seen.get(Print::of(&number.to_string()), 50_000);
-        assert_eq!(known(39_999), None);
-        for number in [40_000, 45_000, 49_999] {
-            assert_eq!(known(number), Some(Known::Answered(Answer { number, ..ANSWER })));
+        for number in 0..50_000 {
+            let wanted = (number >= 40_000).then_some(Known::Answered(Answer { number, ..ANSWER }));
+            assert_eq!(seen.get(&number.to_string(), 50_000), wanted, "{number}");
         }
-        assert_eq!(seen.places.len(), 10_000);
+        assert_eq!((seen.entries.len(), seen.entries.capacity()), (10_000, 10_000));
+    }
+
+    /// More than a slot can count, so that old slots look as if they were new.
+    #[test]
+    fn numbers_come_around() {
+        let mut seen = Seen::default();
+        let count = 3 * Index::MAX as u64 + 100;
+        for number in 0..count {
+            seen.meet(Print(number % 7, number.wrapping_mul(0x9E37_79B9_7F4A_7C15)), 0, 100, 50).unwrap();
+        }
+        for number in 0..count {
+            let is_known = seen.find(Print(number % 7, number.wrapping_mul(0x9E37_79B9_7F4A_7C15))).is_some();
+            assert_eq!(is_known, number >= count - 50, "{number}");
+        }
+    }
+
+    /// Prints that all fall into one bucket find room beside it.
+    #[test]
+    fn a_full_bucket_loses_nothing() {
+        let mut seen = Seen::default();
+        for number in 0..1_000 {
+            seen.meet(Print(0, number << 53 | number), 0, 100, 100).unwrap();
+        }
+        for number in 0..1_000 {
+            assert_eq!(seen.find(Print(0, number << 53 | number)).is_some(), number >= 900, "{number}");
+        }
+        assert!(seen.index.spilled.len() <= 200, "{}", seen.index.spilled.len());
     }
 }

@@ -41,7 +41,7 @@ pub struct Settings {
     pub history_bytes_max: usize,
     /// And so long.
     pub history_for: Millis,
-    /// Answers that are remembered for each sender.
+    /// Answers that are remembered for each sender; no more than a million.
     pub seen_max: usize,
     /// At least so long.
     pub seen_for: Millis,

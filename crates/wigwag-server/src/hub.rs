@@ -7,6 +7,7 @@ mod door;
 mod keep;
 mod link;
 mod runs;
+mod wire;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

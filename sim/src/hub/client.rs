@@ -76,7 +76,9 @@ impl Client {
         self.link = Some(link);
         self.ready = false;
         self.paused = false;
-        let connect = self.frame("hub:connect", "ask", json!({"protocolVersion": "0.1.0"}), now);
+        // Half of them are told of several messages at once, and who is changes with each connection.
+        let acks = if (self.number + link).is_multiple_of(2) { "together" } else { "single" };
+        let connect = self.frame("hub:connect", "ask", json!({"protocolVersion": "0.1.0", "acks": acks}), now);
         let register = self.frame("hub:register", "ask", json!({"actorAddress": self.address}), now);
         vec![connect.to_string(), register.to_string()]
     }
@@ -166,7 +168,18 @@ impl Client {
             "hub:resume" => self.paused = false,
             "news" => self.news(&frame["metadata"], ledger),
             "note" => return self.note(&frame, now, ledger),
-            "hub:delivery_ack" => self.answered(&frame, ledger),
+            "hub:delivery_ack" => {
+                let id = frame["correlationId"].as_str().unwrap_or_default();
+                self.answered(id, &frame["payload"], ledger);
+            }
+            "hub:delivery_acks" => {
+                let payload = &frame["payload"];
+                for id in payload["messageIds"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                    let one =
+                        json!({"messageId": id, "deliveredAt": payload["deliveredAt"], "status": payload["status"]});
+                    self.answered(id, &one, ledger);
+                }
+            }
             "hub:error" | "hub:unknown_actor" => self.refused(&frame, now),
             _ => {}
         }
@@ -189,10 +202,9 @@ impl Client {
         vec![self.frame("hub:ack", "tell", json!({"messageId": id}), now).to_string()]
     }
 
-    fn answered(&mut self, frame: &Value, ledger: &mut Ledger) {
-        let id = frame["correlationId"].as_str().unwrap_or_default();
-        ledger.answered(id, &frame["payload"]);
-        self.open.retain(|open| open.frame["id"] != frame["correlationId"]);
+    fn answered(&mut self, id: &str, payload: &Value, ledger: &mut Ledger) {
+        ledger.answered(id, payload);
+        self.open.retain(|open| open.frame["id"] != id);
     }
 
     fn refused(&mut self, frame: &Value, now: u64) {

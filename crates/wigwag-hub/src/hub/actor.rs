@@ -67,6 +67,8 @@ pub(super) struct Actor {
     pub(super) held: VecDeque<Out>,
     pub(super) registering: VecDeque<Registering>,
     pub(super) seen: Seen,
+    /// Ids of its messages that have arrived, as JSON: it is told of all of them together, and soon.
+    pub(super) arrived: Vec<u8>,
     pub(super) used_at: Millis,
 }
 
@@ -89,6 +91,7 @@ impl Actor {
             held: VecDeque::new(),
             registering: VecDeque::new(),
             seen: Seen::default(),
+            arrived: Vec::new(),
             used_at: now,
         }
     }

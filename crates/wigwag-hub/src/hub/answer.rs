@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::address::HUB;
 use crate::frame::{self, Head};
-use crate::outbox::{Carried, Out};
+use crate::outbox::Carried;
 use crate::refusal::Refusal;
 use crate::seen::{Answer, Said};
 use crate::settings::Millis;
@@ -30,8 +29,7 @@ impl Hub {
         let to = to.unwrap_or_else(|| own.as_deref().unwrap_or("@(session)"));
         let number = self.next_number();
         let id = self.id_of(number);
-        let bytes = self.press.brief(|out| frame::said(out, &id, to, kind, correlation, now, payload, trace));
-        self.push(session, Out::plain(bytes), now);
+        self.write(session, now, |out| frame::said(out, &id, to, kind, correlation, now, payload, trace));
     }
 
     /// Says something that nobody asked for.
@@ -57,11 +55,9 @@ impl Hub {
     pub(super) fn fail(&mut self, carried: &Carried, refusal: &Refusal, now: Millis) {
         self.counts.refused += 1;
         #[cfg(feature = "testing")]
-        self.refused.push(carried.id.clone().into());
+        self.refused.push(carried.id.clone());
         let Some(sender) = self.actors.get_mut(carried.sender) else { return };
-        if carried.is_ask {
-            sender.seen.forget(carried.print);
-        }
+        sender.seen.forget(carried.mark);
         let (address, owner) = (std::sync::Arc::clone(&sender.address), sender.owner);
         if let Some(session) = owner {
             self.say(session, Some(&address), refusal.kind, Some(&carried.id), &refusal.payload, &carried.trace, now);
@@ -75,8 +71,37 @@ impl Hub {
         }
         let answer = Answer { number: carried.number, at, said };
         let Some(sender) = self.actors.get_mut(carried.sender) else { return };
-        sender.seen.answer(carried.print, answer);
+        sender.seen.answer(carried.mark, answer);
+        let together = sender.owner.and_then(|owner| self.sessions.get(owner)).is_some_and(|owner| owner.acks_together);
+        if together && said == Said::Delivered && at == now && carried.trace.is_empty() {
+            if sender.arrived.is_empty() {
+                self.to_tell.push(carried.sender);
+            } else {
+                sender.arrived.push(b',');
+            }
+            return frame::push_text(&mut sender.arrived, &carried.id);
+        }
         self.say_answer(carried.sender, &carried.id, &carried.trace, answer, None, now);
+    }
+
+    /// Tells senders who want to hear it together what has arrived since it was told last: at the end of everything that is done.
+    pub(super) fn tell_arrived(&mut self, now: Millis) {
+        while let Some(sender) = self.to_tell.pop() {
+            let number = self.next_number();
+            let id = self.id_of(number);
+            let Some(actor) = self.actors.get_mut(sender) else { continue };
+            let (arrived, to) = (std::mem::take(&mut actor.arrived), std::sync::Arc::clone(&actor.address));
+            let Some(session) = actor.owner else { continue };
+            let head = Head::from_hub(&id, &to, "hub:delivery_acks", now);
+            let payload = |out: &mut Vec<u8>| {
+                out.extend_from_slice(b"{\"status\":\"delivered\",\"deliveredAt\":");
+                frame::push_number(out, now);
+                out.extend_from_slice(b",\"messageIds\":[");
+                out.extend_from_slice(&arrived);
+                out.extend_from_slice(b"]}");
+            };
+            self.write(session, now, |out| frame::write(out, &head, payload, |_| ()));
+        }
     }
 
     /// Says an answer in the words it is always said in.
@@ -90,25 +115,15 @@ impl Hub {
         now: Millis,
     ) {
         let Some(session) = self.session_of(sender) else { return };
-        let mut own_id = self.id_of(answer.number);
-        own_id.push('a');
-        let to = self.address(sender);
-        let head = Head {
-            id: &own_id,
-            from: HUB,
-            to: &to,
-            kind: kind_of(answer.said),
-            is_ask: false,
-            correlation: Some(id),
-            timestamp: answer.at,
-            ttl: None,
-            signature: None,
-            extra: None,
-        };
+        let own_id = self.id_of(answer.number).of_answer();
+        let Some(to) = self.actors.get(sender).map(|sender| &*sender.address) else { return };
+        let head = Head { correlation: Some(id), ..Head::from_hub(&own_id, to, kind_of(answer.said), answer.at) };
         let payload = |out: &mut Vec<u8>| write_payload(out, id, answer, topic);
         let metadata = |out: &mut Vec<u8>| out.extend_from_slice(trace.as_bytes());
-        let bytes = self.press.brief(|out| frame::write(out, &head, payload, metadata));
-        self.push(session, Out::plain(bytes), now);
+        let Some(found) = self.sessions.get_mut(session) else { return };
+        let at = (now, &self.settings, &mut self.spare);
+        found.outbox.write(Millis::MAX, None, at, |out| frame::write(out, &head, payload, metadata));
+        self.wake(session);
     }
 }
 

@@ -42,6 +42,19 @@ fn major(version: &str) -> Option<u64> {
     minor_and_patch.then_some(major)
 }
 
+/// Whether a client wants to be told of several messages at once.
+fn acks_together(request: &Request<'_>) -> Result<bool, Refusal> {
+    let envelope = request.envelope;
+    let acks = envelope.payload.text("acks")?.or(envelope.metadata.entries.text("acks")?);
+    match acks.as_ref().map(Text::as_str) {
+        None | Some("single") => Ok(false),
+        Some("together") => Ok(true),
+        Some(other) => {
+            Err(refusal::invalid(&format!("`acks` is `single` or `together`, got: {}", refusal::shown(other))))
+        }
+    }
+}
+
 impl Hub {
     pub(super) fn connect(&mut self, request: &Request<'_>, access: Option<Access>) -> Result<(), Refusal> {
         let (id, now) = (request.session, request.now);
@@ -63,6 +76,7 @@ impl Hub {
             self.end(id, Close::Token, now);
             return Ok(());
         }
+        let acks_together = acks_together(request)?;
         let secret = self.resumed(request)?;
         let resumed = secret.is_some();
         let secret = secret.unwrap_or(self.sessions[id].secret);
@@ -75,9 +89,11 @@ impl Hub {
         session.secret = secret;
         session.own = Some(own);
         session.state = State::Connected;
+        session.acks_together = acks_together;
         let offset = i128::from(now) - i128::from(request.envelope.timestamp);
         session.offset = i64::try_from(offset).unwrap_or(if offset < 0 { i64::MIN } else { i64::MAX });
-        let welcome = self.welcome(secret, resumed, now);
+        let mut welcome = self.welcome(secret, resumed, now);
+        welcome["acks"] = json!(if acks_together { "together" } else { "single" });
         self.respond(request, "hub:connected", &welcome);
         Ok(())
     }

@@ -9,14 +9,14 @@ use bytes::Bytes;
 use crate::address::BROADCAST;
 use crate::envelope::Text;
 use crate::frame;
-use crate::outbox::{Carried, Out};
+use crate::outbox::Carried;
 use crate::refusal::Refusal;
 use crate::seen::Said;
 use crate::settings::Millis;
 use crate::{ActorId, SessionId};
 
 use super::send::{Body, body, write_metadata};
-use super::{Hub, Request, carried};
+use super::{Carry, Hub, Request};
 
 /// So many messages of one topic go out together.
 const TOGETHER: usize = 16;
@@ -47,13 +47,12 @@ impl Hub {
         let targets = self.registered_sessions(request.session, capability, without);
         let cost = targets.len().saturating_sub(1) as u64;
         self.charge(request.session, cost, request.now)?;
-        if self.is_repeat(request, sender, None) {
-            return Ok(());
-        }
+        let Some(mark) = self.first_time(request, sender, None) else { return Ok(()) };
         let number = self.next_number();
         let bytes = self.broadcast_frame(request, number, sender, &body);
         let expires = self.expires(request);
-        let asked = request.is_ask().then(|| Box::new(carried(request, sender, sender, number)));
+        let carry = Carry { sender, target: sender, number, mark };
+        let asked = request.is_ask().then(|| self.carried(request, carry));
         self.counts.broadcasts += 1;
         let fan = Fan { targets, next: 0, bytes, expires, topic: None, asked, delivered: 0, queued: 0, failed: 0 };
         self.start_fan(fan, request.now);
@@ -64,7 +63,7 @@ impl Hub {
         let (id, from) = (self.id_of(number), self.address(sender));
         let head = self.head(request, &id, &from, BROADCAST, body.kind());
         let payload = |out: &mut Vec<u8>| out.extend_from_slice(body.payload.as_bytes());
-        self.press.kept(|out| frame::write(out, &head, payload, |out| write_metadata(out, request)))
+        frame::kept(&mut self.scratch, |out| frame::write(out, &head, payload, |out| write_metadata(out, request)))
     }
 
     /// Sessions of all actors that a session may send to, each once, in the order of their addresses.
@@ -153,10 +152,10 @@ impl Hub {
             fan.queued += 1;
         }
         fan.delivered += 1;
-        let out = Out { bytes: fan.bytes.clone(), expires: fan.expires, carried: None };
+        let bytes = fan.bytes.clone();
         match &fan.topic {
-            None => self.push(target, out, now),
-            Some((topic, seq)) => self.push_topic(target, topic, *seq, out, now),
+            None => self.push(target, bytes, fan.expires, now),
+            Some((topic, seq)) => self.push_topic(target, topic, *seq, (bytes, fan.expires), now),
         }
     }
 

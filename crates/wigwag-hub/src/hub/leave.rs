@@ -26,6 +26,7 @@ impl Hub {
 
     /// Takes a session out of everything; its last frames can still be written.
     pub(super) fn leave(&mut self, id: SessionId, close: Close, now: Millis) {
+        self.tell_arrived(now);
         let Some(session) = self.sessions.get_mut(id).filter(|session| !session.is_closing()) else { return };
         session.state = State::Closing(close);
         let own = session.own.take();
@@ -46,14 +47,13 @@ impl Hub {
     /// What a session had not got: before everything that came since, also where that is held back.
     fn all_again(&mut self, lost: Vec<Out>, now: Millis) {
         let is_held = |hub: &Self, out: &Out| {
-            let target = out.carried.as_ref().and_then(|carried| hub.actors.get(carried.target));
+            let target = hub.actors.get(out.carried.target);
             target.is_some_and(super::actor::Actor::holds)
         };
         let (held, free): (Vec<Out>, Vec<Out>) = lost.into_iter().partition(|out| is_held(self, out));
         for out in held.into_iter().rev() {
-            let carried = out.carried.as_ref().filter(|carried| carried.stored.is_none());
-            if let Some(target) = carried.map(|carried| carried.target) {
-                self.actors[target].held.push_front(out);
+            if out.carried.stored.is_none() {
+                self.actors[out.carried.target].held.push_front(out);
             }
         }
         for out in free {
@@ -87,7 +87,7 @@ impl Hub {
 
     /// A message that a connection took along.
     fn again(&mut self, out: Out, now: Millis) {
-        let Some(carried) = &out.carried else { return };
+        let carried = &out.carried;
         if carried.stored.is_some() {
             // It is still in the store, and comes from there.
             return;
@@ -133,6 +133,6 @@ impl Hub {
 fn lost(session: &mut super::session::Session) -> Vec<Out> {
     let mut lost: Vec<Out> = session.awaiting.remove_if(|_| true);
     lost.extend(session.outbox.abandon());
-    lost.sort_by_key(|out| out.carried.as_ref().map_or(0, |carried| carried.number));
+    lost.sort_by_key(|out| out.carried.number);
     lost
 }

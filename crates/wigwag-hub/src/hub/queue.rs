@@ -13,7 +13,7 @@ use crate::Mutation;
 use crate::key::{Waiting, message_hash};
 use crate::outbox::{Carried, Out};
 use crate::refusal;
-use crate::seen::{Answer, Print, Said};
+use crate::seen::{Answer, Mark, Said};
 use crate::settings::Millis;
 use crate::{ActorId, SessionId};
 
@@ -46,6 +46,7 @@ impl Hub {
             (job, Done::Failed(why)) => self.failed(job, why, now),
             (job, _) => self.failed(job, String::from("an outcome of something else"), now),
         }
+        self.tell_arrived(now);
     }
 
     fn failed(&mut self, job: Job, why: String, now: Millis) {
@@ -62,7 +63,7 @@ impl Hub {
 
     /// Brings a message to its target, wherever that is.
     pub(super) fn route(&mut self, out: Out, now: Millis) {
-        let Some(carried) = &out.carried else { return };
+        let carried = &out.carried;
         let target = carried.target;
         let Some(actor) = self.actors.get_mut(target) else { return };
         actor.used_at = now;
@@ -91,7 +92,8 @@ impl Hub {
     /// Nobody has or had this address.
     fn nobody(&mut self, out: &Out, now: Millis) {
         self.counts.absent += 1;
-        if let Some(carried) = out.carried.as_ref().filter(|carried| carried.is_ask) {
+        let carried = &out.carried;
+        if carried.is_ask {
             let address = self.address(carried.target);
             self.fail(carried, &refusal::never_registered(&address), now);
         }
@@ -99,7 +101,7 @@ impl Hub {
 
     /// Keeps a message until the store has answered.
     fn hold(&mut self, out: Out, now: Millis) {
-        let Some(carried) = &out.carried else { return };
+        let carried = &out.carried;
         let max = self.settings.drop_above;
         let actor = &mut self.actors[carried.target];
         if actor.held.len() < max {
@@ -122,7 +124,7 @@ impl Hub {
 
     /// Puts a message into a session's outbox.
     pub(super) fn deliver(&mut self, session: SessionId, out: Out, now: Millis) {
-        let Some(carried) = &out.carried else { return };
+        let carried = &out.carried;
         let Some(target) = self.sessions.get(session) else { return };
         let unacknowledged = carried.require_ack && target.awaiting.is_over(&self.settings);
         if target.outbox.is_over(&self.settings) || unacknowledged {
@@ -135,8 +137,14 @@ impl Hub {
             return;
         }
         let (feeder, address) = (carried.feeder, carried.target);
-        self.push(session, out, now);
+        self.put(session, out, now);
         self.pause(session, feeder, address, now);
+    }
+
+    fn put(&mut self, session: SessionId, out: Out, now: Millis) {
+        let Some(target) = self.sessions.get_mut(session) else { return };
+        target.outbox.push(out.bytes, out.expires, Some(out.carried), now, &self.settings);
+        self.wake(session);
     }
 
     /// A message was written to its target's connection.
@@ -149,26 +157,26 @@ impl Hub {
     }
 
     /// Stores a message for an actor that is away.
-    fn enqueue(&mut self, mut out: Out, now: Millis) {
-        let Some(carried) = out.carried.take() else { return };
+    fn enqueue(&mut self, out: Out, now: Millis) {
+        let carried = &out.carried;
         let (sender, id) = (self.address(carried.sender), carried.target);
         if out.expires < now {
             self.counts.expired += 1;
-            return self.fail(&carried, &refusal::expired(carried.ttl.unwrap_or_default()), now);
+            return self.fail(carried, &refusal::expired(carried.ttl.unwrap_or_default()), now);
         }
         let hash = message_hash(&sender, &carried.id);
         let actor = &mut self.actors[id];
         if let Some(there) = actor.queue.keys().find(|waiting| waiting.hash == hash) {
             // It was stored before, by this hub or the one before it.
             let at = there.received;
-            return self.answer(&carried, Said::Queued, at, now);
+            return self.answer(carried, Said::Queued, at, now);
         }
         let full = actor.queue.len() >= self.settings.queue_max && !self.settings.has(Mutation::UnboundedQueue);
         if full || actor.queue_bytes() + out.bytes.len() > self.settings.queue_bytes_max {
             self.counts.queue_full += 1;
             let what = format!("{} messages wait for this actor", actor.queue.len());
             let refusal = refusal::queue_full(&actor.address.clone(), &what);
-            return self.fail(&carried, &refusal, now);
+            return self.fail(carried, &refusal, now);
         }
         let received = now.max(actor.last_received + 1);
         let expires = out.expires.min(now.saturating_add(self.settings.queue_for));
@@ -177,9 +185,8 @@ impl Hub {
         actor.last_received = actor.last_received.max(waiting.received);
         actor.queue.insert(waiting.clone(), out.bytes.len());
         if self.settings.has(Mutation::AnswerBeforeStored) {
-            self.answer(&carried, Said::Queued, waiting.received, now);
+            self.answer(carried, Said::Queued, waiting.received, now);
         }
-        out.carried = Some(carried);
         self.actors[id].unstored.push((waiting, out));
         self.store_next(id);
     }
@@ -200,7 +207,7 @@ impl Hub {
     fn stored(&mut self, id: ActorId, messages: Vec<(Waiting, Out)>, now: Millis) {
         self.actors[id].storing = false;
         for (waiting, out) in messages {
-            let Some(carried) = out.carried else { continue };
+            let carried = out.carried;
             if waiting.expires < now {
                 self.counts.expired += 1;
                 self.remove(id, waiting);
@@ -220,9 +227,7 @@ impl Hub {
             let actor = &mut self.actors[id];
             actor.queue.remove(&waiting);
             actor.doubtful.insert(waiting.hash.clone(), waiting);
-            if let Some(carried) = &out.carried {
-                self.fail(carried, &refusal::internal(&format!("the message could not be stored: {why}")), now);
-            }
+            self.fail(&out.carried, &refusal::internal(&format!("the message could not be stored: {why}")), now);
         }
         self.store_next(id);
         self.go_on(id, now);
@@ -244,7 +249,7 @@ impl Hub {
     fn not_looked(&mut self, id: ActorId, why: &str, now: Millis) {
         self.actors[id].phase = Phase::Idle;
         let held = std::mem::take(&mut self.actors[id].held);
-        for carried in held.into_iter().filter_map(|out| out.carried).filter(|carried| carried.is_ask) {
+        for carried in held.into_iter().map(|out| out.carried).filter(|carried| carried.is_ask) {
             self.fail(&carried, &refusal::internal(&format!("the store could not be asked: {why}")), now);
         }
         self.go_on(id, now);
@@ -284,10 +289,10 @@ impl Hub {
             match (self.actors[id].owner, out) {
                 (_, Some(out)) if late => {
                     self.counts.expired += 1;
-                    self.expired(out, now);
+                    self.expired(&out.carried, now);
                 }
                 (Some(session), Some(out)) => {
-                    self.push(session, out, now);
+                    self.put(session, out, now);
                     if self.settings.has(Mutation::RemoveBeforeWritten) {
                         self.remove(id, waiting);
                     }
@@ -316,7 +321,7 @@ impl Hub {
         #[derive(serde::Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Metadata {
-            original_message_id: Box<str>,
+            original_message_id: String,
             #[serde(default)]
             require_ack: bool,
         }
@@ -327,9 +332,9 @@ impl Hub {
             sender,
             feeder: SessionId::default(),
             target: id,
-            print: Print::of(&head.metadata.original_message_id),
+            mark: Mark::NOWHERE,
             id: head.metadata.original_message_id,
-            trace: "".into(),
+            trace: String::new(),
             number: 0,
             received: waiting.received,
             ttl: head.ttl,
@@ -340,18 +345,17 @@ impl Hub {
             stored_id: Some(head.id),
             stored: Some(waiting.clone()),
         };
-        Some(Out { bytes: body, expires: waiting.expires, carried: Some(Box::new(carried)) })
+        Some(Out { bytes: body, expires: waiting.expires, carried: Box::new(carried) })
     }
 
     /// A sender that was not told that its message is stored asks again: it is known, also to a hub that has not stored it.
     fn recognise(&mut self, sender: ActorId, id: &str, received: Millis, now: Millis) {
-        let print = Print::of(id);
+        let print = self.print(id);
         let number = self.next_number();
         let settings = &self.settings;
         let seen = &mut self.actors[sender].seen;
-        if seen.get(print, now).is_none() {
-            seen.begin(print, now, settings.seen_for, settings.seen_max);
-            seen.answer(print, Answer { number, at: received, said: Said::Queued });
+        if let Ok(mark) = seen.meet(print, now, settings.seen_for, settings.seen_max) {
+            seen.answer(mark, Answer { number, at: received, said: Said::Queued });
         }
     }
 

@@ -23,7 +23,7 @@ pub(super) struct ReplyWait {
 }
 
 impl Hub {
-    pub(super) fn expect_reply(&mut self, id: String, request: &Request<'_>, asker: ActorId, target: ActorId) {
+    pub(super) fn expect_reply(&mut self, id: &str, request: &Request<'_>, asker: ActorId, target: ActorId) {
         let settings = &self.settings;
         let span = request.envelope.ttl.unwrap_or(settings.answer_within).min(settings.seen_for_max);
         let wait = ReplyWait {
@@ -57,7 +57,7 @@ impl Hub {
                 wait.given = Some(bytes.clone());
             }
             if let Some(session) = self.session_of(asker) {
-                self.push(session, Out::plain(bytes), now);
+                self.push(session, bytes, Millis::MAX, now);
             }
         }
         if request.is_ask() {
@@ -90,7 +90,7 @@ impl Hub {
                 out.extend_from_slice(trace.as_bytes());
             }
         };
-        self.press.kept(|out| frame::write(out, &head, payload, metadata))
+        frame::kept(&mut self.scratch, |out| frame::write(out, &head, payload, metadata))
     }
 
     /// An asker asked again: it may have lost the reply.
@@ -99,7 +99,7 @@ impl Hub {
         let Some(wait) = self.replies.get(id.as_str()) else { return };
         let (asker, given) = (wait.asker, wait.given.clone());
         if let (Some(bytes), Some(session)) = (given, self.session_of(asker)) {
-            self.push(session, Out::plain(bytes), now);
+            self.push(session, bytes, Millis::MAX, now);
         }
     }
 
@@ -113,9 +113,10 @@ impl Hub {
             }
             let address = self.address(wait.target);
             let refusal = refusal::timeout(&address, wait.asked_at, "no reply came in time");
+            let print = self.print(&wait.id);
             if let Some(actor) = self.actors.get_mut(wait.asker) {
                 // A repeat is a new question.
-                actor.seen.forget(crate::seen::Print::of(&wait.id));
+                actor.seen.forget_print(print);
             }
             if let Some(session) = self.session_of(wait.asker) {
                 let to = self.address(wait.asker);
@@ -130,11 +131,12 @@ impl Hub {
         let (within, max) = (settings.answer_within, settings.seen_for_max);
         let Some(session) = self.sessions.get_mut(id) else { return };
         let is_over = |out: &Out| {
-            let carried = out.carried.as_ref().filter(|carried| carried.stored.is_none());
-            carried.is_some_and(|carried| carried.received.saturating_add(carried.ttl.unwrap_or(within).min(max)) < now)
+            let carried = &out.carried;
+            let until = carried.received.saturating_add(carried.ttl.unwrap_or(within).min(max));
+            carried.stored.is_none() && until < now
         };
         let over = session.awaiting.remove_if(is_over);
-        for carried in over.into_iter().filter_map(|out| out.carried) {
+        for Out { carried, .. } in over {
             let address = self.address(carried.target);
             let refusal =
                 refusal::timeout(&address, carried.received, "the target's client did not acknowledge it in time");

@@ -9,12 +9,12 @@ use crate::settings::Millis;
 
 use super::queue::Job;
 use super::send::Body;
-use super::{Effect, Hub, Request, SignalRefusal, carried};
+use super::{Carry, Effect, Hub, Request, SignalRefusal};
 
 /// A signal whose outcome is waited for.
 #[derive(Debug)]
 pub(super) struct Signalling {
-    carried: Carried,
+    carried: Box<Carried>,
     address: String,
 }
 
@@ -43,12 +43,10 @@ impl Hub {
         }
         // A token's name counts, not its addresses: it may have many of these, and a quorum counts names.
         let by = access.name().map_or_else(|| self.actors[sender].address.to_string(), str::to_owned);
-        if self.is_repeat(request, sender, None) {
-            return Ok(());
-        }
+        let Some(mark) = self.first_time(request, sender, None) else { return Ok(()) };
         let under_way = |job: &&Job| matches!(job, Job::Signal(other) if other.carried.feeder == request.session);
         let number = self.next_number();
-        let carried = carried(request, sender, ActorId::default(), number);
+        let carried = self.carried(request, Carry { sender, target: ActorId::default(), number, mark });
         if self.jobs.values().filter(under_way).count() >= SIGNALS_MAX {
             self.fail(
                 &carried,

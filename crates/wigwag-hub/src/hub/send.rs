@@ -3,13 +3,14 @@
 use crate::address::{HUB, HUB_ALIAS, check_address, run_of};
 use crate::envelope::Text;
 use crate::frame::{self, Head, push_field, push_text};
-use crate::outbox::Out;
+use crate::id::OwnId;
+use crate::outbox::{Carried, Out};
 use crate::refusal::{self, Refusal};
-use crate::seen::{Known, Print};
+use crate::seen::{Known, Mark, Print};
 use crate::settings::Millis;
 use crate::{ActorId, Mutation, SessionId};
 
-use super::{Hub, Request, carried};
+use super::{Carry, Hub, Request};
 
 /// The message inside a request.
 pub(super) struct Body<'a> {
@@ -55,7 +56,7 @@ impl Hub {
         let target = target.as_str();
         let body = body(request)?;
         // What is known was checked when it became known.
-        let known = self.names.get(target).copied();
+        let known = self.known(request.session, target);
         if known.is_none() {
             check_address(target).map_err(|malformed| refusal::invalid(&malformed.to_string()))?;
             if target == HUB || target == HUB_ALIAS {
@@ -69,44 +70,67 @@ impl Hub {
             let what = format!("this token may not send to `{target}`");
             return Err(refusal::unauthorized(&what, "use a token with a scope `hub:send:…` that matches it"));
         }
-        if self.is_repeat(request, sender, None) {
-            return Ok(());
-        }
+        let Some(mark) = self.first_time(request, sender, None) else { return Ok(()) };
         let target_id = known.unwrap_or_else(|| self.actor(target, request.now));
-        let number = self.next_number();
-        let expects_reply = payload.raw("expectReply") == Some("true");
-        let id = self.id_of(number);
-        let bytes = self.forward(request, &id, sender, target, &body, expects_reply);
-        if expects_reply {
-            self.expect_reply(id, request, sender, target_id);
-        }
-        let carried = carried(request, sender, target_id, number);
-        let out = Out { bytes, expires: self.expires(request), carried: Some(Box::new(carried)) };
-        self.route(out, request.now);
+        self.forward(request, sender, (target_id, target), &body, mark);
         Ok(())
     }
 
-    /// The message as its target sees it.
+    /// Brings a message on its way, as its target sees it.
     fn forward(
         &mut self,
         request: &Request<'_>,
-        id: &str,
         sender: ActorId,
-        target: &str,
+        (target_id, target): (ActorId, &str),
         body: &Body<'_>,
-        is_ask: bool,
-    ) -> bytes::Bytes {
-        let from = self.address(sender);
-        let head = Head { is_ask, ..self.head(request, id, &from, target, body.kind()) };
+        mark: Mark,
+    ) {
+        let number = self.next_number();
+        let expects_reply = request.envelope.payload.raw("expectReply") == Some("true");
+        let id = self.id_of(number);
+        if expects_reply {
+            self.expect_reply(id.as_str(), request, sender, target_id);
+        }
+        let (now, expires) = (request.now, self.expires(request));
+        let carried = self.carried(request, Carry { sender, target: target_id, number, mark });
+        let from = &*self.actors[sender].address;
+        let head = Head { is_ask: expects_reply, ..self.head(request, &id, from, target, body.kind()) };
         let payload = |out: &mut Vec<u8>| out.extend_from_slice(body.payload.as_bytes());
-        self.press.brief(|out| frame::write(out, &head, payload, |out| write_metadata(out, request)))
+        let write = |out: &mut Vec<u8>| frame::write(out, &head, payload, |out| write_metadata(out, request));
+        let Some(session) = self.reads_now(target_id, &carried) else {
+            let bytes = frame::kept(&mut self.scratch, write);
+            return self.route(Out { bytes, expires, carried }, now);
+        };
+        let at = (now, &self.settings, &mut self.spare);
+        self.sessions[session].outbox.write(expires, Some(carried), at, write);
+        self.actors[target_id].used_at = now;
+        self.wake(session);
+        self.pause(session, request.session, target_id, now);
+    }
+
+    /// The actor of an address, if there is one.
+    fn known(&mut self, session: SessionId, target: &str) -> Option<ActorId> {
+        let session = &mut self.sessions[session];
+        let is_same = self.actors.get(session.last_target).is_some_and(|last| &*last.address == target);
+        if !is_same {
+            session.last_target = self.names.get(target).copied()?;
+        }
+        Some(session.last_target)
+    }
+
+    /// The session that a message can be put before at once, as nearly always.
+    fn reads_now(&self, target: ActorId, carried: &Carried) -> Option<SessionId> {
+        let actor = self.actors.get(target).filter(|actor| !actor.holds())?;
+        let session = self.sessions.get(actor.owner?)?;
+        let is_full = session.outbox.is_over(&self.settings) || carried.require_ack;
+        actor.owner.filter(|_| !is_full)
     }
 
     /// What a message that is passed on says of itself, as its sender said it.
     pub(super) fn head<'a, 'f>(
         &self,
         request: &'a Request<'f>,
-        id: &'a str,
+        id: &'a OwnId,
         from: &'a str,
         to: &'a str,
         kind: &'a str,
@@ -126,41 +150,40 @@ impl Hub {
         }
     }
 
-    /// Whether a request was made before. If it was answered, it is answered the same.
-    pub(super) fn is_repeat(&mut self, request: &Request<'_>, sender: ActorId, topic: Option<&str>) -> bool {
-        if !request.is_ask() {
-            return false;
-        }
+    /// Where a request is remembered if it was not made before. If it was answered, it is answered the same.
+    pub(super) fn first_time(&mut self, request: &Request<'_>, sender: ActorId, topic: Option<&str>) -> Option<Mark> {
+        let Some(print) = request.print else { return Some(Mark::NOWHERE) };
         let envelope = request.envelope;
         let (id, now) = (envelope.id.as_str(), request.now);
-        let print = Print::of(id);
         let settings = &self.settings;
         let seen = &mut self.actors[sender].seen;
-        match seen.get(print, now).filter(|_| !settings.has(Mutation::ForgetAnswers)) {
-            Some(Known::Pending) => {
-                self.counts.repeated += 1;
-                true
-            }
-            Some(Known::Answered(answer)) => {
-                self.counts.repeated += 1;
+        if settings.has(Mutation::ForgetAnswers) {
+            seen.forget_print(print);
+        }
+        let span = envelope.ttl.unwrap_or_default().clamp(settings.seen_for, settings.seen_for_max);
+        match seen.meet(print, now, span, settings.seen_max) {
+            Ok(mark) => return Some(mark),
+            Err(Known::Pending) => {}
+            Err(Known::Answered(answer)) => {
                 self.say_answer(sender, id, &request.trace, answer, topic, now);
                 self.reply_again(answer.number, now);
-                true
-            }
-            None => {
-                let span = envelope.ttl.unwrap_or_default().clamp(settings.seen_for, settings.seen_for_max);
-                seen.begin(print, now, span, settings.seen_max);
-                false
             }
         }
+        self.counts.repeated += 1;
+        None
+    }
+
+    /// What stands for an id.
+    pub(super) fn print(&self, id: &str) -> Print {
+        Print::of(id, &self.print_key)
     }
 
     /// A message was acknowledged by its target's client.
     pub(super) fn acknowledged(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
         let id = request.envelope.payload.needed("hub:ack", "messageId")?;
         let found = self.sessions[request.session].awaiting.remove(id.as_str());
-        if let Some(carried) = found.and_then(|out| out.carried) {
-            self.arrived(&carried, request.now);
+        if let Some(out) = found {
+            self.arrived(&out.carried, request.now);
         }
         Ok(())
     }

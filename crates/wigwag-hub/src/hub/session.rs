@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
-use crate::outbox::{Awaiting, Out, Outbox};
+use crate::id::OwnId;
+use crate::outbox::{Awaiting, Next, Outbox};
 use crate::rate::Bucket;
 use crate::rights::Access;
 use crate::settings::{Millis, Rate};
 use crate::{ActorId, SessionId};
 
-use super::{Close, message_id};
+use super::Close;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -47,6 +46,8 @@ pub(super) struct Session {
     /// Messages that its client has not acknowledged.
     pub(super) awaiting: Awaiting,
     pub(super) bucket: Option<Bucket>,
+    /// It is told of several messages that have arrived with one frame.
+    pub(super) acks_together: bool,
     /// What the client's clock lacks.
     pub(super) offset: i64,
     pub(super) malformed: (usize, Millis),
@@ -54,6 +55,8 @@ pub(super) struct Session {
     pub(super) pauses: usize,
     /// Those who are paused for it.
     pub(super) feeders: Vec<SessionId>,
+    /// To whom it sent last: mostly it is the same again.
+    pub(super) last_target: ActorId,
     pub(super) is_woken: bool,
 }
 
@@ -71,10 +74,12 @@ impl Session {
             outbox: Outbox::default(),
             awaiting: Awaiting::default(),
             bucket: rate.map(|rate| Bucket::full(rate, now)),
+            acks_together: false,
             offset: 0,
             malformed: (0, now),
             pauses: 0,
             feeders: Vec::new(),
+            last_target: ActorId::default(),
             is_woken: false,
         }
     }
@@ -82,16 +87,14 @@ impl Session {
     pub(super) fn is_closing(&self) -> bool {
         matches!(self.state, State::Closing(_))
     }
+}
 
-    /// A frame goes to the connection. One that its client is to acknowledge is remembered from here on: the acknowledgement may
-    /// come before anybody has said that it was written.
-    pub(super) fn hand_out(&mut self, out: Out, boot: &str) -> Bytes {
-        let Some(carried) = out.carried.as_ref().filter(|carried| carried.require_ack) else {
-            return self.outbox.handed_out(out);
-        };
-        let id = carried.stored_id.clone().unwrap_or_else(|| message_id(boot, carried.number).into());
-        let plain = Out::plain(out.bytes.clone());
-        self.awaiting.insert(id, out);
-        self.outbox.handed_out(plain)
+/// A frame goes to the connection. One that its client is to acknowledge is remembered from here on: the acknowledgement may
+/// come before anybody has said that it was written.
+pub(super) fn hand_out(next: Next<'_>, awaiting: &mut Awaiting, boot: &str) {
+    let Some(carried) = next.carried().filter(|carried| carried.require_ack) else { return };
+    let id = carried.stored_id.clone().unwrap_or_else(|| OwnId::new(boot, carried.number).as_str().into());
+    if let Some(out) = next.take() {
+        awaiting.insert(id, out);
     }
 }

@@ -8,7 +8,6 @@ use serde_json::json;
 use crate::address::{check_topic, is_hubs_own, run_of_topic};
 use crate::envelope::Text;
 use crate::frame::{self, Head, push_number, push_text};
-use crate::outbox::Out;
 use crate::refusal::{self, Refusal};
 use crate::seen::{Answer, Said};
 use crate::settings::Millis;
@@ -80,7 +79,7 @@ impl Hub {
             self.say_gap(session, &name, epoch, gap, now);
         }
         for (_, bytes) in later {
-            self.push(session, Out::plain(bytes), now);
+            self.push(session, bytes, Millis::MAX, now);
         }
     }
 
@@ -135,7 +134,7 @@ impl Hub {
         let number = self.next_number();
         let from = format!("@(workflow/{})", run_of_topic(topic).unwrap_or(topic));
         let bytes = self.topic_frame(number, &from, topic, "run:events", payload, at, now);
-        self.push(session, Out::plain(bytes), now);
+        self.push(session, bytes, Millis::MAX, now);
         self.has_room(session)
     }
 
@@ -191,9 +190,7 @@ impl Hub {
         }
         let count = self.topics.get(name).map_or(0, |topic| topic.subscribers.len());
         self.charge(request.session, count.saturating_sub(1) as u64, now)?;
-        if self.is_repeat(request, sender, Some(name)) {
-            return Ok(());
-        }
+        let Some(mark) = self.first_time(request, sender, Some(name)) else { return Ok(()) };
         let name = self.topic(name, now);
         let at = self.next_of(&name);
         let number = self.next_number();
@@ -205,13 +202,13 @@ impl Hub {
             write_metadata(out, request);
             write_place(out, &name, at);
         };
-        let bytes = self.press.kept(|out| frame::write(out, &head, write_payload, metadata));
+        let bytes = frame::kept(&mut self.scratch, |out| frame::write(out, &head, write_payload, metadata));
         let subscribers = self.distribute(&name, bytes, self.expires(request), now);
         if request.is_ask() {
             let answer =
                 Answer { number, at: now, said: Said::Published { epoch: at.epoch, seq: at.seq, subscribers } };
             let id = request.envelope.id.as_str();
-            self.actors[sender].seen.answer(crate::seen::Print::of(id), answer);
+            self.actors[sender].seen.answer(mark, answer);
             self.say_answer(sender, id, &request.trace, answer, Some(&name), now);
         }
         Ok(())
@@ -246,25 +243,14 @@ impl Hub {
     ) -> Bytes {
         let id = self.id_of(number);
         let to = format!("@(topic/{topic})");
-        let head = Head {
-            id: &id,
-            from,
-            to: &to,
-            kind,
-            is_ask: false,
-            correlation: None,
-            timestamp: now,
-            ttl: None,
-            signature: None,
-            extra: None,
-        };
+        let head = Head { from, ..Head::from_hub(&id, &to, kind, now) };
         let write_payload = |out: &mut Vec<u8>| out.extend_from_slice(payload.as_bytes());
         let metadata = |out: &mut Vec<u8>| {
             out.extend_from_slice(b"\"originalMessageId\":");
-            push_text(out, &id);
+            push_text(out, id.as_str());
             write_place(out, topic, at);
         };
-        self.press.kept(|out| frame::write(out, &head, write_payload, metadata))
+        frame::kept(&mut self.scratch, |out| frame::write(out, &head, write_payload, metadata))
     }
 
     /// Keeps a topic's message and sends it to all who hear it.
@@ -281,14 +267,22 @@ impl Hub {
     }
 
     /// Puts a topic's message into an outbox, after what it lacks was announced.
-    pub(super) fn push_topic(&mut self, target: SessionId, name: &Arc<str>, seq: u64, out: Out, now: Millis) {
+    pub(super) fn push_topic(
+        &mut self,
+        target: SessionId,
+        name: &Arc<str>,
+        seq: u64,
+        out: (Bytes, Millis),
+        now: Millis,
+    ) {
         let Some(session) = self.sessions.get_mut(target) else { return };
         let Some(subscription) = session.subscriptions.get_mut(name) else { return };
         if let Some((from, _)) = subscription.missed.take() {
             let epoch = self.topics.get(name).map_or(0, |topic| topic.epoch);
             self.say_gap(target, name, epoch, Gap { from: Some(from), to: seq - 1 }, now);
         }
-        self.push(target, out, now);
+        let (bytes, expires) = out;
+        self.push(target, bytes, expires, now);
     }
 
     fn say_gap(&mut self, session: SessionId, name: &str, epoch: u64, gap: Gap, now: Millis) {
@@ -317,7 +311,7 @@ impl Hub {
 }
 
 fn subscription_id(number: u64) -> String {
-    format!("s-{}", super::base36(number))
+    format!("s-{}", crate::id::base36(number))
 }
 
 fn write_place(out: &mut Vec<u8>, topic: &str, at: After) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::{Access, Done, Effect, Hub, Millis, Op, SessionId, Settings, SignalRefusal, Ticket, Waiting, key};
+use crate::{Access, Came, Done, Effect, Hub, Millis, Op, SessionId, Settings, SignalRefusal, Ticket, Waiting, key};
 
 /// A client, by the frames it got.
 #[derive(Debug)]
@@ -141,11 +141,8 @@ impl World {
     pub fn text(&mut self, name: &str, text: &str) {
         let session = self.peers[name].session;
         let max = self.settings.message_bytes_max;
-        if text.len() > max {
-            self.hub.oversized(session, text.len(), self.now);
-        } else {
-            self.hub.receive(session, &crate::read(text), None, self.now);
-        }
+        let came = if text.len() > max { Came::TooLarge(text.len()) } else { Came::Frame(crate::read(text), None) };
+        self.hub.receive(session, vec![came], self.now);
         self.settle();
     }
 
@@ -261,10 +258,8 @@ impl World {
         let Some(peer) = self.peers.get_mut(name).filter(|peer| peer.closed.is_none() && peer.reads) else {
             return false;
         };
-        let mut out = Vec::new();
-        self.hub.take(peer.session, usize::MAX, &mut out, self.now);
-        peer.taken += out.len();
-        peer.got.extend(out.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()));
+        let put = |bytes: &[u8]| peer.got.push_back(String::from_utf8_lossy(bytes).into_owned());
+        peer.taken += self.hub.take(peer.session, usize::MAX, self.now, put);
         let moved = peer.taken > 0;
         self.hub.written(peer.session, std::mem::take(&mut peer.taken), self.now);
         if let (Some(close), false) = (self.hub.closing(peer.session), self.hub.has_frames(peer.session)) {

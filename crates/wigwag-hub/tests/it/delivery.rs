@@ -154,7 +154,7 @@ fn a_tell_that_may_have_been_written_is_not_sent_again() {
     world.reads("b", false);
     world.tell("a", "@(a)", "hub:send", note("@(b)", 2));
     // The connection has it, and breaks before it says whether it was written.
-    world.hub.take(session, 10, &mut Vec::new(), now);
+    world.hub.take(session, 10, now, |_| ());
     world.join_as("b2", "@(b)");
     assert_eq!(notes(&world.all("b2")), [] as [Value; 0]);
 }
@@ -259,4 +259,82 @@ fn a_message_to_a_run_is_a_signal() {
     assert_eq!(other["payload"]["status"], "queued", "no wait was open");
     let none = world.ask("a", "@(a)", "hub:send", json!({"to": "@(workflow/order-19)", "type": "approve"}));
     assert_eq!(none["type"], "hub:unknown_actor");
+}
+
+/// A hub in which `a` wants to be told of several messages at once.
+fn together() -> wigwag_hub::testing::World {
+    let mut world = pair();
+    world.close("a");
+    world.open("a");
+    let connected = world.ask("a", "@(x)", "hub:connect", json!({"protocolVersion": "0.1.0", "acks": "together"}));
+    assert_eq!(connected["payload"]["acks"], "together");
+    world.ask("a", "@(x)", "hub:register", json!({"actorAddress": "@(a)"}));
+    world
+}
+
+#[test]
+fn who_wants_it_is_told_of_all_that_was_written_together_with_one_frame() {
+    let mut world = together();
+    world.reads("b", false);
+    let asks: Vec<Value> = (1..=3).map(|n| world.envelope("@(a)", "hub:send", "ask", note("@(b)", n))).collect();
+    asks.iter().for_each(|ask| world.send("a", ask));
+    assert_eq!(world.next("a"), None, "none is written yet");
+    world.reads("b", true);
+    let told = world.next("a").unwrap();
+    assert_eq!(
+        (&told["type"], &told["to"], &told["correlationId"]),
+        (&json!("hub:delivery_acks"), &json!("@(a)"), &Value::Null)
+    );
+    let ids: Vec<&Value> = asks.iter().map(|ask| &ask["id"]).collect();
+    assert_eq!(told["payload"], json!({"status": "delivered", "deliveredAt": world.now, "messageIds": ids}));
+    assert_eq!(world.next("a"), None);
+    // Who asks again is told alone, and the same.
+    world.send("a", &asks[1]);
+    let again = world.answer("a", &asks[1]);
+    assert_eq!(again["type"], "hub:delivery_ack");
+    let at = &told["payload"]["deliveredAt"];
+    assert_eq!(again["payload"], json!({"messageId": asks[1]["id"], "deliveredAt": at, "status": "delivered"}));
+}
+
+#[test]
+fn each_of_a_sessions_addresses_is_told_of_its_own_messages() {
+    let mut world = together();
+    world.ask("a", "@(x)", "hub:register", json!({"actorAddress": "@(a2)"}));
+    world.reads("b", false);
+    for from in ["@(a)", "@(a2)"] {
+        let mut ask = world.envelope(from, "hub:send", "ask", note("@(b)", 1));
+        ask["id"] = json!("the same");
+        world.send("a", &ask);
+    }
+    world.reads("b", true);
+    let mut told: Vec<Value> = world.all("a");
+    told.sort_by_key(|frame| frame["to"].to_string());
+    let shown: Vec<_> = told.iter().map(|frame| (&frame["to"], &frame["payload"]["messageIds"])).collect();
+    let ids = json!(["the same"]);
+    assert_eq!(shown, [(&json!("@(a)"), &ids), (&json!("@(a2)"), &ids)]);
+}
+
+#[test]
+fn what_says_more_than_that_it_arrived_is_told_alone() {
+    let mut world = together();
+    let mut traced = world.envelope("@(a)", "hub:send", "ask", note("@(b)", 1));
+    traced["metadata"] = json!({"traceId": "t"});
+    world.send("a", &traced);
+    let answer = world.answer("a", &traced);
+    assert_eq!((&answer["type"], &answer["metadata"]["traceId"]), (&json!("hub:delivery_ack"), &json!("t")));
+    world.close("b");
+    let queued = world.ask("a", "@(a)", "hub:send", note("@(b)", 2));
+    assert_eq!((&queued["type"], &queued["payload"]["status"]), (&json!("hub:delivery_ack"), &json!("queued")));
+    let refused = world.ask("a", "@(a)", "hub:send", note("@(nobody)", 3));
+    assert_eq!(refused["type"], "hub:unknown_actor");
+}
+
+#[test]
+fn how_one_is_told_is_one_of_two_ways() {
+    let mut world = pair();
+    world.open("c");
+    let refused = world.ask("c", "@(x)", "hub:connect", json!({"acks": "sometimes"}));
+    assert!(refused["payload"]["message"].as_str().unwrap().contains("`acks` is `single` or `together`"), "{refused}");
+    let connected = world.ask("c", "@(x)", "hub:connect", json!({"acks": "single"}));
+    assert_eq!(connected["payload"]["acks"], "single");
 }

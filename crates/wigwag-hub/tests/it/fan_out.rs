@@ -1,6 +1,7 @@
 //! From one to many.
 
 use serde_json::json;
+use wigwag_hub::Came;
 use wigwag_hub::testing::World;
 
 use crate::{note, notes, unlimited};
@@ -28,7 +29,7 @@ fn a_hundred_hear_it_at_once() {
     let mut world = crowd(100);
     let frame = broadcast(&mut world);
     let (session, now) = (world.session("a"), world.now);
-    world.hub.receive(session, &wigwag_hub::read(&frame.to_string()), None, now);
+    world.hub.receive(session, vec![Came::Frame(wigwag_hub::read(&frame.to_string()), None)], now);
     assert!(!world.hub.has_more());
     world.settle();
     assert_eq!(heard(&mut world, 100), 100);
@@ -44,11 +45,11 @@ fn a_hundred_and_one_hear_it_in_two_batches_and_others_have_a_turn_between_them(
     let mut world = crowd(101);
     let frame = broadcast(&mut world);
     let (session, now) = (world.session("a"), world.now);
-    world.hub.receive(session, &wigwag_hub::read(&frame.to_string()), None, now);
+    world.hub.receive(session, vec![Came::Frame(wigwag_hub::read(&frame.to_string()), None)], now);
     assert!(world.hub.has_more(), "the first hundred only");
     // Somebody else's message goes before the second batch.
     let other = world.envelope("@(a)", "hub:send", "tell", note("@(w/0100)", "before"));
-    world.hub.receive(session, &wigwag_hub::read(&other.to_string()), None, now);
+    world.hub.receive(session, vec![Came::Frame(wigwag_hub::read(&other.to_string()), None)], now);
     assert!(!world.hub.advance(now));
     world.settle();
     assert_eq!(notes(&world.all("w100")), [json!("before"), json!(1)]);
@@ -60,7 +61,7 @@ fn a_thousand_hear_it_in_ten_batches() {
     let mut world = crowd(1_000);
     let frame = broadcast(&mut world);
     let (session, now) = (world.session("a"), world.now);
-    world.hub.receive(session, &wigwag_hub::read(&frame.to_string()), None, now);
+    world.hub.receive(session, vec![Came::Frame(wigwag_hub::read(&frame.to_string()), None)], now);
     let mut batches = 1;
     while world.hub.has_more() {
         world.hub.advance(now);

@@ -27,11 +27,11 @@ fn above_a_thousand_the_feeder_is_paused_and_below_five_hundred_it_goes_on() {
     world.tell("a", "@(a)", "hub:send", note("@(b)", 1_001));
     assert_eq!(world.next("a"), None, "it is told once");
     let (session, now) = (world.session("b"), world.now);
-    world.hub.take(session, 502, &mut Vec::new(), now);
+    world.hub.take(session, 502, now, |_| ());
     world.hub.written(session, 502, now);
     world.settle();
     assert_eq!(world.next("a"), None, "500 are left");
-    world.hub.take(session, 1, &mut Vec::new(), now);
+    world.hub.take(session, 1, now, |_| ());
     world.hub.written(session, 1, now);
     world.settle();
     assert_eq!(types(&world.all("a")), ["hub:resume"]);
@@ -172,4 +172,20 @@ fn rates_are_of_the_last_second() {
     world.pass(1_000);
     let figures: Value = world.hub.figures();
     assert_eq!((&figures["rates"]["deliveredPerSecond"], &figures["sessions"]), (&json!(100), &json!(2)));
+}
+
+#[test]
+fn no_more_is_handed_over_at_once_than_is_worth_a_write() {
+    let mut world = pair();
+    world.reads("b", false);
+    let text = "x".repeat(100_000);
+    for _ in 0..5 {
+        world.tell("a", "@(a)", "hub:send", json!({"to": "@(b)", "type": "note", "data": text}));
+    }
+    let (session, now) = (world.session("b"), world.now);
+    let mut taken = Vec::new();
+    for _ in 0..3 {
+        taken.push(world.hub.take(session, 64, now, |_| ()));
+    }
+    assert_eq!(taken, [3, 2, 0], "256 KiB, and what one frame has beyond");
 }

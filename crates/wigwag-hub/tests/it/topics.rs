@@ -105,9 +105,8 @@ fn a_slow_subscriber_is_told_what_it_missed_before_it_hears_more() {
     world.reads("b", false);
     (1..=2_101).for_each(|n| _ = publish(&mut world, n));
     let (session, now) = (world.session("b"), world.now);
-    let mut out = Vec::new();
     // It reads some: there is room for the next.
-    world.hub.take(session, 1_000, &mut out, now);
+    world.hub.take(session, 1_000, now, |_| ());
     world.hub.written(session, 1_000, now);
     publish(&mut world, 2_102);
     world.reads("b", true);
@@ -142,7 +141,7 @@ fn a_thousand_hear_two_messages_in_order() {
     let (session, now) = (world.session("a"), world.now);
     for data in [1, 2] {
         let frame = world.envelope("@(a)", "hub:publish", "tell", json!({"topic": "t", "type": "note", "data": data}));
-        world.hub.receive(session, &wigwag_hub::read(&frame.to_string()), None, now);
+        world.hub.receive(session, vec![wigwag_hub::Came::Frame(wigwag_hub::read(&frame.to_string()), None)], now);
     }
     world.settle();
     for number in 0..1_000 {

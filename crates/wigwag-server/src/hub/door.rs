@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use sha1::{Digest as _, Sha1};
-use tokio_websockets::{Config, Limits, ServerBuilder};
+use tokio_websockets::{Limits, ServerBuilder};
 use tracing::debug;
 use wigwag_hub::Access;
 
@@ -22,15 +22,13 @@ use crate::app::App;
 use crate::problem::{Code, Problem, Result};
 
 use super::link::Link;
+use super::wire::Wire;
 
 /// Beyond this a frame is not even received.
 const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// What RFC 6455 adds to a client's key.
 const SALT: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-
-/// So much is gathered before it is written.
-const FLUSH_ABOVE: usize = 64 * 1024;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/hub", get(open))
@@ -73,9 +71,8 @@ fn switch(app: &App, request: &mut Request, access: Access) -> Result<Response> 
     tokio::spawn(async move {
         match upgrade.await {
             Ok(upgraded) => {
-                let config = Config::default().flush_threshold(FLUSH_ABOVE).frame_size(FRAME_BYTES_MAX);
                 let limits = Limits::default().max_payload_len(Some(FRAME_BYTES_MAX));
-                let socket = ServerBuilder::new().config(config).limits(limits).serve(TokioIo::new(upgraded));
+                let socket = ServerBuilder::new().limits(limits).serve(Wire::new(TokioIo::new(upgraded)));
                 Link::new(shell.clone(), app, session, bell, socket).run().await;
             }
             Err(error) => debug!(%error, "no upgrade"),

@@ -3,25 +3,29 @@
 //! Holds: reading and writing never wait for each other, so that two sides that both write first do not stand still; a
 //! session whose answers pile up is not read any further. A frame counts as written when the socket has taken all of it.
 
+use std::io;
 use std::pin::Pin;
 use std::str;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::{Sink as _, SinkExt as _, Stream as _, StreamExt as _};
+use futures_util::{SinkExt as _, Stream as _, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio_websockets::{CloseCode, Error, Message, WebSocketStream};
 use tracing::debug;
-use wigwag_hub::{Access, Close, Frame, SessionId, Unreadable};
+use wigwag_hub::{Access, Came, Close, Frame, SessionId, Unreadable};
 
 use crate::app::App;
 
+use super::wire::Wire;
 use super::{Bell, Shell, now};
 
 /// So many frames are read or written before others have a turn at the hub.
 const BATCH: usize = 64;
+
+/// So many frames are brought to the hub together.
+const TOGETHER: usize = 32;
 
 /// So many batches before other tasks have one.
 const ROUNDS: usize = 8;
@@ -37,10 +41,11 @@ pub(super) struct Link<S> {
     app: App,
     session: SessionId,
     bell: Arc<Bell>,
-    socket: WebSocketStream<S>,
-    /// Frames that the socket has and may not have written.
+    socket: WebSocketStream<Wire<S>>,
+    /// Frames that the wire has and may not have written.
     unwritten: usize,
-    out: Vec<Bytes>,
+    /// The other side has said goodbye.
+    is_leaving: bool,
 }
 
 /// What became of a turn.
@@ -64,8 +69,14 @@ enum End {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
-    pub(super) fn new(shell: Shell, app: App, session: SessionId, bell: Arc<Bell>, socket: WebSocketStream<S>) -> Self {
-        Self { shell, app, session, bell, socket, unwritten: 0, out: Vec::new() }
+    pub(super) fn new(
+        shell: Shell,
+        app: App,
+        session: SessionId,
+        bell: Arc<Bell>,
+        socket: WebSocketStream<Wire<S>>,
+    ) -> Self {
+        Self { shell, app, session, bell, socket, unwritten: 0, is_leaving: false }
     }
 
     pub(super) async fn run(mut self) {
@@ -120,36 +131,39 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
 
     /// Writes what waits for this session. Says also whether it may be read.
     fn write(&mut self, context: &mut Context<'_>) -> (Turn, bool) {
-        let mut written = 0;
-        if self.unwritten > 0 {
-            match Pin::new(&mut self.socket).poll_flush(context) {
-                Poll::Ready(Ok(())) => written = std::mem::take(&mut self.unwritten),
-                Poll::Ready(Err(error)) => return (self.broken(&error), false),
-                Poll::Pending => return (Turn::Still, true),
-            }
+        let wire = self.socket.get_mut();
+        match wire.poll_drain(context) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(error)) => return (broken(&error), false),
+            Poll::Pending => return self.stuck(),
         }
-        let (session, mut out) = (self.session, std::mem::take(&mut self.out));
-        let ((close, may_read, room), _) = self.shell.act_as(Some(session), |hub| {
+        // Nothing may follow our answer to a goodbye.
+        let max = if self.is_leaving { 0 } else { BATCH };
+        let (session, written) = (self.session, std::mem::take(&mut self.unwritten));
+        let ((taken, close, may_read, room), for_itself) = self.shell.act_as(Some(session), |hub| {
             let now = now();
             hub.written(session, written, now);
-            hub.take(session, BATCH, &mut out, now);
-            let close = hub.closing(session).filter(|_| out.is_empty() && !hub.has_frames(session));
-            (close, hub.may_read(session), hub.has_room(session))
+            let taken = hub.take(session, max, now, |frame| wire.put(frame));
+            let close = hub.closing(session).filter(|_| taken == 0 && !hub.has_frames(session));
+            (taken, close, hub.may_read(session), hub.has_room(session))
         });
         if written > 0 && room {
             self.bell.room.notify_waiters();
         }
-        self.unwritten = out.len();
-        for bytes in out.drain(..) {
-            if let Err(error) = Pin::new(&mut self.socket).start_send(Message::text(bytes)) {
-                return (self.broken(&error), false);
-            }
-        }
-        self.out = out;
+        self.unwritten = taken;
         match (close, self.unwritten) {
             (Some(close), _) => (Turn::Over(End::Close(close)), false),
-            (None, 0) => (Turn::Still, may_read),
+            (None, 0) if !for_itself => (Turn::Still, may_read),
             (None, _) => (Turn::Moved, may_read),
+        }
+    }
+
+    /// The socket takes no more for now. Who is closed for that is not waited for.
+    fn stuck(&self) -> (Turn, bool) {
+        let core = self.shell.lock();
+        match core.hub.closing(self.session) {
+            Some(close @ (Close::Slow | Close::Idle)) => (Turn::Over(End::Close(close)), false),
+            _ => (Turn::Still, core.hub.may_read(self.session) && !self.socket.get_ref().is_full()),
         }
     }
 
@@ -159,7 +173,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         let mut over = None;
         while messages.len() < BATCH {
             match Pin::new(&mut self.socket).poll_next(context) {
-                Poll::Ready(Some(Ok(message))) => messages.push(message),
+                Poll::Ready(Some(Ok(message))) => {
+                    if messages.is_empty() {
+                        messages.reserve(BATCH);
+                    }
+                    self.is_leaving |= message.is_close();
+                    messages.push(message);
+                }
                 Poll::Ready(Some(Err(error))) => {
                     debug!(%error, "a socket ends");
                     over = Some(Turn::Over(match error {
@@ -185,18 +205,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
 
     fn receive(&mut self, messages: &[Message]) {
         let max = self.shell.0.message_bytes_max;
-        let frames: Vec<Came<'_>> = messages.iter().map(|message| self.came(message, max)).collect();
-        let session = self.session;
-        self.shell.act_as(Some(session), |hub| {
-            let now = now();
-            for came in frames {
-                match came {
-                    Came::Frame(frame, access) => hub.receive(session, &frame, access, now),
-                    Came::TooLarge(size) => hub.oversized(session, size, now),
-                    Came::Sign => hub.heard(session, now),
-                }
-            }
-        });
+        for some in messages.chunks(TOGETHER) {
+            let frames = some.iter().map(|message| self.came(message, max)).collect();
+            self.shell.act_as(Some(self.session), |hub| hub.receive(self.session, frames, now()));
+        }
     }
 
     /// Reads a message before anybody waits for it.
@@ -226,18 +238,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         let token = envelope.payload.word("token").or_else(|| envelope.metadata.entries.word("token"))?;
         Some(self.app.access(Some(token.as_str())))
     }
-
-    fn broken(&self, error: &Error) -> Turn {
-        debug!(%error, "a socket broke");
-        Turn::Over(End::Gone)
-    }
 }
 
-/// What a message is to the hub.
-#[expect(clippy::large_enum_variant, reason = "nearly all are frames, and a box for each takes longer than a move")]
-enum Came<'a> {
-    Frame(Result<Frame<'a>, Unreadable>, Option<Access>),
-    TooLarge(usize),
-    /// A ping or the like: it lives.
-    Sign,
+fn broken(error: &io::Error) -> Turn {
+    debug!(%error, "a socket broke");
+    Turn::Over(End::Gone)
 }

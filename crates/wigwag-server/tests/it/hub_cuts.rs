@@ -23,8 +23,12 @@ const PAIRS: usize = 4;
 /// Asks that a sender has not heard of, at most.
 const WINDOW: usize = 8;
 
-/// Asks that are acknowledged and not dealt with: fewer than wait for an actor that is away.
+/// Asks that are sent and not dealt with.
 const BEHIND_MAX: u64 = 80;
+
+/// What was dealt with waits for its receiver too if the acknowledgements were cut off, and not only once: a queue that is full
+/// refuses, rightly, and that is tried elsewhere.
+const QUEUE_MAX: usize = 10_000;
 
 /// Passes bytes on until it has passed some number of them, then cuts both sides.
 async fn proxy(listener: TcpListener, to: SocketAddr, calm: Arc<AtomicBool>, cuts: Arc<AtomicU64>) {
@@ -116,7 +120,7 @@ async fn send(addr: SocketAddr, pair: usize, stop: Arc<AtomicBool>, dealt_with: 
                 return acknowledged;
             }
             if open.is_empty() {
-                // The receiver is away: its queue would be full. A poll, not a guess: what ends it is the condition.
+                // The receiver is away, and has enough to do. A poll, not a guess: what ends it is the condition.
                 System.sleep(Duration::from_millis(5)).await;
                 continue;
             }
@@ -163,6 +167,23 @@ async fn receive(addr: SocketAddr, pair: usize, all: Arc<AtomicU64>, count: Arc<
     }
 }
 
+/// Takes what is left of queues: nothing but what was dealt with, whose acknowledgements were cut off.
+async fn empty(addr: SocketAddr, counts: &[u64]) {
+    for (pair, count) in counts.iter().copied().enumerate() {
+        let address = format!("@(receiver/{pair})");
+        let mut socket = come_back(addr, &address, &mut None).await;
+        tokio::spawn(async move {
+            while let Ok(got) = socket.next().await {
+                assert!(got["type"] != "number" || got["payload"].as_u64().unwrap() < count, "{got}");
+                let ack = socket.frame("hub:ack", "tell", json!({"messageId": got["id"]}));
+                socket.send(&ack).await.unwrap();
+            }
+        });
+    }
+    let mut asker = Socket::join(addr).await;
+    while asker.ask("hub:queue_stats", json!({})).await["payload"]["queues"]["messages"] != 0 {}
+}
+
 #[expect(clippy::print_stdout, reason = "whoever asks for more of it wants to know how much it was")]
 fn tell(asks: u64, cuts: u64) {
     println!("{asks} asks, {cuts} cuts");
@@ -174,6 +195,7 @@ async fn connections_cut_at_random_lose_double_and_reorder_nothing() {
     let kit = Kit::with(|server| {
         let mut settings = wigwag_server::Settings::default();
         settings.hub.rate = None;
+        settings.hub.queue_max = QUEUE_MAX;
         server.settings(settings)
     })
     .await;
@@ -200,18 +222,19 @@ async fn connections_cut_at_random_lose_double_and_reorder_nothing() {
     System.sleep(Duration::from_secs(span)).await;
     stop.store(true, Ordering::SeqCst);
     calm.store(true, Ordering::SeqCst);
-    let mut total = 0;
+    let mut acknowledged = Vec::new();
     for (sender, count) in senders.into_iter().zip(&counts) {
-        let acknowledged = sender.await.unwrap();
-        total += acknowledged;
-        count.store(acknowledged, Ordering::SeqCst);
+        let asks = sender.await.unwrap();
+        acknowledged.push(asks);
+        count.store(asks, Ordering::SeqCst);
     }
     for (pair, receiver) in receivers.into_iter().enumerate() {
         let numbers = receiver.await.unwrap();
-        let expected: Vec<u64> = (0..counts[pair].load(Ordering::SeqCst)).collect();
+        let expected: Vec<u64> = (0..acknowledged[pair]).collect();
         assert_eq!(numbers, expected, "pair {pair}");
     }
-    let cuts = cuts.load(Ordering::SeqCst);
+    empty(kit.server.addr(), &acknowledged).await;
+    let (total, cuts) = (acknowledged.iter().sum::<u64>(), cuts.load(Ordering::SeqCst));
     tell(total, cuts);
     assert!(cuts > span, "only {cuts} cuts");
     assert!(total > 100 * span, "only {total} asks");

@@ -217,7 +217,7 @@ impl<W> Machine<W> {
     pub(super) fn opened(&mut self, now: Now) {
         self.phase = Phase::Greeting { until: now.boot + self.settings.connect_timeout };
         self.link = Link::new(now);
-        let mut payload = json!({"protocolVersion": PROTOCOL});
+        let mut payload = json!({"protocolVersion": PROTOCOL, "acks": "together"});
         if let Some(session) = &self.session {
             payload["resume"] = json!({"sessionId": session.id});
         }

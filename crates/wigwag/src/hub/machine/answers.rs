@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::to_raw_value;
 
 use super::calls::{State, Who};
 use super::leases::{Lease, State as LeaseState};
@@ -108,6 +110,7 @@ impl<W> Machine<W> {
                 self.outputs.push_back(Output::Event(Event::Resumed));
             }
             ("hub:gap", None) => self.gap_told(&frame),
+            ("hub:delivery_acks", None) => self.acknowledged(&frame, now),
             ("hub:unsubscribed", None) => self.topic_ended(&frame),
             ("hub:disconnect", _) => self.link.said = reason_of(&frame),
             (_, Some(id)) => match self.calls.key_of(id) {
@@ -116,6 +119,19 @@ impl<W> Machine<W> {
                 None => self.refused_told(&frame, now),
             },
             (_, None) => self.refused_told(&frame, now),
+        }
+    }
+
+    /// Several messages have arrived: each is answered as if it had been told alone.
+    fn acknowledged(&mut self, frame: &Incoming, now: Now) {
+        let Ok(Acks { status, delivered_at, message_ids }) = frame.payload() else { return };
+        let one = Incoming { kind: "hub:delivery_ack".to_owned(), ..frame.clone() };
+        for id in message_ids {
+            let Some(key) = self.calls.key_of(&id) else { continue };
+            let payload = json!({"messageId": id, "deliveredAt": delivered_at, "status": status});
+            if let Ok(payload) = to_raw_value(&payload) {
+                self.answered(key, Incoming { correlation_id: Some(id), payload, ..one.clone() }, now);
+            }
         }
     }
 
@@ -419,6 +435,15 @@ impl<W> Machine<W> {
 }
 
 const REPEAT: &str = "it may have been done all the same; a repeat with the same id is done once";
+
+/// Messages that have arrived.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Acks {
+    status: String,
+    delivered_at: u64,
+    message_ids: Vec<String>,
+}
 
 #[derive(Deserialize)]
 struct Paused {

@@ -171,7 +171,7 @@ fn the_first_frame_says_which_protocol_and_later_ones_which_session() {
     let greeting = scene.connect("s-1", false);
     assert_eq!(
         (&greeting["type"], &greeting["payload"]),
-        (&json!("hub:connect"), &json!({"protocolVersion": "0.1.0"}))
+        (&json!("hub:connect"), &json!({"protocolVersion": "0.1.0", "acks": "together"}))
     );
     scene.lose(None);
     let greeting = scene.reconnect("s-1", true);
@@ -188,7 +188,7 @@ fn a_session_that_the_hub_cannot_go_on_with_is_left() {
     scene.sent();
     scene.come(&json!({"type": "hub:error", "payload": {"code": "invalid_message", "message": "no such session"}}));
     let greeting = scene.reconnect("s-2", false);
-    assert_eq!(greeting["payload"], json!({"protocolVersion": "0.1.0"}));
+    assert_eq!(greeting["payload"], json!({"protocolVersion": "0.1.0", "acks": "together"}));
 }
 
 #[test]
@@ -238,6 +238,26 @@ fn after_a_reconnect_asks_are_repeated_at_once_in_their_order_before_what_waits(
     scene.answer(&sent[0], "hub:delivery_ack", &json!({"status": "delivered"}));
     scene.answer(&sent[0], "hub:delivery_ack", &json!({"status": "delivered"}));
     assert_eq!(scene.said(), [r#"q-1: hub:delivery_ack {"status":"delivered"}"#], "a late second answer is nobody's");
+}
+
+#[test]
+fn several_answers_at_once_are_each_what_one_alone_would_be() {
+    let mut scene = Scene::up();
+    scene.said();
+    for name in ["q-1", "q-2", "q-3"] {
+        scene.ask(name);
+    }
+    let sent = scene.sent();
+    let ids = [&sent[0]["id"], &sent[2]["id"], &json!("another's")];
+    let payload = json!({"status": "delivered", "deliveredAt": 5, "messageIds": ids});
+    scene.come(&json!({"type": "hub:delivery_acks", "payload": payload}));
+    let answer =
+        |id: &str| format!(r#"{id}: hub:delivery_ack {{"deliveredAt":5,"messageId":"{id}","status":"delivered"}}"#);
+    assert_eq!(scene.said(), [answer("q-1"), answer("q-3")]);
+    scene.come(&json!({"type": "hub:delivery_acks", "payload": {"messageIds": "q-2"}}));
+    assert_eq!(scene.said(), [] as [String; 0], "what cannot be read answers nothing");
+    scene.answer(&sent[1], "hub:delivery_ack", &json!({"status": "queued"}));
+    assert_eq!(scene.said(), [r#"q-2: hub:delivery_ack {"status":"queued"}"#]);
 }
 
 #[test]

@@ -1,0 +1,179 @@
+//! What is below a WebSocket: everything that is to be written gathers here and goes out at once.
+//!
+//! The library hands each frame to the kernel as two pieces, which for frames of a few hundred bytes takes longer than to copy
+//! them. The hub's frames are therefore put here directly, each with its header; what the library has to say itself (pongs, its part of
+//! closing) comes through [`AsyncWrite`] into the same buffer, so that no frame is ever inside another.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// With so much unwritten, nothing more is read: it could want an answer.
+const FULL_BYTES: usize = 256 * 1024;
+
+/// The room that is made for the first frame; most need no more.
+const FIRST_BYTES: usize = 16 * 1024;
+
+#[derive(Debug)]
+pub(super) struct Wire<S> {
+    stream: S,
+    out: Vec<u8>,
+    /// So much of it is written.
+    at: usize,
+    /// Something was put here, or is in the stream, that may not have gone out.
+    is_unflushed: bool,
+}
+
+impl<S: AsyncWrite + Unpin> Wire<S> {
+    pub(super) fn new(stream: S) -> Self {
+        Self { stream, out: Vec::new(), at: 0, is_unflushed: false }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.out.len() - self.at > FULL_BYTES
+    }
+
+    /// Puts a text frame behind what waits (RFC 6455, 5.2: final, not masked).
+    pub(super) fn put(&mut self, text: &[u8]) {
+        const FINAL_TEXT: u8 = 0x81;
+        self.make_room();
+        match (u8::try_from(text.len()), u16::try_from(text.len())) {
+            (Ok(length @ ..126), _) => self.out.extend_from_slice(&[FINAL_TEXT, length]),
+            (_, Ok(length)) => {
+                let [high, low] = length.to_be_bytes();
+                self.out.extend_from_slice(&[FINAL_TEXT, 126, high, low]);
+            }
+            _ => {
+                self.out.extend_from_slice(&[FINAL_TEXT, 127]);
+                self.out.extend_from_slice(&(text.len() as u64).to_be_bytes());
+            }
+        }
+        self.out.extend_from_slice(text);
+    }
+
+    fn make_room(&mut self) {
+        self.is_unflushed = true;
+        if self.out.capacity() == 0 {
+            self.out.reserve(FIRST_BYTES);
+        }
+        // One that is never empty must not grow by what is written.
+        if self.at > FULL_BYTES {
+            self.out.drain(..self.at);
+            self.at = 0;
+        }
+    }
+
+    /// Writes all that waits.
+    pub(super) fn poll_drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.is_unflushed {
+            return Poll::Ready(Ok(()));
+        }
+        while self.at < self.out.len() {
+            match ready!(Pin::new(&mut self.stream).poll_write(context, &self.out[self.at..]))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written => self.at += written,
+            }
+        }
+        // Ten thousand that are idle keep nothing.
+        self.out = Vec::new();
+        self.at = 0;
+        ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+        self.is_unflushed = false;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
+    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.make_room();
+        self.out.extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_drain(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_drain(context))?;
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use futures_util::StreamExt as _;
+    use tokio::io::AsyncWriteExt as _;
+    use tokio_websockets::ClientBuilder;
+
+    use super::*;
+
+    /// The library is the judge: it must read every length as it was put.
+    #[tokio::test]
+    async fn frames_of_all_lengths_are_read_as_they_were_put() {
+        let lengths = [0, 1, 125, 126, 127, 4_096, 65_535, 65_536, 300_000];
+        let (near, far) = tokio::io::duplex(10_000);
+        let writing = async {
+            let mut wire = Wire::new(near);
+            for length in lengths {
+                wire.put("x".repeat(length).as_bytes());
+            }
+            // A pong of the library between them.
+            wire.write_all(&[0x8A, 1, b'p']).await.unwrap();
+            wire.put(b"last");
+            poll_fn(|context| wire.poll_drain(context)).await.unwrap();
+            assert_eq!(wire.out.capacity(), 0, "nothing is kept");
+            wire
+        };
+        let reading = async {
+            let mut socket = ClientBuilder::new().take_over(far);
+            for length in lengths {
+                let message = socket.next().await.unwrap().unwrap();
+                assert_eq!((message.is_text(), message.as_payload().len()), (true, length));
+            }
+            assert!(socket.next().await.unwrap().unwrap().is_pong());
+            assert_eq!(socket.next().await.unwrap().unwrap().as_text(), Some("last"));
+        };
+        let _ = tokio::join!(writing, reading);
+    }
+
+    #[tokio::test]
+    async fn what_does_not_go_out_is_kept_and_counts() {
+        let (near, far) = tokio::io::duplex(1_000);
+        let mut wire = Wire::new(near);
+        wire.put(&vec![b'x'; FULL_BYTES / 2]);
+        assert!(!wire.is_full());
+        wire.put(&vec![b'x'; FULL_BYTES]);
+        let drained = futures_util::poll!(std::pin::pin!(poll_fn(|context| wire.poll_drain(context))));
+        assert!(drained.is_pending() && wire.at == 1_000 && wire.is_full());
+        drop(far);
+        assert!(poll_fn(|context| wire.poll_drain(context)).await.is_err());
+    }
+
+    /// A client that reads just enough for the wire never to be empty.
+    #[tokio::test]
+    async fn what_is_written_is_let_go_though_more_comes() {
+        let (near, mut far) = tokio::io::duplex(64 * 1_024);
+        let mut wire = Wire::new(near);
+        let mut read = vec![0; 64 * 1_024];
+        wire.put(&vec![b'x'; 100_000]);
+        for _ in 0..100 {
+            // Each round is a turn of its own: a turn that does too much is told to wait.
+            tokio::task::yield_now().await;
+            wire.put(&vec![b'x'; 64 * 1_024 - 4]);
+            assert!(futures_util::poll!(std::pin::pin!(poll_fn(|context| wire.poll_drain(context)))).is_pending());
+            tokio::io::AsyncReadExt::read_exact(&mut far, &mut read).await.unwrap();
+        }
+        assert!(wire.out.capacity() < 2_000_000, "{}", wire.out.capacity());
+    }
+}
