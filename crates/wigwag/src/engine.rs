@@ -92,7 +92,7 @@ impl Engine {
     pub async fn stop(mut self) {
         self.inner.set_stop(Stop::Drain);
         let deadline = self.inner.clock.boot() + self.inner.settings.grace;
-        while self.inner.active_count() > 0 {
+        while !self.inner.is_at_rest() {
             let left = deadline.saturating_sub(self.inner.clock.boot());
             if left.is_zero() {
                 self.inner.set_stop(Stop::Now);

@@ -1,7 +1,7 @@
 //! What all parts of one engine share.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ pub(crate) struct Inner {
     last: Mutex<(Time, Duration)>,
     /// Runs this engine drives.
     active: Mutex<HashMap<RunRef, Arc<Handle>>>,
+    /// Tasks that drive them, until nothing is left of them.
+    driving: AtomicUsize,
     /// Who waits here for the end of a run.
     waiters: Mutex<HashMap<RunRef, Vec<Waiter>>>,
     /// Ends of runs elsewhere are followed.
@@ -57,6 +59,17 @@ pub(crate) struct Inner {
     pub(crate) definitions: Mutex<HashMap<String, Arc<wigwag_core::Definition>>>,
     pub(crate) schemas: crate::schema::Schemas,
     pub(crate) wakes: Mutex<HashMap<RunRef, Time>>,
+}
+
+/// A task that drives a run.
+#[derive(Debug)]
+pub(crate) struct Driving(Arc<Inner>);
+
+impl Drop for Driving {
+    fn drop(&mut self) {
+        self.0.driving.fetch_sub(1, Ordering::AcqRel);
+        self.0.idle.notify_waiters();
+    }
 }
 
 /// Where the end of a run is told, with the run if it ended here.
@@ -160,6 +173,7 @@ impl Inner {
             count: AtomicU64::new(0),
             last: Mutex::default(),
             active: Mutex::default(),
+            driving: AtomicUsize::new(0),
             waiters: Mutex::default(),
             follows_ends: AtomicBool::new(false),
             permits,
@@ -275,6 +289,17 @@ impl Inner {
 
     pub(crate) fn active(&self, run: &RunRef) -> Option<Arc<Handle>> {
         lock(&self.active).get(run).cloned()
+    }
+
+    /// A task drives a run for as long as this is kept.
+    pub(crate) fn begin_to_drive(inner: &Arc<Self>) -> Driving {
+        inner.driving.fetch_add(1, Ordering::AcqRel);
+        Driving(Arc::clone(inner))
+    }
+
+    /// Whether nothing is driven, and all that did is gone.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.active_count() == 0 && self.driving.load(Ordering::Acquire) == 0
     }
 
     pub(crate) fn active_count(&self) -> usize {

@@ -297,7 +297,12 @@ impl Turn {
             Ok(is_over)
         };
         if !begun.instrument(span.clone()).await? {
-            tokio::spawn(self.drive().instrument(span));
+            let driven = Inner::begin_to_drive(&self.inner);
+            tokio::spawn(async move {
+                self.drive().instrument(span).await;
+                // Whoever stops the engine waits for this: the turn and its span are gone.
+                drop(driven);
+            });
         }
         Ok(())
     }
@@ -309,9 +314,7 @@ impl Turn {
             let run = self.log.run.run.clone();
             match self.run().await {
                 Ok(()) => {}
-                Err(Lost::Taken | Lost::Lease) => {
-                    debug!(%run, "another has the run, or the lease ended")
-                }
+                Err(Lost::Taken | Lost::Lease) => debug!(%run, "another has the run, or the lease ended"),
                 Err(Lost::Store(error)) => {
                     warn!(%run, %error, "the turn was given up; another follows when its lease ends");
                     // The dispatcher passes over hints of our own leases unless it is told.
