@@ -84,7 +84,7 @@ pub struct Envelope<'a> {
     /// Carried, not read.
     pub signature: Option<&'a str>,
     /// Keys that the protocol does not know, carried.
-    pub extra: Fields<'a>,
+    pub extra: Vec<(&'a str, &'a str)>,
 }
 
 /// A frame that was read.
@@ -108,27 +108,46 @@ pub struct Unreadable {
 
 /// The fields of an object, as they were written. A null is as good as absent.
 #[derive(Clone, Debug, Default)]
-pub struct Fields<'a>(Vec<(&'a str, &'a str)>);
+pub struct Fields<'a> {
+    /// Most objects that the hub looks at have no more, and need no memory of their own.
+    few: [(&'a str, &'a str); 4],
+    few_count: usize,
+    more: Vec<(&'a str, &'a str)>,
+}
 
 impl<'a> Fields<'a> {
+    fn push(&mut self, key: &'a str, raw: &'a str) {
+        match self.few.get_mut(self.few_count) {
+            Some(free) => {
+                *free = (key, raw);
+                self.few_count += 1;
+            }
+            None => self.more.push((key, raw)),
+        }
+    }
+
     /// All of them, as they were written.
-    pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> + '_ {
-        self.0.iter().copied()
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&'a str, &'a str)> + '_ {
+        self.few.iter().take(self.few_count).chain(&self.more).copied()
     }
 
     /// A field as it was written; the last of those that have this name.
     #[must_use]
+    #[inline]
     pub fn raw(&self, name: &str) -> Option<&'a str> {
-        let found = self.0.iter().rev().find(|(key, _)| *key == name);
+        let few = self.few.get(..self.few_count).unwrap_or_default();
+        let found = self.more.iter().rev().find(|(key, _)| *key == name);
+        let found = found.or_else(|| few.iter().rev().find(|(key, _)| *key == name));
         found.map(|(_, raw)| *raw).filter(|raw| *raw != "null")
     }
 
     /// A field that is a text.
+    #[inline]
     pub(crate) fn text(&self, name: &str) -> Result<Option<Text<'a>>, Refusal> {
         let Some(raw) = self.raw(name) else { return Ok(None) };
         // Most are not escaped.
-        let inside =
-            raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).filter(|inside| !inside.contains('\\'));
+        let inside = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+        let inside = inside.filter(|inside| memchr::memchr(b'\\', inside.as_bytes()).is_none());
         if let Some(inside) = inside {
             return Ok(Some(Text(Cow::Borrowed(inside))));
         }
@@ -176,11 +195,11 @@ impl<'de> Visitor<'de> for FieldsVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
-        let mut fields = Vec::with_capacity(4);
+        let mut fields = Fields::default();
         while let Some(key) = next_key(&mut map)? {
-            fields.push((key, map.next_value::<&'de RawValue>()?.get()));
+            fields.push(key, map.next_value::<&'de RawValue>()?.get());
         }
-        Ok(Fields(fields))
+        Ok(fields)
     }
 }
 
@@ -214,8 +233,11 @@ pub struct Metadata<'a> {
 const ADDED: [&str; 4] = ["originalMessageId", "topic", "epoch", "seq"];
 
 impl<'a> From<Fields<'a>> for Metadata<'a> {
-    fn from(mut entries: Fields<'a>) -> Self {
-        entries.0.retain(|(key, _)| !ADDED.contains(key));
+    fn from(given: Fields<'a>) -> Self {
+        let mut entries = Fields::default();
+        for (key, raw) in given.iter().filter(|(key, _)| !ADDED.contains(key)) {
+            entries.push(key, raw);
+        }
         let is_true = |name: &str| entries.raw(name) == Some("true");
         Self { require_ack: is_true("requireAck"), queue: is_true("queue"), entries }
     }
@@ -269,7 +291,7 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
                     envelope.signature = Some(map.next_value::<&'de RawValue>()?.get()).filter(|raw| *raw != "null")
                 }
                 "correlationId" => _ = map.next_value::<Option<Text<'de>>>()?,
-                _ => envelope.extra.0.push((key, map.next_value::<&'de RawValue>()?.get())),
+                _ => envelope.extra.push((key, map.next_value::<&'de RawValue>()?.get())),
             }
         }
         Ok(all)
@@ -331,35 +353,43 @@ fn plain<'a>(text: &'a str, all: &mut Partial<'a>) -> Option<()> {
 }
 
 /// Reads a field of an envelope. What is nearly always said is compared as a whole: then its end need not be looked for.
+#[inline(always)]
 fn plain_field<'a>(from: &mut Plain<'a>, all: &mut Partial<'a>) -> Option<()> {
     let (envelope, given) = (&mut all.envelope, &mut all.given);
     let once = |given: &mut bool| (!std::mem::replace(given, true)).then_some(());
-    if from.next_is(r#""id":"#) {
-        once(&mut given.id)?;
-        envelope.id = plain_text(from)?;
-    } else if from.next_is(r#""from":"#) {
-        once(&mut given.from)?;
-        envelope.from = plain_text(from)?;
-    } else if from.next_is(r#""to":"#) {
-        once(&mut given.to)?;
-        envelope.to = if from.next_is(r#""@(hub)""#) { Text(Cow::Borrowed(HUB)) } else { plain_text(from)? };
-    } else if from.next_is(r#""type":"#) {
-        once(&mut given.kind)?;
-        envelope.kind = if from.next_is(r#""hub:send""#) { Text(Cow::Borrowed("hub:send")) } else { plain_text(from)? };
-    } else if from.next_is(r#""pattern":"#) {
-        once(&mut given.pattern)?;
-        envelope.pattern = if from.next_is(r#""ask""#) { Pattern::Ask } else { plain_tell(from)? };
-    } else if from.next_is(r#""timestamp":"#) {
-        once(&mut given.timestamp)?;
-        envelope.timestamp = from.number()?;
-    } else if from.next_is(r#""payload":"#) {
-        envelope.payload = plain_fields(from)?;
-    } else if from.next_is(r#""metadata":"#) {
-        envelope.metadata = plain_fields(from)?.into();
-    } else if from.next_is(r#""ttl":"#) {
-        envelope.ttl = if from.next_is("null") { None } else { Some(from.number()?) };
-    } else {
-        return None;
+    // By what its key begins with, and the two letters that tell those apart that begin alike.
+    match (from.ahead(1)?, from.ahead(2)?, from.ahead(3)?) {
+        (b'i', ..) if from.next_is(r#""id":"#) => {
+            once(&mut given.id)?;
+            envelope.id = plain_text(from)?;
+        }
+        (b'f', ..) if from.next_is(r#""from":"#) => {
+            once(&mut given.from)?;
+            envelope.from = plain_text(from)?;
+        }
+        (b't', b'o', _) if from.next_is(r#""to":"#) => {
+            once(&mut given.to)?;
+            envelope.to = if from.next_is(r#""@(hub)""#) { Text(Cow::Borrowed(HUB)) } else { plain_text(from)? };
+        }
+        (b't', b'y', _) if from.next_is(r#""type":"#) => {
+            once(&mut given.kind)?;
+            envelope.kind =
+                if from.next_is(r#""hub:send""#) { Text(Cow::Borrowed("hub:send")) } else { plain_text(from)? };
+        }
+        (b't', b'i', _) if from.next_is(r#""timestamp":"#) => {
+            once(&mut given.timestamp)?;
+            envelope.timestamp = from.number()?;
+        }
+        (b't', b't', _) if from.next_is(r#""ttl":"#) => {
+            envelope.ttl = if from.next_is("null") { None } else { Some(from.number()?) };
+        }
+        (b'p', _, b't') if from.next_is(r#""pattern":"#) => {
+            once(&mut given.pattern)?;
+            envelope.pattern = if from.next_is(r#""ask""#) { Pattern::Ask } else { plain_tell(from)? };
+        }
+        (b'p', _, b'y') if from.next_is(r#""payload":"#) => envelope.payload = plain_fields(from)?,
+        (b'm', ..) if from.next_is(r#""metadata":"#) => envelope.metadata = plain_fields(from)?.into(),
+        _ => return None,
     }
     Some(())
 }
@@ -376,7 +406,7 @@ fn plain_fields<'a>(from: &mut Plain<'a>) -> Option<Fields<'a>> {
     let mut fields = Fields::default();
     if !from.next_is("null") {
         from.object(|from| {
-            fields.0.push((from.key()?, from.value()?));
+            fields.push(from.key()?, from.value()?);
             Some(())
         })?;
     }
@@ -426,10 +456,7 @@ mod tests {
     #[test]
     fn what_may_be_absent_reads_as_null_or_empty() {
         let envelope = message(LEAST);
-        assert_eq!(
-            (envelope.ttl, envelope.metadata.entries.iter().count(), envelope.extra.iter().count()),
-            (None, 0, 0)
-        );
+        assert_eq!((envelope.ttl, envelope.metadata.entries.iter().count(), envelope.extra.len()), (None, 0, 0));
         assert!(envelope.signature.is_none() && envelope.payload.raw("topic").is_none());
         let nulls = LEAST
             .replace("5}", r#"5,"payload":null,"metadata":null,"ttl":null,"signature":null,"correlationId":null}"#);
@@ -478,7 +505,7 @@ mod tests {
         assert!(envelope.metadata.require_ack);
         assert!(envelope.metadata.entries.raw("originalMessageId").is_none());
         assert_eq!(envelope.metadata.entries.raw("a"), Some("1"));
-        assert_eq!(envelope.extra.raw("x"), Some("[2]"));
+        assert_eq!(envelope.extra, [("x", "[2]")]);
     }
 
     #[test]

@@ -4,7 +4,6 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::address::HUB;
-use crate::envelope::Fields;
 use crate::id::OwnId;
 use crate::plain::is_plain;
 use crate::settings::Millis;
@@ -12,9 +11,7 @@ use crate::settings::Millis;
 /// Writes a JSON text.
 pub(crate) fn push_text(out: &mut Vec<u8>, text: &str) {
     if is_plain(text) {
-        out.push(b'"');
-        out.extend_from_slice(text.as_bytes());
-        out.push(b'"');
+        push_plain(out, text);
     } else {
         // A text can always be written.
         let _ = serde_json::to_writer(out, text);
@@ -44,7 +41,8 @@ pub(crate) struct Head<'a, 'f> {
     pub(crate) timestamp: Millis,
     pub(crate) ttl: Option<u64>,
     pub(crate) signature: Option<&'a str>,
-    pub(crate) extra: Option<&'a Fields<'f>>,
+    /// Keys that the hub does not know, as they were written.
+    pub(crate) extra: &'a [(&'f str, &'f str)],
 }
 
 impl<'a> Head<'a, '_> {
@@ -60,7 +58,7 @@ impl<'a> Head<'a, '_> {
             timestamp,
             ttl: None,
             signature: None,
-            extra: None,
+            extra: &[],
         }
     }
 }
@@ -80,26 +78,37 @@ pub(crate) fn write(
     push_text(out, head.to);
     out.extend_from_slice(b",\"type\":");
     push_text(out, head.kind);
-    out.extend_from_slice(if head.is_ask { b",\"pattern\":\"ask\"" } else { b",\"pattern\":\"tell\"" });
-    out.extend_from_slice(b",\"correlationId\":");
-    match head.correlation {
-        Some(id) => push_text(out, id),
-        None => out.extend_from_slice(b"null"),
+    // As few pieces as can be: each takes as long as the next.
+    match (head.correlation, head.is_ask) {
+        (None, false) => out.extend_from_slice(b",\"pattern\":\"tell\",\"correlationId\":null,\"timestamp\":"),
+        (None, true) => out.extend_from_slice(b",\"pattern\":\"ask\",\"correlationId\":null,\"timestamp\":"),
+        (Some(id), is_ask) => {
+            let pattern = if is_ask { "ask" } else { "tell" };
+            out.extend_from_slice(b",\"pattern\":");
+            push_plain(out, pattern);
+            out.extend_from_slice(b",\"correlationId\":");
+            push_text(out, id);
+            out.extend_from_slice(b",\"timestamp\":");
+        }
     }
-    out.extend_from_slice(b",\"timestamp\":");
     push_number(out, head.timestamp);
     out.extend_from_slice(b",\"payload\":");
     payload(out);
     out.extend_from_slice(b",\"metadata\":{");
     metadata(out);
-    out.extend_from_slice(b"},\"ttl\":");
-    match head.ttl {
-        Some(ttl) => push_number(out, ttl),
-        None => out.extend_from_slice(b"null"),
+    match (head.ttl, head.signature) {
+        (None, None) => out.extend_from_slice(b"},\"ttl\":null,\"signature\":null"),
+        (ttl, signature) => {
+            out.extend_from_slice(b"},\"ttl\":");
+            match ttl {
+                Some(ttl) => push_number(out, ttl),
+                None => out.extend_from_slice(b"null"),
+            }
+            out.extend_from_slice(b",\"signature\":");
+            out.extend_from_slice(signature.unwrap_or("null").as_bytes());
+        }
     }
-    out.extend_from_slice(b",\"signature\":");
-    out.extend_from_slice(head.signature.unwrap_or("null").as_bytes());
-    for (key, value) in head.extra.into_iter().flat_map(Fields::iter) {
+    for (key, value) in head.extra {
         push_field(out, key, value);
     }
     out.push(b'}');

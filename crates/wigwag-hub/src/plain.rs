@@ -11,13 +11,16 @@ const DEPTH_MAX: u32 = 32;
 pub(crate) struct Plain<'a> {
     text: &'a str,
     at: usize,
+    /// Something in it is escaped.
+    has_escapes: bool,
 }
 
 impl<'a> Plain<'a> {
     /// A text that has no characters in it that a string may not have: whoever finds a string's end has found it right.
     pub(crate) fn of(text: &'a str) -> Option<Self> {
-        let controls = text.bytes().fold(false, |any, byte| any | (byte < 0x20));
-        (!controls).then_some(Self { text, at: 0 })
+        let least = text.bytes().fold(u8::MAX, u8::min);
+        let has_escapes = memchr::memchr(b'\\', text.as_bytes()).is_some();
+        (least >= b' ').then_some(Self { text, at: 0, has_escapes })
     }
 
     /// Whether everything was read.
@@ -26,7 +29,13 @@ impl<'a> Plain<'a> {
         self.at == self.text.len()
     }
 
+    /// The byte that is next but for so many.
+    pub(crate) fn ahead(&self, count: usize) -> Option<u8> {
+        self.text.as_bytes().get(self.at + count).copied()
+    }
+
     /// Goes over this character and the spaces around it, if it is next.
+    #[inline(always)]
     pub(crate) fn skip(&mut self, wanted: u8) -> bool {
         let bytes = self.text.as_bytes();
         let at = spaces(bytes, self.at);
@@ -58,12 +67,13 @@ impl<'a> Plain<'a> {
         if bytes.get(self.at) != Some(&b'"') {
             return None;
         }
-        let end = quote_or_escape(bytes, begin)?;
-        if bytes[end] != b'"' {
+        let end = next_quote(bytes, begin)?;
+        let text = self.text.get(begin..end)?;
+        if self.has_escapes && text.contains('\\') {
             return None;
         }
         self.at = end + 1;
-        self.text.get(begin..end)
+        Some(text)
     }
 
     /// Reads a key and goes to its value.
@@ -76,19 +86,33 @@ impl<'a> Plain<'a> {
     /// Reads a value as it is written.
     pub(crate) fn value(&mut self) -> Option<&'a str> {
         let begin = self.at;
-        self.at = value(self.text.as_bytes(), begin, DEPTH_MAX)?;
+        let scan = Scan { bytes: self.text.as_bytes(), has_escapes: self.has_escapes };
+        self.at = scan.value(begin)?;
         self.text.get(begin..self.at)
     }
 
     /// Reads a whole number.
     pub(crate) fn number(&mut self) -> Option<u64> {
-        let raw = self.value()?;
-        // No sign, no fraction; what is longer may not fit.
-        let is_whole = raw.len() <= 19 && raw.bytes().all(|byte| byte.is_ascii_digit());
-        is_whole.then(|| raw.bytes().fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
+        // What is longer may not fit.
+        const DIGITS_MAX: usize = 19;
+        let bytes = self.text.as_bytes();
+        let (begin, mut number) = (self.at, 0_u64);
+        while let Some(digit @ b'0'..=b'9') = bytes.get(self.at) {
+            number = number.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
+            self.at += 1;
+        }
+        let is_whole = !matches!(bytes.get(self.at), Some(b'.' | b'e' | b'E'));
+        let is_plain = match self.at - begin {
+            0 => false,
+            1 => true,
+            // Nothing but 0 begins with it.
+            count => count <= DIGITS_MAX && bytes[begin] != b'0',
+        };
+        (is_whole && is_plain).then_some(number)
     }
 
     /// Reads an object, each field of it by `field`.
+    #[inline(always)]
     pub(crate) fn object(&mut self, mut field: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.wanted(b'{')?;
         if self.skip(b'}') {
@@ -103,6 +127,7 @@ impl<'a> Plain<'a> {
     }
 }
 
+#[inline(always)]
 fn spaces(bytes: &[u8], mut at: usize) -> usize {
     while bytes.get(at) == Some(&b' ') {
         at += 1;
@@ -127,44 +152,122 @@ pub(crate) fn is_plain(text: &str) -> bool {
     let special = |word: u64| zeros(word & UPPER) | zeros(word ^ QUOTES) | zeros(word ^ ESCAPES);
     let (words, rest) = text.as_bytes().as_chunks::<8>();
     let any = words.iter().fold(0, |any, word| any | special(u64::from_le_bytes(*word)));
-    any == 0 && rest.iter().all(|byte| *byte >= 0x20 && *byte != b'"' && *byte != b'\\')
-}
-
-/// Where the next `"` or `\` is, eight bytes at a time.
-fn quote_or_escape(bytes: &[u8], mut at: usize) -> Option<usize> {
-    let mut rest = bytes.get(at..)?;
-    while let Some((chunk, others)) = rest.split_first_chunk::<8>() {
-        let word = u64::from_le_bytes(*chunk);
-        let found = zeros(word ^ QUOTES) | zeros(word ^ ESCAPES);
-        if found != 0 {
-            return Some(at + (found.trailing_zeros() / 8) as usize);
+    // What is left is looked at together with some of what was.
+    any == 0
+        && match text.as_bytes().last_chunk::<8>() {
+            Some(last) => special(u64::from_le_bytes(*last)) == 0,
+            None => rest.iter().all(|byte| *byte >= 0x20 && *byte != b'"' && *byte != b'\\'),
         }
-        at += 8;
-        rest = others;
+}
+
+/// Where the next `"` is: eight bytes at a time, for most texts are short, and then as many as the machine can.
+#[inline(always)]
+fn next_quote(bytes: &[u8], begin: usize) -> Option<usize> {
+    const SHORT: usize = 32;
+    let rest = bytes.get(begin..)?;
+    let (words, tail) = rest.as_chunks::<8>();
+    for (place, word) in words.iter().take(SHORT / 8).enumerate() {
+        let found = zeros(u64::from_le_bytes(*word) ^ QUOTES);
+        if found != 0 {
+            return Some(begin + place * 8 + (found.trailing_zeros() / 8) as usize);
+        }
     }
-    rest.iter().position(|byte| *byte == b'"' || *byte == b'\\').map(|place| at + place)
+    let (seen, unseen) = match words.len() {
+        ..4 => (begin + rest.len() - tail.len(), tail),
+        _ => (begin + SHORT, &rest[SHORT..]),
+    };
+    memchr::memchr(b'"', unseen).map(|place| seen + place)
 }
 
-/// Where the value ends that begins here.
-fn value(bytes: &[u8], at: usize, depth: u32) -> Option<usize> {
-    match *bytes.get(at)? {
-        b'"' => string(bytes, at + 1),
-        b'{' => object(bytes, at + 1, depth.checked_sub(1)?),
-        b'[' => array(bytes, at + 1, depth.checked_sub(1)?),
-        b't' => word(bytes, at, b"true"),
-        b'f' => word(bytes, at, b"false"),
-        b'n' => word(bytes, at, b"null"),
-        _ => number(bytes, at),
+/// A text in which the ends of values are looked for.
+#[derive(Clone, Copy)]
+struct Scan<'a> {
+    bytes: &'a [u8],
+    has_escapes: bool,
+}
+
+impl Scan<'_> {
+    /// Where the value ends that begins here.
+    fn value(self, mut at: usize) -> Option<usize> {
+        let bytes = self.bytes;
+        // Which of those that are open are objects, the innermost lowest; and how many are open.
+        let (mut objects, mut depth) = (0_u32, 0);
+        loop {
+            at = match *bytes.get(at)? {
+                b'"' => self.string(at + 1)?,
+                open @ (b'{' | b'[') if depth < DEPTH_MAX => {
+                    let is_object = open == b'{';
+                    depth += 1;
+                    objects = objects << 1 | u32::from(is_object);
+                    let first = spaces(bytes, at + 1);
+                    // One that is empty is over, which is seen below.
+                    match *bytes.get(first)? {
+                        b'}' | b']' => first,
+                        _ if is_object => {
+                            at = self.key(first)?;
+                            continue;
+                        }
+                        _ => {
+                            at = first;
+                            continue;
+                        }
+                    }
+                }
+                b't' => word(bytes, at, b"true")?,
+                b'f' => word(bytes, at, b"false")?,
+                b'n' => word(bytes, at, b"null")?,
+                _ => number(bytes, at)?,
+            };
+            // As many as are over here.
+            while depth > 0 {
+                let is_object = objects & 1 == 1;
+                match *bytes.get(at)? {
+                    b',' if is_object => {
+                        at = self.key(spaces(bytes, at + 1))?;
+                        break;
+                    }
+                    b',' => {
+                        at = spaces(bytes, at + 1);
+                        break;
+                    }
+                    b' ' => at += 1,
+                    end if end == if is_object { b'}' } else { b']' } => {
+                        at += 1;
+                        depth -= 1;
+                        objects >>= 1;
+                        if depth == 0 {
+                            return Some(at);
+                        }
+                    }
+                    _ => return None,
+                }
+            }
+            if depth == 0 {
+                return Some(at);
+            }
+        }
+    }
+
+    /// Where the value begins whose key begins here.
+    #[inline(always)]
+    fn key(self, at: usize) -> Option<usize> {
+        if *self.bytes.get(at)? != b'"' {
+            return None;
+        }
+        let at = spaces(self.bytes, self.string(at + 1)?);
+        (*self.bytes.get(at)? == b':').then(|| spaces(self.bytes, at + 1))
+    }
+
+    /// Where the string ends that begins here.
+    #[inline(always)]
+    fn string(self, at: usize) -> Option<usize> {
+        if self.has_escapes { escaped_string(self.bytes, at) } else { next_quote(self.bytes, at).map(|end| end + 1) }
     }
 }
 
-fn word(bytes: &[u8], at: usize, word: &[u8]) -> Option<usize> {
-    bytes.get(at..)?.starts_with(word).then_some(at + word.len())
-}
-
-fn string(bytes: &[u8], mut at: usize) -> Option<usize> {
+fn escaped_string(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
-        at = quote_or_escape(bytes, at)?;
+        at += memchr::memchr2(b'"', b'\\', bytes.get(at..)?)?;
         if bytes[at] == b'"' {
             return Some(at + 1);
         }
@@ -176,44 +279,12 @@ fn string(bytes: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-fn object(bytes: &[u8], at: usize, depth: u32) -> Option<usize> {
-    let mut at = spaces(bytes, at);
-    if bytes.get(at) == Some(&b'}') {
-        return Some(at + 1);
-    }
-    loop {
-        if *bytes.get(at)? != b'"' {
-            return None;
-        }
-        at = spaces(bytes, string(bytes, at + 1)?);
-        if *bytes.get(at)? != b':' {
-            return None;
-        }
-        at = value(bytes, spaces(bytes, at + 1), depth)?;
-        at = spaces(bytes, at);
-        match bytes.get(at)? {
-            b',' => at = spaces(bytes, at + 1),
-            b'}' => return Some(at + 1),
-            _ => return None,
-        }
-    }
+#[inline(always)]
+fn word(bytes: &[u8], at: usize, word: &[u8]) -> Option<usize> {
+    bytes.get(at..)?.starts_with(word).then_some(at + word.len())
 }
 
-fn array(bytes: &[u8], at: usize, depth: u32) -> Option<usize> {
-    let mut at = spaces(bytes, at);
-    if bytes.get(at) == Some(&b']') {
-        return Some(at + 1);
-    }
-    loop {
-        at = spaces(bytes, value(bytes, at, depth)?);
-        match bytes.get(at)? {
-            b',' => at = spaces(bytes, at + 1),
-            b']' => return Some(at + 1),
-            _ => return None,
-        }
-    }
-}
-
+#[inline(always)]
 fn number(bytes: &[u8], at: usize) -> Option<usize> {
     let mut at = at + usize::from(bytes.get(at) == Some(&b'-'));
     at = match bytes.get(at)? {
@@ -231,6 +302,7 @@ fn number(bytes: &[u8], at: usize) -> Option<usize> {
     Some(at)
 }
 
+#[inline(always)]
 fn digits(bytes: &[u8], mut at: usize) -> usize {
     while bytes.get(at).is_some_and(u8::is_ascii_digit) {
         at += 1;

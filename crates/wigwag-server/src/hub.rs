@@ -4,6 +4,7 @@
 //! after. Store operations, signals and followers of runs are tasks of their own, which tell the hub their outcome.
 
 mod door;
+mod frames;
 mod keep;
 mod link;
 mod runs;

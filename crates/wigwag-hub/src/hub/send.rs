@@ -146,7 +146,7 @@ impl Hub {
             timestamp: self.sent_at(request),
             ttl: envelope.ttl,
             signature: envelope.signature,
-            extra: Some(&envelope.extra),
+            extra: &envelope.extra,
         }
     }
 

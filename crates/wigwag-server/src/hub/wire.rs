@@ -1,20 +1,34 @@
-//! What is below a WebSocket: everything that is to be written gathers here and goes out at once.
+//! What is below a WebSocket: everything that is to be written gathers here and goes out at once, and plain texts are read
+//! here, as many as have come at once.
 //!
 //! The library hands each frame to the kernel as two pieces, which for frames of a few hundred bytes takes longer than to copy
 //! them. The hub's frames are therefore put here directly, each with its header; what the library has to say itself (pongs, its part of
 //! closing) comes through [`AsyncWrite`] into the same buffer, so that no frame is ever inside another.
+//!
+//! What was read and not handed over always begins with a frame. The library may so take over at any time, and reads that first.
 
+use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::frames::{Next, ROOM_BYTES, Rest, Room};
+
 /// With so much unwritten, nothing more is read: it could want an answer.
 const FULL_BYTES: usize = 256 * 1024;
 
-/// The room that is made for the first frame; most need no more.
-const FIRST_BYTES: usize = 16 * 1024;
+/// A frame up to here is copied when more of it comes; a longer one gathers where it is.
+const SHORT_BYTES: usize = 16 * 1024;
+
+/// No more room than this is kept for what the next connection writes.
+const SPARE_BYTES_MAX: usize = 256 * 1024;
+
+thread_local! {
+    /// Room in which something was written and will be again: those that are idle have none.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 #[derive(Debug)]
 pub(super) struct Wire<S> {
@@ -24,11 +38,26 @@ pub(super) struct Wire<S> {
     at: usize,
     /// Something was put here, or is in the stream, that may not have gone out.
     is_unflushed: bool,
+    /// What was read and not handed over.
+    rest: Vec<u8>,
+    /// How long the frame is that it begins with, if that is known.
+    rest_wants: Option<usize>,
+}
+
+/// What came of reading.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Came {
+    /// Texts, or a part of one.
+    Texts,
+    /// Texts, and then something that the library is to read.
+    Other,
+    /// The other side sends no more.
+    End,
 }
 
 impl<S: AsyncWrite + Unpin> Wire<S> {
     pub(super) fn new(stream: S) -> Self {
-        Self { stream, out: Vec::new(), at: 0, is_unflushed: false }
+        Self { stream, out: Vec::new(), at: 0, is_unflushed: false, rest: Vec::new(), rest_wants: None }
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -56,7 +85,7 @@ impl<S: AsyncWrite + Unpin> Wire<S> {
     fn make_room(&mut self) {
         self.is_unflushed = true;
         if self.out.capacity() == 0 {
-            self.out.reserve(FIRST_BYTES);
+            self.out = SPARE.take();
         }
         // One that is never empty must not grow by what is written.
         if self.at > FULL_BYTES {
@@ -77,7 +106,11 @@ impl<S: AsyncWrite + Unpin> Wire<S> {
             }
         }
         // Ten thousand that are idle keep nothing.
-        self.out = Vec::new();
+        let mut out = std::mem::take(&mut self.out);
+        if out.capacity() <= SPARE_BYTES_MAX {
+            out.clear();
+            SPARE.set(out);
+        }
         self.at = 0;
         ready!(Pin::new(&mut self.stream).poll_flush(context))?;
         self.is_unflushed = false;
@@ -85,9 +118,72 @@ impl<S: AsyncWrite + Unpin> Wire<S> {
     }
 }
 
+impl<S: AsyncRead + Unpin> Wire<S> {
+    /// Reads once; the texts that have come whole, none longer than `max`, are in the room.
+    pub(super) fn poll_texts(
+        &mut self,
+        context: &mut Context<'_>,
+        room: &mut Room,
+        max: usize,
+    ) -> Poll<io::Result<Came>> {
+        let is_long = self.rest_wants.is_some_and(|wants| wants > SHORT_BYTES);
+        let filled = ready!(if is_long { self.poll_long(context, room) } else { self.poll_short(context, room) })?;
+        let Some(filled) = filled else { return Poll::Ready(Ok(Came::End)) };
+        let Rest { begin, next } = room.find(filled, max);
+        // Of those that have sent everything nothing is kept.
+        self.rest = room.bytes[begin..filled].to_vec();
+        self.rest_wants = None;
+        if let Next::Part(wants) = next {
+            self.rest_wants = wants;
+        }
+        Poll::Ready(Ok(if next == Next::Other { Came::Other } else { Came::Texts }))
+    }
+
+    /// Reads behind what is there already; says how much there is then.
+    fn poll_short(&mut self, context: &mut Context<'_>, room: &mut Room) -> Poll<io::Result<Option<usize>>> {
+        let before = self.rest.len();
+        room.bytes[..before].copy_from_slice(&self.rest);
+        let count = ready!(poll_into(&mut self.stream, context, &mut room.bytes[before..]))?;
+        Poll::Ready(Ok((count > 0).then_some(before + count)))
+    }
+
+    /// Reads the whole frame that is waited for, and nothing behind it.
+    fn poll_long(&mut self, context: &mut Context<'_>, room: &mut Room) -> Poll<io::Result<Option<usize>>> {
+        let wants = self.rest_wants.unwrap_or_default();
+        while self.rest.len() < wants {
+            let before = self.rest.len();
+            self.rest.resize(wants.min(before + ROOM_BYTES), 0);
+            let read = poll_into(&mut self.stream, context, &mut self.rest[before..]);
+            let count = if let Poll::Ready(Ok(count)) = read { count } else { 0 };
+            self.rest.truncate(before + count);
+            if ready!(read)? == 0 {
+                return Poll::Ready(Ok(None));
+            }
+        }
+        room.bytes = std::mem::take(&mut self.rest);
+        Poll::Ready(Ok(Some(wants)))
+    }
+}
+
+fn poll_into(
+    stream: &mut (impl AsyncRead + Unpin),
+    context: &mut Context<'_>,
+    into: &mut [u8],
+) -> Poll<io::Result<usize>> {
+    let mut into = ReadBuf::new(into);
+    ready!(Pin::new(stream).poll_read(context, &mut into))?;
+    Poll::Ready(Ok(into.filled().len()))
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, into)
+        if self.rest.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(context, into);
+        }
+        let count = self.rest.len().min(into.remaining());
+        into.put_slice(&self.rest[..count]);
+        self.rest.drain(..count);
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::{SinkExt as _, StreamExt as _};
 use reqwest::header::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio_websockets::{ClientBuilder, Connector, MaybeTlsStream, Message, WebSocketStream};
 use wigwag::store::{Clock as _, System};
@@ -89,6 +90,11 @@ impl Socket {
     pub(crate) async fn send_text(&mut self, text: String, binary: bool) -> Result<(), String> {
         let message = if binary { Message::binary(text) } else { Message::text(text) };
         self.inner.send(message).await.map_err(|error| error.to_string())
+    }
+
+    /// Writes bytes past the library.
+    pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
+        self.inner.get_mut().write_all(bytes).await.unwrap();
     }
 
     /// The next frame; the code if the socket was closed.

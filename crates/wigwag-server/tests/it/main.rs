@@ -9,6 +9,7 @@ mod gate;
 mod hostile;
 mod hub;
 mod hub_cuts;
+mod hub_frames;
 mod hub_socket;
 mod kit;
 mod links;
