@@ -107,15 +107,22 @@ pub struct Unreadable {
 }
 
 /// The fields of an object, as they were written. A null is as good as absent.
-#[derive(Clone, Debug, Default)]
-pub struct Fields<'a> {
-    /// Most objects that the hub looks at have no more, and need no memory of their own.
-    few: [(&'a str, &'a str); 4],
+///
+/// The first `FEW` need no memory of their own.
+#[derive(Clone, Debug)]
+pub struct Fields<'a, const FEW: usize = 4> {
+    few: [(&'a str, &'a str); FEW],
     few_count: usize,
     more: Vec<(&'a str, &'a str)>,
 }
 
-impl<'a> Fields<'a> {
+impl<const FEW: usize> Default for Fields<'_, FEW> {
+    fn default() -> Self {
+        Self { few: [("", ""); FEW], few_count: 0, more: Vec::new() }
+    }
+}
+
+impl<'a, const FEW: usize> Fields<'a, FEW> {
     fn push(&mut self, key: &'a str, raw: &'a str) {
         match self.few.get_mut(self.few_count) {
             Some(free) => {
@@ -168,7 +175,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The fields of a field that is an object.
-    pub(crate) fn object(&self, name: &str) -> Result<Option<Self>, Refusal> {
+    pub(crate) fn object(&self, name: &str) -> Result<Option<Fields<'a>>, Refusal> {
         let Some(raw) = self.raw(name) else { return Ok(None) };
         let read = serde_json::from_str(raw);
         read.map(Some).map_err(|_| refusal::invalid(&format!("`{name}` is not an object: {}", refusal::shown(raw))))
@@ -226,7 +233,7 @@ pub struct Metadata<'a> {
     /// `queue`.
     pub queue: bool,
     /// Everything but what the hub itself adds.
-    pub entries: Fields<'a>,
+    pub entries: Fields<'a, 0>,
 }
 
 /// What the hub adds to a message's metadata, and nobody else.

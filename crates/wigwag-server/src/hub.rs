@@ -11,6 +11,7 @@ mod runs;
 mod wire;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -60,6 +61,8 @@ struct Core {
 #[derive(Debug, Default)]
 struct Bell {
     waker: AtomicWaker,
+    /// Somebody else has put something there since it was looked at.
+    is_rung: AtomicBool,
     /// There is room again.
     room: Notify,
 }
@@ -128,6 +131,7 @@ impl Shell {
         }
         drop(core);
         for bell in bells {
+            bell.is_rung.store(true, Ordering::Release);
             bell.waker.wake();
         }
         if more {

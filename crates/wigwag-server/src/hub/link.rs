@@ -10,6 +10,7 @@ use std::io;
 use std::pin::Pin;
 use std::str;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -118,6 +119,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
         self.bell.waker.register(context.waker());
+        // Those who have something to send come first: then there is more for one write, and whoever reads it is woken less often.
+        if self.bell.is_rung.swap(false, Ordering::AcqRel) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         for _ in 0..ROUNDS {
             let (wrote, may_read) = self.write(context);
             let read = match wrote {
