@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wigwag_core::{
-    Control, Definition, Entry, Frontier, Hint, Inboxes, Mode, Name, Node, Order, Path, Run, Seen, Signal, SignalSpec,
-    Time, kind_of, look, state_to_json, suffix, version,
+    Control, Definition, Entry, Frontier, Hint, Inboxes, Mode, Name, Node, Order, Path, Requests, Run, Seen, Signal,
+    SignalSpec, Time, kind_of, look, state_to_json, suffix, version,
 };
 
 use crate::{Choices, at};
@@ -44,7 +44,13 @@ pub fn exercise(choices: &mut Choices<'_>, run: &Run, definition: &Definition) {
         let events = run.fold_control("x_c1", &control, definition, now);
         assert!(!events.is_empty(), "a control object always becomes an event");
         // What is refused here is refused by name; it must not panic.
-        let mut entry = Entry { seq: run.seq.saturating_add(1), by: "by".into(), at: now, events: Vec::new() };
+        let mut entry = Entry {
+            seq: run.seq.saturating_add(1),
+            by: "by".into(),
+            at: now,
+            events: Vec::new(),
+            requests: Requests::default(),
+        };
         let mut copy = run.clone();
         let _ = events.into_iter().try_for_each(|event| copy.stage(&mut entry, event));
     }

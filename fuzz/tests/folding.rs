@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use wigwag_core::{
-    Entry, Event, Path, PointKind, PointStatus, Run, RunRef, Status, chunk_to_json, read_chunk, read_entry, read_state,
-    state_to_json, suffix,
+    Entry, Event, Path, PointKind, PointStatus, Requests, Run, RunRef, Status, chunk_to_json, read_chunk, read_entry,
+    read_state, state_to_json, suffix,
 };
 use wigwag_fuzz::{Choices, Form, RUN, at, exercise, fuzz, graph, of_form};
 use wigwag_store::{Clock as _, System};
@@ -98,16 +98,21 @@ fn the_run() -> RunRef {
 fn start() -> Run {
     let started = r#"{"type":"run.started","of":"order","definition_hash":"sha256:old","input":{"item":"tea"}}"#;
     let event = serde_json::from_str(started).unwrap();
-    Run::begin(the_run(), &Entry { seq: 1, by: "by".into(), at: at(1), events: vec![event] }).unwrap()
+    Run::begin(
+        the_run(),
+        &Entry { seq: 1, by: "by".into(), at: at(1), events: vec![event], requests: Requests::default() },
+    )
+    .unwrap()
 }
 
 /// Applies an entry in all ways there are, which must agree.
 fn applied(run: &Run, entry: &Entry) -> Option<Run> {
     let mut applied = run.clone();
     let mut staged = run.clone();
-    let mut made = Entry { events: Vec::new(), ..entry.clone() };
+    let mut made = Entry { events: Vec::new(), requests: Requests::default(), ..entry.clone() };
     let outcome = applied.apply(entry);
     let refused = entry.events.iter().find_map(|event| staged.stage(&mut made, event.clone()).err());
+    staged.stage_requests(&mut made, entry.requests);
     assert_eq!(outcome.is_err(), refused.is_some(), "staging is applying: {outcome:?} {refused:?}");
     outcome.ok()?;
     assert_eq!(applied, staged);
@@ -131,7 +136,9 @@ fn any_log_is_refused_or_holds_together() {
             if events.is_empty() {
                 continue;
             }
-            let entry = Entry { seq: run.seq + 1, by: "by".into(), at: at(run.seq + 1), events };
+            let puts = if choices.once_in(4) { u64::MAX } else { choices.below(9) as u64 };
+            let requests = Requests { puts, ..Requests::default() };
+            let entry = Entry { seq: run.seq + 1, by: "by".into(), at: at(run.seq + 1), events, requests };
             let Some(next) = applied(&run, &entry) else { continue };
             run = next;
             holds(&run);
@@ -153,7 +160,7 @@ fn any_log_is_refused_or_holds_together() {
 #[test]
 fn what_changes_many_points_at_once_does_not_look_at_all_for_each() {
     let mut run = start();
-    let mut entry = Entry { seq: 2, by: "by".into(), at: at(2), events: Vec::new() };
+    let mut entry = Entry { seq: 2, by: "by".into(), at: at(2), events: Vec::new(), requests: Requests::default() };
     let points: Vec<Path> = (0..30_000).map(|number| format!("p/{number}").parse().unwrap()).collect();
     for point in &points {
         let skipped = json!({"type": "step.skipped", "point": point});
@@ -166,7 +173,7 @@ fn what_changes_many_points_at_once_does_not_look_at_all_for_each() {
     let restarted = json!({"type": "run.restarted", "from": "q/0", "dropped": dropped, "control": "c1"});
     let events = [migrated, restarted].map(|event| serde_json::from_str(&event.to_string()).unwrap()).to_vec();
     let began = System.boot();
-    run.apply(&Entry { seq: 3, by: "by".into(), at: at(3), events }).unwrap();
+    run.apply(&Entry { seq: 3, by: "by".into(), at: at(3), events, requests: Requests::default() }).unwrap();
     assert!(System.boot() - began < Duration::from_secs(3), "it took {:?}", System.boot() - began);
     assert!(run.points.is_empty() && run.unrolled.is_empty());
 }
@@ -183,7 +190,13 @@ fn every_kind_of_event_can_happen() {
         while !choices.is_empty() {
             let Some(event) = event(&mut choices, &templates, &run) else { continue };
             let name = event.name();
-            let entry = Entry { seq: run.seq + 1, by: "by".into(), at: at(run.seq), events: vec![event] };
+            let entry = Entry {
+                seq: run.seq + 1,
+                by: "by".into(),
+                at: at(run.seq),
+                events: vec![event],
+                requests: Requests::default(),
+            };
             if let Some(next) = applied(&run, &entry) {
                 run = next;
                 seen.insert(name);

@@ -135,7 +135,11 @@ pub(crate) enum Command {
     /// Show how a run is
     ///
     /// What it does or waits for and until when, what failed and when it is tried again, why it is paused and what
-    /// helps, what it gave. With `--json` its whole state. Also finds tasks.
+    /// helps, what it gave, what it cost. With `--json` its whole state. Also finds tasks.
+    ///
+    /// The cost is what its turns asked of the store, and what a bucket takes for that at the list prices of S3 Standard,
+    /// without storage and traffic. An embedded store asks nobody and costs nothing. Not in it are the requests of clients
+    /// that send to the run or watch it, of workers that look for work, and those of a turn after its last log entry.
     #[command(after_help = "Example:\n  wigwag status order-17")]
     Status {
         /// The run's id

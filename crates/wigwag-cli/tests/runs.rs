@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::{bad, good, text};
 use place::Place;
-use serde_json::Value;
+use serde_json::{Value, json};
 use wigwag::{Ctx, Failure, Graph, OnFailure, Retry, StepCtx, permanent, retryable};
 use wigwag_store::{Clock as _, System};
 
@@ -87,6 +87,36 @@ async fn start_makes_the_store_and_prints_the_id_of_a_run_that_waits_for_a_worke
     let said = place.good(&["status", "g"]);
     assert!(said.contains("status      pending\n") && said.contains("type        greet\n"), "{said}");
     assert!(said.contains("started     20") && said.contains(" ago)"), "{said}");
+}
+
+async fn status_says_what_a_run_costs_and_so_does_its_history(place: Place) {
+    place.good(&["start", "greet", "\"ada\"", "--id", "g"]);
+    let said = place.good(&["status", "g"]);
+    // A hint, its place in the index, entry 1 and the snapshot.
+    assert!(said.ends_with("\ncost        4 PUT: $0.00002 at S3 list prices\n"), "{said}");
+    let state = place.json(&["status", "g"]);
+    assert_eq!((&state["requests"], &state["dollars"]), (&json!({"puts": 4}), &json!(0.00002)));
+    let engine = place.builder().function("greet", 1, greet).start().await.unwrap();
+    let said = place.until("g", "completed");
+    let cost = said.lines().find_map(|line| line.strip_prefix("cost        ")).unwrap();
+    assert!(
+        cost.contains(" PUT, ")
+            && cost.contains(" GET, ")
+            && cost.contains(" LIST, ")
+            && cost.contains(" DELETE: $0.0000"),
+        "{said}"
+    );
+    let state = place.json(&["status", "g"]);
+    let count = |of: &Value, kind: &str| of["requests"][kind].as_u64().unwrap_or_default();
+    for follow in [&["history", "g", "--json"][..], &["history", "g", "--json", "--follow"]] {
+        let log = place.good(follow);
+        let entries: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        for kind in ["puts", "gets", "lists", "deletes"] {
+            let sum: u64 = entries.iter().map(|entry| count(entry, kind)).sum();
+            assert_eq!(sum, count(&state, kind), "{kind}: the run has what its entries say: {log}");
+        }
+    }
+    engine.stop().await;
 }
 
 async fn a_start_can_be_put_off(place: Place) {
@@ -504,6 +534,7 @@ both! {
     input_comes_from_the_command_line_a_file_or_standard_input
     start_waits_for_the_result_and_says_how_it_ended_otherwise
     status_says_what_a_run_waits_for_and_what_went_wrong
+    status_says_what_a_run_costs_and_so_does_its_history
     steps_and_history_show_all_that_happened
     history_follows_a_run_until_it_ends
     list_filters_and_says_how_to_go_on

@@ -7,7 +7,7 @@ use crate::event::*;
 use crate::mutation::{Mutation, is_mutated};
 use crate::{
     Chain, Children, CompensationError, Data, Ending, Entry, Event, Family, Lease, Mode, Path, Pause, PauseCause,
-    Point, PointKind, PointStatus, Refusal, Run, RunRef, Status, Time, Undoing, Wait, limits,
+    Point, PointKind, PointStatus, Refusal, Requests, Run, RunRef, Status, Time, Undoing, Wait, limits,
 };
 
 impl Run {
@@ -57,6 +57,7 @@ impl Run {
             error: None,
             compensation_errors: Vec::new(),
             result: None,
+            requests: Requests::default(),
             created_at: at,
             updated_at: at,
         }
@@ -97,9 +98,17 @@ impl Run {
         Ok(())
     }
 
+    /// Says in the entry that is being made, and in the run, what was asked of the store: the same as applying that entry
+    /// when it is done.
+    pub fn stage_requests(&mut self, entry: &mut Entry, requests: Requests) {
+        entry.requests = entry.requests.and(requests);
+        self.requests = self.requests.and(requests);
+    }
+
     fn fold_all(&mut self, events: &[Event], first: usize, entry: &Entry) -> Result<(), Refusal> {
         self.seq = entry.seq;
         self.updated_at = entry.at;
+        self.requests = self.requests.and(entry.requests);
         for (place, event) in events.iter().enumerate() {
             let here = Here { seq: entry.seq, place: u32::try_from(first + place).unwrap_or(u32::MAX), at: entry.at };
             self.fold(event, here).map_err(|refusal| {

@@ -8,6 +8,7 @@
 mod id;
 pub mod limits;
 mod payload;
+mod requests;
 mod retry;
 mod time;
 
@@ -36,10 +37,13 @@ pub use id::{Name, Path, Refusal, RunId, TypeName, sha256_hex, sha256_u32};
 pub use key::{Family, Hint, INPUT_SEGMENT, Key, RunRef, kind_of, prefix, shard_of};
 pub use look::{Look, look};
 pub use payload::{Blob, Data, Payload};
+pub use requests::Requests;
 pub use retry::Retry;
 pub use run::*;
 pub use signal::{
     Bound, Decision, Fate, Inbox, Inboxes, Mode, Seen, Signal, Source, Taken, Wait, is_suffix, stamp_of, suffix,
 };
-pub use stored::{Chunk, Entry, Tombstone, chunk_to_json, read_chunk, read_entry, read_state, state_to_json};
+pub use stored::{
+    Chunk, Entry, Tombstone, chunk_to_json, read_chunk, read_entry, read_state, shown_to_json, state_to_json,
+};
 pub use time::Time;

@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
-    Children, Data, Ending, Fault, Inbox, Key, Name, Parent, Path, PauseCause, Refusal, RunId, RunRef, TaskSpec, Time,
-    TypeName, Wait, kind_of,
+    Children, Data, Ending, Fault, Inbox, Key, Name, Parent, Path, PauseCause, Refusal, Requests, RunId, RunRef,
+    TaskSpec, Time, TypeName, Wait, kind_of,
 };
 
 /// How far a run is.
@@ -377,6 +377,8 @@ pub struct Run {
     pub compensation_errors: Vec<CompensationError>,
     /// What it gave.
     pub result: Option<Data>,
+    /// What its turns asked of the store, as far as the log says.
+    pub requests: Requests,
     /// When it was started.
     pub created_at: Time,
     /// When its last entry was made.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::limits::{self, POINTS_MAX};
 use crate::{
     CancelRequest, Chain, CompensationError, Data, Event, Fault, Inbox, Lease, Name, Parent, Path, Pause, Point,
-    Refusal, Rolled, Run, RunRef, Status, TaskSpec, Time, TypeName,
+    Refusal, Requests, Rolled, Run, RunRef, Status, TaskSpec, Time, TypeName,
 };
 
 /// One commit of a run.
@@ -25,6 +25,9 @@ pub struct Entry {
     pub at: Time,
     /// What happened.
     pub events: Vec<Event>,
+    /// What its writer asked of the store for this run since its entry before, with what this commit itself is made of.
+    #[serde(default, skip_serializing_if = "Requests::is_none")]
+    pub requests: Requests,
 }
 
 impl Entry {
@@ -123,18 +126,28 @@ struct State {
     controls: BTreeMap<String, Time>,
     #[serde(default)]
     chunks: Vec<Rolled>,
+    #[serde(default)]
+    requests: Requests,
 }
 
 /// The bytes of a snapshot. Points that were rolled out are left out.
 #[must_use]
 pub fn state_to_json(run: &Run, by: &str) -> Vec<u8> {
-    line(&Snapshot { run, by })
+    line(&Snapshot { run, by, dollars: None })
+}
+
+/// The same for those who look at a run: with what its requests cost.
+#[must_use]
+pub fn shown_to_json(run: &Run, by: &str, dollars: f64) -> Vec<u8> {
+    line(&Snapshot { run, by, dollars: Some(dollars) })
 }
 
 /// A snapshot as it is written: nothing is copied for it.
 struct Snapshot<'a> {
     run: &'a Run,
     by: &'a str,
+    /// Prices change, and so it is not stored.
+    dollars: Option<f64>,
 }
 
 impl Serialize for Snapshot<'_> {
@@ -175,6 +188,9 @@ impl Serialize for Snapshot<'_> {
         some(&mut map, "hints", Some(&run.hints).filter(|hints| !hints.is_empty()))?;
         some(&mut map, "controls", Some(&run.controls).filter(|controls| !controls.is_empty()))?;
         some(&mut map, "chunks", Some(&run.rolled).filter(|chunks| !chunks.is_empty()))?;
+        let requests = Some(&run.requests).filter(|requests| !requests.is_none());
+        some(&mut map, "requests", requests)?;
+        some(&mut map, "dollars", self.dollars.as_ref().filter(|_| requests.is_some()))?;
         // Unique to who wrote it: some buckets take equal bytes for no change.
         map.serialize_entry("by", self.by)?;
         map.end()
@@ -229,6 +245,7 @@ pub fn read_state(run: RunRef, body: &[u8]) -> Result<Run, Refusal> {
         error: state.error,
         compensation_errors: state.compensation_errors,
         result: state.result,
+        requests: state.requests,
         created_at: state.created_at,
         updated_at: state.updated_at,
     })

@@ -14,6 +14,7 @@ fn log(entries: &[&str]) -> Vec<Entry> {
         by: format!("w.{place}"),
         at: at(place as u64),
         events: serde_json::from_str(events).unwrap(),
+        requests: Requests::default(),
     };
     let birth = serde_json::to_string(&[run_started()]).unwrap();
     [birth.as_str()].into_iter().chain(entries.iter().copied()).enumerate().map(entry).collect()

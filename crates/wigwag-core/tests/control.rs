@@ -150,7 +150,14 @@ fn a_folded_order_is_remembered_for_an_hour() {
             refused: Some("no".into()),
         };
         let mut run = run.clone();
-        run.apply(&Entry { seq: run.seq + 1, by: "b".into(), at: at(seconds), events: vec![order.into()] }).unwrap();
+        run.apply(&Entry {
+            seq: run.seq + 1,
+            by: "b".into(),
+            at: at(seconds),
+            events: vec![order.into()],
+            requests: Requests::default(),
+        })
+        .unwrap();
         run.controls.into_keys().collect::<Vec<_>>()
     };
     assert_eq!(again(2 + 3_599), ["c1", "c2"]);

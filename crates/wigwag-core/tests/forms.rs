@@ -307,7 +307,15 @@ fn a_signal() -> impl Strategy<Value = Signal> {
 
 fn an_entry() -> impl Strategy<Value = Entry> {
     let events = vec(prop_oneof![a_turn(), a_step(), a_waiting(), a_signalling()], 0..6);
-    (any::<u64>(), texts(), a_time(), events).prop_map(|(seq, by, at, events)| Entry { seq, by, at, events })
+    let counts = prop_oneof![Just([0; 4]), any::<[u64; 4]>()];
+    let requests = counts.prop_map(|[puts, gets, lists, deletes]| Requests { puts, gets, lists, deletes });
+    (any::<u64>(), texts(), a_time(), events, requests).prop_map(|(seq, by, at, events, requests)| Entry {
+        seq,
+        by,
+        at,
+        events,
+        requests,
+    })
 }
 
 fn an_order() -> impl Strategy<Value = Order> {

@@ -199,8 +199,18 @@ fn an_entry_with_every_event_is_kept() {
     let mut listed: Vec<&str> = EVENTS.split_whitespace().collect();
     listed.sort_unstable();
     assert_eq!(names, listed);
-    let sample = Entry { seq: 7, by: "w1-7".into(), at: at(7), events };
+    let sample = Entry { seq: 7, by: "w1-7".into(), at: at(7), events, requests: Requests::default() };
     keeps("entry.json", &sample, Entry::to_json, |bytes| read_entry(bytes).unwrap().unwrap());
+}
+
+#[test]
+fn what_a_run_asked_of_its_store_is_kept_in_entries_and_snapshots() {
+    let requests = Requests { puts: 3, gets: 2, lists: 1, deletes: 4 };
+    let sample = Entry { requests, ..entry(1, vec![run_started(), claimed("w1", at(30))]) };
+    keeps("entry-requests.json", &sample, Entry::to_json, |bytes| read_entry(bytes).unwrap().unwrap());
+    let run = Run::begin(the_run(), &sample).unwrap();
+    let read = |bytes: &[u8]| read_state(the_run(), bytes).unwrap();
+    keeps("snapshot-requests.json", &run, |run| state_to_json(run, "w1-9"), read);
 }
 
 #[test]

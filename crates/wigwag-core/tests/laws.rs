@@ -309,10 +309,11 @@ fn apply_in_all_ways(run: &mut Run, entry: &Entry, log: &[Entry]) {
         run.apply(known).unwrap();
     }
     assert_eq!(*run, once, "an entry that was folded before changes nothing");
-    let mut made = Entry { events: Vec::new(), ..entry.clone() };
+    let mut made = Entry { events: Vec::new(), requests: Requests::default(), ..entry.clone() };
     for event in &entry.events {
         staged.stage(&mut made, event.clone()).unwrap();
     }
+    staged.stage_requests(&mut made, entry.requests);
     assert_eq!((&staged, &made), (&once, entry), "staging is applying");
     assert_eq!(read_entry(&entry.to_json()), Ok(Ok(entry.clone())));
 }
@@ -335,7 +336,8 @@ proptest! {
             if events.is_empty() {
                 continue;
             }
-            let next = entry(run.seq + 1, events);
+            let requests = Requests { puts: run.seq, gets: events.len() as u64, ..Requests::default() };
+            let next = Entry { requests, ..entry(run.seq + 1, events) };
             apply_in_all_ways(&mut run, &next, &log);
             log.push(next);
             holds(&run);
@@ -414,7 +416,13 @@ impl Worker {
         };
         self.writes += 1;
         let by = format!("{}-{}", self.name, self.writes);
-        self.decided = (!events.is_empty()).then(|| Entry { seq: run.seq + 1, by, at: now, events });
+        self.decided = (!events.is_empty()).then(|| Entry {
+            seq: run.seq + 1,
+            by,
+            at: now,
+            events,
+            requests: Requests::default(),
+        });
     }
 
     fn commit(&mut self, log: &mut Vec<Entry>) {

@@ -204,6 +204,53 @@ fn a_log_begins_with_entry_1_and_has_no_gap() {
     assert!(gap.contains("entry 4 of `workflow/order-1` does not follow entry 2"), "{gap}");
 }
 
+fn asked([puts, gets, lists, deletes]: [u64; 4]) -> Requests {
+    Requests { puts, gets, lists, deletes }
+}
+
+#[test]
+fn what_a_run_asked_of_its_store_is_the_sum_of_what_its_entries_say() {
+    let most = u64::MAX;
+    let rows: [(&[[u64; 4]], [u64; 4]); 6] = [
+        (&[[0, 0, 0, 0]], [0, 0, 0, 0]),
+        (&[[3, 0, 0, 0]], [3, 0, 0, 0]),
+        (&[[3, 1, 0, 0], [1, 0, 2, 5]], [4, 1, 2, 5]),
+        (&[[0, 0, 0, 0], [1, 2, 3, 4]], [1, 2, 3, 4]),
+        (&[[1, 2, 3, 4], [0, 0, 0, 0], [1, 1, 1, 1]], [2, 3, 4, 5]),
+        (&[[most, 1, 0, most], [1, most, most, most]], [most, most, most, most]),
+    ];
+    for (counts, sum) in rows {
+        let events = |seq| if seq == 1 { vec![run_started()] } else { vec![claimed("w1", at(9))] };
+        let log: Vec<Entry> = (1..)
+            .zip(counts)
+            .map(|(seq, counts)| Entry { requests: asked(*counts), ..entry(seq, events(seq)) })
+            .collect();
+        let mut run = Run::begin(the_run(), &log[0]).unwrap();
+        for _ in 0..2 {
+            log.iter().for_each(|entry| run.apply(entry).unwrap());
+            assert_eq!(run.requests, asked(sum), "{counts:?}: folded twice is folded once");
+        }
+        let read = read_state(the_run(), &state_to_json(&run, "by")).unwrap();
+        assert_eq!(read.requests, run.requests, "{counts:?}: a snapshot has them");
+    }
+}
+
+#[test]
+fn requests_are_stored_only_where_there_are_some_and_dollars_never() {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let mut run = run_with("");
+    let mut next = entry(run.seq + 1, Vec::new());
+    assert!(!text(next.to_json()).contains("requests"));
+    assert!(!text(state_to_json(&run, "by")).contains("requests"));
+    assert!(!text(shown_to_json(&run, "by", 0.0)).contains("dollars"), "nobody counted");
+    run.stage_requests(&mut next, asked([2, 0, 0, 1]));
+    assert!(text(next.to_json()).ends_with(",\"requests\":{\"puts\":2,\"deletes\":1}}\n"));
+    assert!(!text(state_to_json(&run, "by")).contains("dollars"));
+    let shown = text(shown_to_json(&run, "by", 0.25));
+    assert!(shown.contains(",\"requests\":{\"puts\":2,\"deletes\":1},\"dollars\":0.25,"), "{shown}");
+    assert_eq!(read_state(the_run(), shown.as_bytes()), Ok(run), "what is shown reads as what is stored");
+}
+
 #[test]
 fn new_code_fits_an_old_run_as_the_table_of_versions_says() {
     // The change, the old steps, how far the run is, the new steps, what does not fit.

@@ -51,6 +51,7 @@ fn runs() -> Vec<Route> {
             .answers::<runs::Listing>(200, "Some runs"),
         Route::get("/v1/runs/{id}", Need::Read, runs::get)
             .named("getRun", "Look at a run")
+            .more("`requests` is what its turns asked of the store, `dollars` what a bucket takes for that at the list prices of S3.")
             .answers::<shape::Run>(200, "The run as it is")
             .problems(&[NotFound, Gone]),
         Route::get("/v1/runs/{id}/wait", Need::Read, runs::wait)
@@ -84,8 +85,8 @@ fn runs() -> Vec<Route> {
         Route::get("/v1/runs/{id}/events", Need::Read, events::follow)
             .named("followRun", "Follow a run's events as they happen")
             .more("Server-sent events: `id` is the entry and the place in it, `event` the event's type, `data` is \
-                `{seq, place, count, by, at, event}`: \
-                which entry, which event of how many in it, who wrote it and when. The last is `end`, with the `reason` `ended`, `stopped` or `problem`.")
+                `{seq, place, count, by, at, requests, event}`: \
+                which entry, which event of how many in it, who wrote it and when, and what it asked of the store. The last is `end`, with the `reason` `ended`, `stopped` or `problem`.")
             .slow()
             .resumable()
             .query::<events::EventsQuery>()
@@ -199,6 +200,7 @@ fn tasks() -> Vec<Route> {
             .answers::<runs::Listing>(200, "Some tasks"),
         Route::get("/v1/tasks/{id}", Need::Tasks, runs::get)
             .named("getTask", "Look at a task")
+            .more("`requests` is what its turns asked of the store, `dollars` what a bucket takes for that at the list prices of S3.")
             .answers::<shape::Run>(200, "The task as it is")
             .problems(&[NotFound, Gone]),
         asked(Route::post("/v1/tasks/{id}/cancel", Need::Tasks, control::cancel).body::<control::Cancel>())

@@ -38,10 +38,14 @@ impl Frame {
 /// The events of an entry.
 pub(crate) fn frames(entry: &Entry) -> Vec<Arc<Frame>> {
     let (seq, at, by, count) = (entry.seq, entry.at, json!(entry.by), entry.events.len());
+    let requests = match entry.requests {
+        none if none.is_none() => String::new(),
+        requests => format!(",\"requests\":{}", json!(requests)),
+    };
     let shared: Arc<str> = format!("\"seq\":{seq},\"by\":{by},\"at\":\"{at}\"").into();
     let frame = |(place, event): (usize, &Event)| {
         let event_text = serde_json::to_string(event).unwrap_or_default();
-        let head = format!("\"seq\":{seq},\"place\":{place},\"count\":{count},\"by\":{by},\"at\":\"{at}\"");
+        let head = format!("\"seq\":{seq},\"place\":{place},\"count\":{count},\"by\":{by},\"at\":\"{at}\"{requests}");
         let text = format!("{{{head},\"event\":{event_text}}}");
         let event_at = text.len() - 1 - event_text.len();
         Arc::new(Frame { seq, place, name: event.name(), text, entry: Arc::clone(&shared), event_at })

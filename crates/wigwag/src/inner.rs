@@ -13,6 +13,7 @@ use wigwag_store::{Clock, Stamp, Store};
 use crate::Settings;
 use crate::error::{Error, Result};
 use crate::mailbox::Mailbox;
+use crate::tally::Counted;
 use crate::workflow::{Registry, Workflow};
 
 /// What all parts of one engine share.
@@ -163,7 +164,7 @@ impl Inner {
         };
         let permits = Arc::new(Semaphore::new(settings.turns_max));
         Self {
-            store,
+            store: Arc::new(Counted::new(store)),
             clock,
             settings,
             registry,

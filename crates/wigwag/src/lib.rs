@@ -51,6 +51,7 @@ mod remote;
 mod schema;
 mod scope;
 mod service;
+mod tally;
 mod turn;
 mod waiting;
 mod worker;
@@ -70,6 +71,7 @@ pub use link::{Link, LinkSecret, NewLink};
 pub use service::retention::{PruneOptions, Pruned};
 pub use service::sweeper::Swept;
 pub use settings::Settings;
+pub use tally::dollars;
 pub use waiting::{Received, TimedWait, TimedWaitAny, Wait, WaitAll, WaitAny};
 pub use workflow::{FunctionHandler, StepHandler, UndoHandler};
 

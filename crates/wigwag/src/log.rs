@@ -16,13 +16,14 @@ use futures_util::future::try_join_all;
 use tracing::debug;
 use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
-    Blob, Data, Entry, Event, Fate, Key, Mode, Name, Path, Payload, Run, RunRef, Time, Tombstone, chunk_to_json,
-    limits, read_chunk, read_entry, read_state, state_to_json,
+    Blob, Data, Entry, Event, Fate, Key, Mode, Name, Path, Payload, Requests, Run, RunRef, Time, Tombstone,
+    chunk_to_json, limits, read_chunk, read_entry, read_state, state_to_json,
 };
 use wigwag_store::{Batch, Clear, Stamp, Store, Version};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::inner::Inner;
+use crate::tally::{Tally, of_batch};
 
 /// A run as it was read.
 #[derive(Debug)]
@@ -287,6 +288,10 @@ pub(crate) struct Log {
     snapshot_at: Duration,
     /// By the clock that counts suspended time: after this we may not write. `None` before the claim.
     pub(crate) lease_ends: Option<Duration>,
+    /// What is asked of the store for this run.
+    pub(crate) tally: Arc<Tally>,
+    /// What of that is in entries.
+    told: Requests,
 }
 
 impl Log {
@@ -303,6 +308,8 @@ impl Log {
             snapshot_seq,
             snapshot_at,
             lease_ends: None,
+            tally: Tally::current(),
+            told: Requests::default(),
         }
     }
 
@@ -346,6 +353,7 @@ impl Log {
             by: self.inner.by(),
             at: now.max(self.run.updated_at),
             events: Vec::with_capacity(4),
+            requests: Requests::default(),
         });
         let event = event.into();
         self.staged_bytes += beside_payloads(&event);
@@ -378,43 +386,40 @@ impl Log {
 
     /// Writes the entry that is being made. When it returns, the entry is durable and ours.
     pub(crate) async fn commit(&mut self, around: Around) -> Result<(), Lost> {
-        let Some(entry) = self.entry.take() else { return Ok(()) };
+        let Some(mut entry) = self.entry.take() else { return Ok(()) };
         self.staged_bytes = 0;
+        let atomic = self.inner.store.traits().atomic;
+        let wants_snapshot = around.snapshot || self.snapshot_is_due();
+        let mut before = Batch::new();
+        for (key, body) in self.blobs.drain(..).chain(around.before) {
+            before = before.put(key, body);
+        }
+        if wants_snapshot && atomic {
+            before = self.roll().into_iter().fold(before, |before, (key, body)| before.put(key, body));
+        }
+        // A hint may have led here more than once.
+        let delete: BTreeSet<String> = around.delete.into_iter().collect();
+        let puts = 1 + u64::from(wants_snapshot && atomic) + around.after.len() as u64;
+        let rest = Requests { puts, deletes: delete.len() as u64, ..Requests::default() };
+        self.count(&mut entry, of_batch(&before).and(rest));
         let body = Bytes::from(entry.to_json());
         if body.len() > limits::ENTRY_BYTES_MAX {
             let what = format!("entry {} of `{}` has {} bytes", entry.seq, self.run.run, body.len());
             return Err(Lost::Store(Error::invalid(what)));
         }
         let key = Key::Entry { run: self.run.run.clone(), seq: entry.seq }.to_string();
-        let (mut batch, mut once) = (Batch::new(), None);
-        if let Some(Terms { clear, stamp_from, tried }) = around.terms {
-            batch = clear.into_iter().fold(batch, Batch::only_if_clear).stamp_from(stamp_from);
-            once = Some(tried);
-        }
-        for (key, body) in self.blobs.drain(..).chain(around.before) {
-            batch = batch.put(key, body);
-        }
-        let atomic = self.inner.store.traits().atomic;
-        let wants_snapshot = around.snapshot || self.snapshot_is_due();
-        let mut rolled = None;
-        if wants_snapshot && atomic {
-            rolled = self.roll();
-        }
-        if let Some((key, body)) = rolled {
-            batch = batch.put(key, body);
-        }
-        batch = batch.create(&key, body.clone());
+        let mut batch = before.create(&key, body);
         if wants_snapshot && atomic {
             batch =
                 batch.put(Key::State { run: self.run.run.clone() }.to_string(), state_to_json(&self.run, &entry.by));
             self.snapshot_written();
         }
-        for (key, body) in around.after {
-            batch = batch.put(key, body);
-        }
-        // A hint may have led here more than once.
-        for key in around.delete.into_iter().collect::<BTreeSet<_>>() {
-            batch = batch.delete(key);
+        batch = around.after.into_iter().fold(batch, |batch, (key, body)| batch.put(key, body));
+        batch = delete.into_iter().fold(batch, Batch::delete);
+        let mut once = None;
+        if let Some(Terms { clear, stamp_from, tried }) = around.terms {
+            batch = clear.into_iter().fold(batch, Batch::only_if_clear).stamp_from(stamp_from);
+            once = Some(tried);
         }
         self.write_entry(batch, &key, &entry.by, once.as_deref()).await?;
         metrics::counter!("wigwag_entries_total").increment(1);
@@ -424,6 +429,13 @@ impl Log {
             self.write_snapshot().await?;
         }
         Ok(())
+    }
+
+    /// Says in an entry what was asked since the one before it, and what its own commit asks, which is counted before it is.
+    fn count(&mut self, entry: &mut Entry, commit: Requests) {
+        let requests = self.tally.read().since(self.told).and(commit);
+        self.told = self.told.and(requests);
+        self.run.stage_requests(entry, requests);
     }
 
     fn snapshot_is_due(&self) -> bool {

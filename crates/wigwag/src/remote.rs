@@ -30,11 +30,11 @@ pub(crate) struct Done {
 pub(crate) async fn run_step(workflow: Arc<Workflow>, step: Path, ctx: StepCtx<Value>) -> Result<Payload, Failure> {
     let task = Arc::clone(&ctx.scope);
     let wanted: Wanted = task.input.read()?;
-    let loaded = log::read_whole(&*task.inner.store, &wanted.run).await?;
+    let loaded = task.tally.counts(log::read_whole(&*task.inner.store, &wanted.run)).await?;
     let run = loaded.ok_or_else(|| crate::retryable(format!("there is no run `{}`", wanted.run)))?.run;
     let code = workflow.node_code(&step).and_then(|code| code.run.clone());
     let code = code.ok_or_else(|| permanent(format!("this worker has no code for `{step}`")))?;
-    let input = task.inner.payload(&run.run, None, &run.input).await?;
+    let input = task.tally.counts(task.inner.payload(&run.run, None, &run.input)).await?;
     let scope = task.standing_in(&run, &step, input);
     let before = lock(&scope.data).clone();
     let result = code.call(in_scope(&scope)).await?;

@@ -21,6 +21,7 @@ use wigwag_core::{Data, Path, Payload, Point, PointKind, Refusal, RunRef, Time, 
 use crate::failure::Failure;
 use crate::inner::{Inner, lock};
 use crate::mailbox::{BodyId, Mailbox, Request, Returned, Slot, Spec};
+use crate::tally::Tally;
 use crate::{panics, spans};
 
 /// Undoes a step; it gets the step's result, if there is one.
@@ -53,6 +54,8 @@ pub(crate) struct Scope {
     undo: Mutex<BTreeMap<Path, Undo>>,
     pub(crate) cancelled: watch::Receiver<bool>,
     landed: Option<watch::Receiver<bool>>,
+    /// What is asked of the store for the run; what the code itself asks through a client is not.
+    pub(crate) tally: Arc<Tally>,
     /// The code is that of another run's step.
     stands_in: bool,
 }
@@ -92,6 +95,7 @@ pub(crate) struct Made {
     pub(crate) cancelled: watch::Receiver<bool>,
     /// Becomes true when all that the code was told is durable; none if it is so anyway.
     pub(crate) landed: Option<watch::Receiver<bool>>,
+    pub(crate) tally: Arc<Tally>,
 }
 
 impl fmt::Debug for Scope {
@@ -160,6 +164,7 @@ impl Scope {
             undo: Mutex::default(),
             cancelled: made.cancelled,
             landed: made.landed,
+            tally: made.tally,
             stands_in: false,
         })
     }
@@ -200,6 +205,7 @@ impl Scope {
             undo: Mutex::default(),
             cancelled: self.cancelled.clone(),
             landed: self.landed.clone(),
+            tally: Arc::clone(&self.tally),
             stands_in: true,
         })
     }
@@ -353,7 +359,7 @@ impl Scope {
     /// Reads a recorded payload. If that fails the turn is given up, not the run.
     pub(crate) async fn payload(&self, path: &Path, data: &Data) -> Payload {
         let busy = self.busy();
-        let read = self.inner.payload(&self.run, Some(path), data).await;
+        let read = self.tally.counts(self.inner.payload(&self.run, Some(path), data)).await;
         // Whatever came of it, the code no longer waits for the store.
         drop(busy);
         match read {

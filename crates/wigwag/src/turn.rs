@@ -297,9 +297,9 @@ impl Turn {
             Ok(is_over)
         };
         if !begun.instrument(span.clone()).await? {
-            let driven = Inner::begin_to_drive(&self.inner);
+            let (driven, tally) = (Inner::begin_to_drive(&self.inner), Arc::clone(&self.log.tally));
             tokio::spawn(async move {
-                self.drive().instrument(span).await;
+                tally.counts(self.drive().instrument(span)).await;
                 // Whoever stops the engine waits for this: the turn and its span are gone.
                 drop(driven);
             });
@@ -639,6 +639,7 @@ impl Turn {
             now: run.created_at,
             cancelled: self.cancel.subscribe(),
             landed: self.brings.as_ref().map(|brought| brought.landed.subscribe()),
+            tally: Arc::clone(&self.log.tally),
         }
     }
 

@@ -21,6 +21,7 @@ use wigwag_store::{Batch, Change, Changes, limits::LIST_PAGE};
 use crate::error::{ErrorKind, Result};
 use crate::inner::{Inner, Stop};
 use crate::log::{self, Loaded, Log, Lost};
+use crate::tally;
 use crate::turn::{Turn, complete_end, decide, index_of_closed, look_at_sources, patrol_after};
 use crate::workflow::Workflow;
 
@@ -390,7 +391,8 @@ impl Dispatcher {
             let (inner, finish) = (Arc::clone(&self.inner), self.finish.clone());
             let first = RunRef { family: families.first().copied().unwrap_or(Family::Workflow), id: hint.run.clone() };
             tokio::spawn(async move {
-                let visit = visit(&inner, &families, &key, &hint, permit, patience);
+                // What it took to find out that a run is to be claimed is a part of its turn.
+                let visit = tally::counted(visit(&inner, &families, &key, &hint, permit, patience));
                 let outcome = std::panic::AssertUnwindSafe(visit).catch_unwind().await.unwrap_or_else(|_| {
                     let what = format!("looking at run `{}` panicked", hint.run);
                     Err(crate::Error::new(ErrorKind::Damaged, what))

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use wigwag::core::Requests;
 use wigwag::store::{Batch, LAYOUT_KEY, Memory, Meter, Store, Usage};
 use wigwag::testing::{Kit, ManualClock};
 use wigwag::{Builder, Client, Ctx, Engine, Failure, Graph, RunHandle, Status, StepCtx};
@@ -293,4 +294,105 @@ async fn budget_whoever_waits_for_an_end_and_will_be_told_of_it_looks_less_and_l
     assert!((60..=80).contains(&used.gets), "in an hour: {used:?}");
     run.signal("go", &7).await.unwrap();
     assert_eq!(waiting.await.unwrap().unwrap(), 7, "told at once, without moving the clock");
+}
+
+/// What the meter saw that the run's entries do not say: puts, gets, lists, deletes.
+fn beside(used: &Usage, said: Requests) -> [u64; 4] {
+    [used.puts - said.puts, used.gets - said.gets, used.lists - said.lists, used.deletes - said.deletes]
+}
+
+/// A step with a large result, a wait for a signal, and a step.
+async fn waits(ctx: Ctx, (): ()) -> Result<u32, Failure> {
+    ctx.step("before", || async { Ok::<_, Failure>("x".repeat(20_000)) }).await?;
+    let heard = ctx.wait::<u32>("go").await?;
+    ctx.step("after", || async { Ok::<_, Failure>(()) }).await?;
+    Ok(heard)
+}
+
+#[tokio::test]
+async fn cost_steps_on_an_atomic_store_are_recorded_to_the_last_request() {
+    for of in ["function", "graph"] {
+        let metered = Metered::start(atomic, 1, steps(4)).await;
+        let before = metered.meter.usage();
+        let run = metered.kit.client().start(of, &json!(null)).await.unwrap();
+        run.wait().await.unwrap();
+        metered.quiet().await;
+        let used = metered.meter.usage().since(&before);
+        let said = run.get().await.unwrap().run().requests;
+        assert_eq!(beside(&used, said), [0; 4], "{of}: {said:?}");
+    }
+}
+
+#[tokio::test]
+async fn cost_steps_on_a_bucket_are_recorded_but_for_what_follows_the_last_entry() {
+    for of in ["function", "graph"] {
+        let metered = Metered::start(bucket, 1, steps(4)).await;
+        let before = metered.meter.usage();
+        let run = metered.kit.client().start(of, &json!(null)).await.unwrap();
+        run.wait().await.unwrap();
+        metered.quiet().await;
+        let used = metered.meter.usage().since(&before);
+        let said = run.get().await.unwrap().run().requests;
+        // The last snapshot and `done/`; `live/` and the hint of the lease go.
+        assert_eq!(beside(&used, said), [2, 0, 0, 2], "{of}: {said:?}");
+    }
+}
+
+#[tokio::test]
+async fn cost_a_run_that_waits_is_recorded_but_for_the_look_after_parking_and_its_sender() {
+    let metered = Metered::start(atomic, 1, |engine| engine.function("waits", 1, waits)).await;
+    let before = metered.meter.usage();
+    let run = metered.kit.client().start("waits", &()).id("r").await.unwrap();
+    metered.quiet().await;
+    let used = metered.meter.usage().since(&before);
+    let parked = run.get().await.unwrap().run().requests;
+    // The second look lists what was sent; the lease's hint goes.
+    assert_eq!(beside(&used, parked), [0, 0, 1, 1], "{parked:?}");
+    let before = metered.meter.usage();
+    run.signal("go", &7).await.unwrap();
+    metered.quiet().await;
+    let used = metered.meter.usage().since(&before);
+    let ended = run.get().await.unwrap();
+    assert_eq!(ended.status(), Status::Completed);
+    let said = ended.run().requests.since(parked);
+    // The sender reads the run.
+    assert_eq!(beside(&used, said), [0, 2, 0, 0], "{said:?}");
+    assert_eq!(said.gets, 1, "the code that is run again reads its large result: {said:?}");
+}
+
+#[tokio::test]
+async fn cost_a_run_that_a_client_starts_and_a_worker_drives_counts_both() {
+    let metered = Metered::start(bucket, 1, steps(4)).await;
+    let client = metered.client().await;
+    let before = metered.meter.usage();
+    let run = client.start("function", &json!(null)).id("r").await.unwrap();
+    let started = metered.meter.usage().since(&before);
+    let born = run.get().await.unwrap().run().requests;
+    // The snapshot follows entry 1.
+    assert_eq!(beside(&started, born), [1, 0, 0, 0], "{born:?}");
+    let before = metered.meter.usage();
+    metered.kit.clock().advance(Duration::from_secs(11));
+    metered.quiet().await;
+    let used = metered.meter.usage().since(&before);
+    let said = run.get().await.unwrap().run().requests.since(born);
+    // The index was listed; as after any last entry, the snapshot and `done/` are put, and `live/` and a hint go.
+    assert_eq!(beside(&used, said), [2, 0, 1, 2], "{said:?}");
+    assert!(said.gets > 0, "the worker read the run: {said:?}");
+}
+
+#[tokio::test]
+async fn cost_a_child_counts_for_itself() {
+    let parent = |ctx: Ctx, (): ()| async move { ctx.child::<Value, ()>("child", "function", &()).await };
+    let metered = Metered::start(atomic, 1, |engine| steps(2)(engine).function("parent", 1, parent)).await;
+    let before = metered.meter.usage();
+    let run = metered.kit.client().start("parent", &()).id("r").await.unwrap();
+    run.wait().await.unwrap();
+    metered.quiet().await;
+    let used = metered.meter.usage().since(&before);
+    let child = metered.kit.client().run("r:child").unwrap().get().await.unwrap().run().requests;
+    let parent = run.get().await.unwrap().run().requests;
+    assert!(child.puts > 0, "{child:?}");
+    // The second look of the parent lists signals and children. The child's end wakes the parent: it reads it, and puts a
+    // hint. The hints of both leases go.
+    assert_eq!(beside(&used, parent.and(child)), [1, 2, 2, 2], "{parent:?} {child:?}");
 }

@@ -400,12 +400,12 @@ async fn unfinished<'a>(client: &Client, keys: &[&'a String]) -> Vec<&'a String>
 
 /// A run `r` whose step `s` was begun at 1 s, done, and recorded; and what else the ledger says of it.
 fn staged(further: Line) -> Evidence {
-    use wigwag::core::{Data, StepCompleted};
+    use wigwag::core::{Data, Requests, StepCompleted};
     use wigwag::{Payload, Time};
     let at = Time::from_micros(1_000_000);
     let result = Data::Inline(Payload::null());
     let done = StepCompleted { point: "s".parse().unwrap(), at, result, patch: None, mark: false };
-    let entry = Entry { seq: 1, by: "1.0".into(), at, events: vec![done.into()] };
+    let entry = Entry { seq: 1, by: "1.0".into(), at, events: vec![done.into()], requests: Requests::default() };
     let line = |done| Line { at: 1_000_000, process: 1, done, key: "r:s".into() };
     Evidence {
         lines: [("r:s".to_owned(), vec![line(false), line(true), further])].into(),

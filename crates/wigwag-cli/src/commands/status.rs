@@ -2,7 +2,9 @@
 
 use std::io::Write as _;
 
-use wigwag::core::{Data, Ending, Fault, Path, PauseCause, Point, PointKind, PointStatus, Run, state_to_json};
+use wigwag::core::{
+    Data, Ending, Fault, Path, PauseCause, Point, PointKind, PointStatus, Requests, Run, shown_to_json,
+};
 use wigwag::{OpenWait, Status, Time};
 
 use super::migrate::short_hash;
@@ -25,7 +27,7 @@ pub(super) async fn run(args: &StoreArgs, id: &str, json: bool) -> Result<(), Fa
 pub(super) async fn show(args: &StoreArgs, target: &dyn Target, run: Run, json: bool) -> Result<(), Failed> {
     let run = target.whole(run, json).await?;
     if json {
-        let state = state_to_json(&run, "wigwag status");
+        let state = shown_to_json(&run, "wigwag status", wigwag::dollars(&run.requests));
         writeln!(std::io::stdout().lock(), "{}", pretty(&String::from_utf8_lossy(&state)))?;
         return Ok(());
     }
@@ -86,7 +88,20 @@ fn describe(args: &StoreArgs, run: &Run, open: &[OpenWait], now: Time) -> Lines 
     if let Some(Data::Inline(result)) = &run.result {
         lines.push(("result", short(result.text(), RESULT_MAX)));
     }
+    if !run.requests.is_none() {
+        lines.push(("cost", cost(&run.requests)));
+    }
     lines
+}
+
+/// What it asked of its store, and what a bucket takes for that.
+fn cost(requests: &Requests) -> String {
+    let Requests { puts, gets, lists, deletes } = requests;
+    let kinds = [(puts, "PUT"), (gets, "GET"), (lists, "LIST"), (deletes, "DELETE")];
+    let kinds: Vec<String> =
+        kinds.into_iter().filter(|(count, _)| **count > 0).map(|(count, kind)| format!("{count} {kind}")).collect();
+    let dollars = format!("{:.7}", wigwag::dollars(requests));
+    format!("{}: ${} at S3 list prices", kinds.join(", "), dollars.trim_end_matches('0').trim_end_matches('.'))
 }
 
 fn of(run: &Run) -> String {

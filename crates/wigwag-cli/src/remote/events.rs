@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use reqwest::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use wigwag::core::{Entry, Event, RunRef, Time};
+use wigwag::core::{Entry, Event, Requests, RunRef, Time};
 use wigwag_store::{Clock as _, System};
 
 use super::http::{Problem, Remote, Request};
@@ -45,7 +45,7 @@ pub(super) struct Events {
     done: bool,
 }
 
-/// What an event says: which of how many of an entry, who wrote that and when.
+/// What an event says: which of how many of an entry, who wrote that and when, and what that asked.
 #[derive(Debug, Deserialize)]
 struct Told {
     seq: u64,
@@ -53,6 +53,8 @@ struct Told {
     count: usize,
     by: String,
     at: Time,
+    #[serde(default)]
+    requests: Requests,
     event: Event,
 }
 
@@ -149,9 +151,9 @@ impl Events {
             return Ok(None);
         }
         let told: Told = self.remote.read(frame.data.as_bytes())?;
-        let Told { seq, place, count, by, at, event } = told;
+        let Told { seq, place, count, by, at, requests, event } = told;
         let mut entry = self.entry.take().filter(|entry| entry.seq == seq);
-        let entry_now = entry.get_or_insert_with(|| Entry { seq, by, at, events: Vec::new() });
+        let entry_now = entry.get_or_insert_with(|| Entry { seq, by, at, events: Vec::new(), requests });
         if entry_now.events.len() != place {
             let (base, id) = (self.remote.base(), &self.run.id);
             return Err(Failed::new(format!("`{base}` left out a part of entry {seq} of `{id}`"))

@@ -177,7 +177,7 @@ pub(crate) fn not_undone(point: &str, retry_at: Option<Time>) -> Event {
 
 /// The entry after `seq`, one second after it.
 pub(crate) fn entry(seq: u64, events: Vec<Event>) -> Entry {
-    Entry { seq, by: format!("by-{seq}"), at: at(seq), events }
+    Entry { seq, by: format!("by-{seq}"), at: at(seq), events, requests: Requests::default() }
 }
 
 /// A run with one entry for each group of events; entry `n` is made at second `n`.

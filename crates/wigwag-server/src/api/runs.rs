@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use wigwag::core::limits::ENTRIES_MAX;
-use wigwag::core::{Data, Entry, Path as PointPath, Point, Run, state_to_json};
+use wigwag::core::{Data, Entry, Path as PointPath, Point, Run, shown_to_json};
 use wigwag::{Filter, Payload, RunHandle, RunId, Status, Summary};
 
 use crate::app::App;
@@ -150,7 +150,7 @@ pub(crate) async fn get(Of(handle): Of) -> Result<Raw> {
     Ok(Raw::ok(shown(&handle, run).await?))
 }
 
-/// A run as its `state.json` has it, with input and result in place.
+/// A run as its `state.json` has it, with input and result in place, and with what it costs.
 pub(crate) async fn shown(handle: &RunHandle, mut run: Run) -> Result<Vec<u8>> {
     if let Some(Data::Blob(_)) = run.result {
         run.result = handle.output_payload().await?.map(Data::Inline);
@@ -158,7 +158,7 @@ pub(crate) async fn shown(handle: &RunHandle, mut run: Run) -> Result<Vec<u8>> {
     if let Data::Blob(_) = run.input {
         run.input = Data::Inline(handle.input().await?);
     }
-    Ok(state_to_json(&run, "wigwag-server"))
+    Ok(shown_to_json(&run, "wigwag-server", wigwag::dollars(&run.requests)))
 }
 
 /// How long something is waited for.

@@ -28,7 +28,7 @@ pub(crate) struct Sse {
     id: Option<String>,
     /// The event's type.
     event: String,
-    /// JSON: `{seq, place, count, at, by, event}`.
+    /// JSON: `{seq, place, count, at, by, requests, event}`.
     data: String,
 }
 
@@ -79,6 +79,12 @@ pub(crate) struct Run {
     seq: u64,
     /// How often it was restarted.
     restarts: u32,
+    /// What its turns asked of the store so far, up to the last entry of each. Not in it: the requests of clients that send to
+    /// it or watch it, and of workers that look for work.
+    requests: Option<Requests>,
+    /// What these requests cost on a bucket, in dollars at the list prices of S3 Standard, without storage and traffic. The
+    /// embedded store asks nobody and costs nothing. Absent with `requests`.
+    dollars: Option<f64>,
 }
 
 /// A place in a run where something is recorded.
@@ -148,6 +154,20 @@ pub(crate) struct Entry {
     by: String,
     at: String,
     events: Vec<Event>,
+    requests: Option<Requests>,
+}
+
+/// What was asked of the store for a run, as a bucket counts. A kind that is absent was not asked for.
+#[derive(JsonSchema)]
+pub(crate) struct Requests {
+    /// Objects written.
+    puts: Option<u64>,
+    /// Objects read.
+    gets: Option<u64>,
+    /// Pages of keys listed.
+    lists: Option<u64>,
+    /// Objects deleted, which buckets do not charge for.
+    deletes: Option<u64>,
 }
 
 /// One thing that happened.

@@ -20,6 +20,21 @@ async fn a_run_is_started_looked_at_and_waited_for() {
 }
 
 #[tokio::test]
+async fn a_run_says_what_it_costs() {
+    let kit = Kit::new().await;
+    kit.post("/v1/runs", json!({"type": "echo", "id": "e-1", "input": 1, "wait": "10s"})).await.ok(200);
+    let run = kit.get("/v1/runs/e-1").await.ok(200);
+    let count = |kind: &str| run["requests"][kind].as_u64().unwrap_or_default() as f64;
+    assert!(count("puts") >= 3.0, "its entries, its snapshot, its place in the index: {run}");
+    let dollars = ((count("puts") + count("lists")) * 5.0 + count("gets") * 0.4) / 1e6;
+    assert!((run["dollars"].as_f64().unwrap() - dollars).abs() < 1e-9, "{run}");
+    let log = kit.get("/v1/runs/e-1/history").await.ok(200);
+    let of = |entry: &Value| entry["requests"]["puts"].as_f64().unwrap_or_default();
+    let puts: f64 = log["items"].as_array().unwrap().iter().map(of).sum();
+    assert_eq!(puts, count("puts"), "{log}");
+}
+
+#[tokio::test]
 async fn what_is_large_or_unusual_comes_back_as_it_was_sent() {
     let kit = Kit::new().await;
     let text = format!(r#"{{"n":12345678901234567890123,"z":1.10,"a":"{}"}}"#, "é".repeat(40_000));

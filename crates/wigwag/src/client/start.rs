@@ -11,8 +11,8 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
-    Data, Entry, Family, Key, Name, Parent, Payload, Refusal, Retry, Run, RunId, RunRef, RunStarted, STEP_TIMEOUT,
-    TaskSpec, Time, TypeName, index_type, limits, state_to_json,
+    Data, Entry, Family, Key, Name, Parent, Payload, Refusal, Requests, Retry, Run, RunId, RunRef, RunStarted,
+    STEP_TIMEOUT, TaskSpec, Time, TypeName, index_type, limits, state_to_json,
 };
 use wigwag_store::Batch;
 
@@ -20,6 +20,7 @@ use super::RunHandle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inner::Inner;
 use crate::log::{self, Log, Lost, blob};
+use crate::tally::{Tally, counted, of_batch};
 use crate::turn::{Turn, take_back_if_restarted};
 use crate::workflow::{Workflow, default_queue};
 
@@ -258,6 +259,11 @@ struct Start {
 }
 
 async fn start_run(inner: &Arc<Inner>, start: Start) -> Result<()> {
+    // Also when another run starts it: what it takes is the new run's own.
+    counted(start_counted(inner, start)).await
+}
+
+async fn start_counted(inner: &Arc<Inner>, start: Start) -> Result<()> {
     let now = inner.recent_now().await?;
     // Also refuses a name that no index could hold.
     if let Some(task) = &start.task {
@@ -308,7 +314,7 @@ fn first_entry(
         task: start.task.clone(),
         hints,
     };
-    Entry { seq: 1, by: inner.by(), at, events: vec![started.into()] }
+    Entry { seq: 1, by: inner.by(), at, events: vec![started.into()], requests: Requests::default() }
 }
 
 /// Makes the run already claimed, and drives it here.
@@ -344,13 +350,12 @@ async fn start_for_others(
     inner: &Arc<Inner>,
     start: &Start,
     of: &TypeName,
-    first: Entry,
+    mut first: Entry,
     before: Vec<(String, Bytes)>,
 ) -> Result<()> {
-    let run = Run::begin(start.run.clone(), &first)?;
+    let mut run = Run::begin(start.run.clone(), &first)?;
     let (live, live_body) = inner.live(&run);
     let entry = Key::Entry { run: start.run.clone(), seq: 1 }.to_string();
-    let state = (Key::State { run: start.run.clone() }.to_string(), state_to_json(&run, &first.by));
     let hints: Vec<String> = before.iter().map(|(key, _)| key.clone()).filter(|key| key.starts_with("due/")).collect();
     let mut batch = before.into_iter().fold(Batch::new(), |batch, (key, body)| batch.put(key, body));
     batch = batch.put(live, live_body);
@@ -368,6 +373,9 @@ async fn start_for_others(
             batch = batch.put(Key::Due(hint).to_string(), body);
         }
     }
+    let own = Requests { puts: 1 + u64::from(atomic), ..Requests::default() };
+    run.stage_requests(&mut first, Tally::current().read().and(of_batch(&batch)).and(own));
+    let state = (Key::State { run: start.run.clone() }.to_string(), state_to_json(&run, &first.by));
     batch = batch.create(&entry, first.to_json());
     if atomic {
         batch = batch.put(&state.0, state.1.clone());

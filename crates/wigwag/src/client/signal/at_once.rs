@@ -27,6 +27,7 @@ use super::{Message, least_stamp, new_id};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inner::{Inner, Now, lock};
 use crate::log::{Loaded, Log, Lost};
+use crate::tally::counted;
 use crate::turn::{Brought, Found, Turn, names_waited_for};
 use crate::workflow::Workflow;
 
@@ -64,12 +65,12 @@ pub(super) async fn take_at_once(
     let log = Log::new(Arc::clone(inner), Loaded { run: run.clone(), snapshot });
     let engine = Arc::clone(inner);
     // In a task of its own: a sender that goes away does not take the turn of the run with it.
-    let turn = tokio::spawn(async move {
+    let turn = tokio::spawn(counted(async move {
         let mut turn = Turn::claim(engine, workflow, log, permit, None).await?;
         turn.bring(brought)?;
         turn.take_found(found).await?;
         turn.launch().await
-    });
+    }));
     if has_landed(lands).await {
         return Ok(Some(suffix));
     }
