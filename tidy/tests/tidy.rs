@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// What the pure crates may depend on, and nothing else: no clock, no I/O, no async gets in by the back door.
 const PURE: [(&str, &[&str]); 2] = [
     ("wigwag-core", &["jiff", "serde", "serde_json", "sha2", "bytes"]),
-    ("wigwag-hub", &["serde", "serde_json", "sha2", "bytes", "itoa", "siphasher", "slotmap"]),
+    ("wigwag-hub", &["serde", "serde_json", "sha2", "bytes", "itoa", "memchr", "siphasher", "slotmap"]),
 ];
 
 /// A file longer than this wants splitting by subject.

@@ -392,6 +392,12 @@ impl Run {
         &self.run.id
     }
 
+    /// The hints it stands on. What is none, in a list that was damaged, is left out: whoever follows the list deletes what it
+    /// names.
+    pub fn due_hints(&self) -> impl Iterator<Item = &String> {
+        self.hints.iter().filter(|hint| matches!(hint.parse(), Ok(Key::Due(_))))
+    }
+
     /// Moves everything out; what is left has only its names.
     #[must_use]
     pub fn take(&mut self) -> Self {

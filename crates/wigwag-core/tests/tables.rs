@@ -649,6 +649,14 @@ fn a_frontier_that_is_told_of_a_step_is_one_that_was_made_after_it() {
 }
 
 #[test]
+fn a_list_of_hints_that_was_damaged_names_nothing_but_hints() {
+    let mut run = run_that_is(Status::Running);
+    let hint = "due/17/2026-01-28T12:00:00.000000Z~order~order-17~w1-1";
+    run.hints = ["", "workflow/other/log/0000000001.json", hint, "due/x"].map(Into::into).into();
+    assert_eq!(run.due_hints().collect::<Vec<_>>(), [hint]);
+}
+
+#[test]
 fn only_a_run_that_nothing_keeps_but_signals_takes_one_at_once() {
     let now = Time::from_micros(1_000_000);
     let asleep = run_that_is(Status::WaitingSignal);

@@ -230,6 +230,10 @@ impl Outbox {
         if is_late(expires) {
             let entry = self.entries.remove(self.sent)?;
             self.forget(&entry.body);
+            if self.own_bytes == 0 {
+                self.base += self.text.len() as u64;
+                self.text.clear();
+            }
             return Some(Err(entry.carried));
         }
         let Self { text, base, entries, sent, .. } = self;
@@ -415,6 +419,18 @@ mod tests {
         assert_eq!(take(&mut outbox).unwrap(), "b");
         outbox.written(0, &mut spare);
         assert_eq!((outbox.len(), outbox.bytes(), outbox.own_bytes), (0, 0, 0));
+    }
+
+    #[test]
+    fn one_whose_frames_are_all_late_does_not_grow() {
+        let (mut outbox, mut spare) = (Outbox::default(), Spare::default());
+        for _ in 0..1_000 {
+            write(&mut outbox, &mut spare, &"x".repeat(1_000), None);
+            assert!(matches!(outbox.next(|_| true), Some(Err(None))));
+        }
+        assert!(outbox.text.capacity() < 10_000, "{}", outbox.text.capacity());
+        write(&mut outbox, &mut spare, "in time", None);
+        assert_eq!(take(&mut outbox).unwrap(), "in time");
     }
 
     #[test]

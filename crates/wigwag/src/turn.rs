@@ -172,7 +172,7 @@ impl Turn {
         let until = now.at.after(lease);
         let (hint, body) = inner.lease_hint(&log.run.index_type(), &log.run.run, until);
         let lease_hint = Key::Due(hint).to_string();
-        let old: BTreeSet<String> = log.run.hints.iter().cloned().chain(found_hint).collect();
+        let old: BTreeSet<String> = log.run.due_hints().cloned().chain(found_hint).collect();
         let claimed = RunClaimed {
             owner: inner.worker.clone(),
             peer: inner.peer.clone(),

@@ -29,6 +29,8 @@ impl Hub {
         self.tell_arrived(now);
         let Some(session) = self.sessions.get_mut(id).filter(|session| !session.is_closing()) else { return };
         session.state = State::Closing(close);
+        // One that was told and could not look, because it writes to somebody who does not read, is told again.
+        session.is_woken = false;
         let own = session.own.take();
         let addresses = std::mem::take(&mut session.addresses);
         let lost = lost(session);
@@ -63,6 +65,8 @@ impl Hub {
 
     /// A session's address is free.
     pub(super) fn vacate(&mut self, id: crate::ActorId, session: SessionId, now: Millis) {
+        // What has arrived is told to whoever sent it.
+        self.tell_arrived(now);
         let Some(actor) = self.actors.get_mut(id).filter(|actor| actor.owner == Some(session)) else { return };
         actor.owner = None;
         actor.used_at = now;

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::str;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, Stream as _, StreamExt as _};
@@ -95,12 +95,32 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         };
         let code = CloseCode::try_from(close.code()).unwrap_or(CloseCode::NORMAL_CLOSURE);
         let goodbye = async {
+            let _ = std::future::poll_fn(|context| self.poll_last_words(context)).await;
             if self.socket.send(Message::close(Some(code), close.reason())).await.is_ok() {
                 while let Some(Ok(_)) = self.socket.next().await {}
             }
         };
         if tokio::time::timeout(GOODBYE, goodbye).await.is_err() {
             debug!("a client did not say goodbye");
+        }
+    }
+
+    /// Writes all that the hub still has to say.
+    fn poll_last_words(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let wire = self.socket.get_mut();
+            ready!(wire.poll_drain(context))?;
+            // Nothing may follow our answer to a goodbye.
+            let max = if self.is_leaving { 0 } else { BATCH };
+            let (session, written) = (self.session, std::mem::take(&mut self.unwritten));
+            self.unwritten = self.shell.act(|hub| {
+                let now = now();
+                hub.written(session, written, now);
+                hub.take(session, max, now, |frame| wire.put(frame))
+            });
+            if self.unwritten == 0 {
+                return Poll::Ready(Ok(()));
+            }
         }
     }
 
@@ -170,12 +190,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         }
     }
 
-    /// The socket takes no more for now. Who is closed for that is not waited for.
+    /// The socket takes no more for now. Who is closed is given as long for it as for a goodbye, and no longer.
     fn stuck(&self) -> (Turn, bool) {
         let core = self.shell.lock();
         match core.hub.closing(self.session) {
-            Some(close @ (Close::Slow | Close::Idle)) => (Turn::Over(End::Close(close)), false),
-            _ => (Turn::Still, core.hub.may_read(self.session) && !self.socket.get_ref().is_full()),
+            Some(close) => (Turn::Over(End::Close(close)), false),
+            None => (Turn::Still, core.hub.may_read(self.session) && !self.socket.get_ref().is_full()),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use wigwag_hub::testing::{Sockets, Vector};
@@ -265,4 +266,27 @@ async fn more_connections_than_there_are_places_are_told_to_come_back() {
     while third.is_err() {
         third = Socket::try_open(addr, &[]).await;
     }
+}
+
+/// It does not read, and more comes for it all the time: its place is free all the same, and not only once it reads.
+#[tokio::test]
+async fn one_that_does_not_read_has_no_place_for_ever() {
+    let kit = Kit::with(|server| {
+        let mut settings = wigwag_server::Settings::default();
+        (settings.hub.rate, settings.hub.drain_within) = (None, 1_000);
+        server.settings(settings)
+    })
+    .await;
+    let deaf = Socket::join_as(kit.server.addr(), "@(deaf)").await;
+    let mut sender = Socket::join_as(kit.server.addr(), "@(sender)").await;
+    let long = "x".repeat(100_000);
+    let until_it_is_gone = async {
+        while sender.ask("hub:metrics", json!({})).await["payload"]["sessions"] != 1 {
+            let noise = json!({"to": "@(deaf)", "type": "noise", "data": long});
+            let frame = sender.frame("hub:send", "tell", noise);
+            sender.send(&frame).await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), until_it_is_gone).await.expect("it still has its place");
+    drop(deaf);
 }

@@ -70,16 +70,20 @@ async fn a_message_is_the_same_however_it_is_cut_into_frames() {
 async fn a_frame_is_the_same_however_it_comes() {
     let kit = Kit::new().await;
     for (way, bytes) in ways().into_iter().filter(|(_, bytes)| bytes.len() < 100_000) {
-        let two = [text(PING), bytes].concat();
+        let ping = text(PING);
+        let two = [&ping[..], &bytes].concat();
         // Cut where the heads are, and here and there.
         for cut in [1, 2, 6, 7].into_iter().chain(20..36).chain([two.len() / 2, two.len() - 1]) {
             let mut socket = Socket::open(kit.server.addr()).await;
             let (first, rest) = two.split_at(cut.min(two.len() - 1));
             socket.send_bytes(first).await;
-            // So that both come apart: the first message is answered, or there is nothing to be answered.
-            tokio::task::yield_now().await;
+            let is_whole = first.len() >= ping.len();
+            if is_whole {
+                // It was read, with all that came with it: the rest comes apart.
+                assert_eq!(socket.next_text().await.as_deref(), Ok(PONG), "{way}, cut at {cut}");
+            }
             socket.send_bytes(rest).await;
-            for _ in 0..2 {
+            for _ in 0..2 - usize::from(is_whole) {
                 assert_eq!(socket.next_text().await.as_deref(), Ok(PONG), "{way}, cut at {cut}");
             }
         }

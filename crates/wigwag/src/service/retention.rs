@@ -155,7 +155,7 @@ async fn is_waited_for(inner: &Inner, run: &Run) -> Result<bool> {
     if run.parent.is_none() || is_mutated(Mutation::PruneBeforeReport) {
         return Ok(false);
     }
-    for hint in &run.hints {
+    for hint in run.due_hints() {
         if inner.store.get(hint).await?.is_some() {
             return Ok(true);
         }

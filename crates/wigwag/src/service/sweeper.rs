@@ -238,7 +238,7 @@ async fn sweep_run(
         sweep_waits_of(inner, dry_run, &loaded.run, swept).await?;
     }
     let mut usable = false;
-    for hint in &loaded.run.hints {
+    for hint in loaded.run.due_hints() {
         usable |= inner.store.get(hint).await?.is_some();
     }
     // A run that moved on within the last minute is being worked on: its hints may just be changing hands. A hint that

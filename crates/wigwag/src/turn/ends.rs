@@ -306,11 +306,19 @@ impl Turn {
                 self.around.delete.push(index.live);
             }
             // A parked parent must be woken: until that is done the lease's hint stands, and brings whoever does it.
+            let given = hints.split_off(1);
             if self.log.run.parent.is_none() {
                 self.around.delete.append(&mut hints);
+                self.around.delete.extend(given.iter().cloned());
+            } else {
+                hints.extend(given.iter().cloned());
             }
             self.around.leave_out_what_never_was();
-            self.commit().await?;
+            if let Err(lost) = self.commit().await {
+                // Others were led here by these: they go back to the dispatcher with the turn.
+                given.iter().for_each(|hint| _ = self.handle.poke(Some(hint)));
+                return Err(lost);
+            }
         } else {
             self.commit().await?;
             let loaded_snapshot = self.log.write_snapshot().await;
@@ -437,7 +445,7 @@ pub(crate) async fn complete_end(inner: &Arc<Inner>, loaded: Loaded, hint: &str,
         log.run
     };
     wake_parent(inner, &run).await?;
-    let hints = run.hints.iter().filter(|listed| *listed != hint);
+    let hints = run.due_hints().filter(|listed| *listed != hint);
     let batch = hints.chain(&stale).fold(Batch::new(), |batch, key| batch.delete(key)).delete(hint);
     inner.store.write(batch).await?;
     let of = run.run.clone();

@@ -62,12 +62,15 @@ pub(super) async fn take_at_once(
     let (puts, clear) = bring(message, run, &suffix, &signal);
     let brought =
         Brought { suffix: suffix.clone(), stamp, puts, clear, refused: false, tried: Arc::clone(&tried), landed };
-    let log = Log::new(Arc::clone(inner), Loaded { run: run.clone(), snapshot });
-    let engine = Arc::clone(inner);
+    let begun = Arc::<AtomicBool>::default();
+    let begins = Arc::clone(&begun);
+    let (engine, loaded) = (Arc::clone(inner), Loaded { run: run.clone(), snapshot });
     // In a task of its own: a sender that goes away does not take the turn of the run with it.
     let turn = tokio::spawn(counted(async move {
+        let log = Log::new(Arc::clone(&engine), loaded);
         let mut turn = Turn::claim(engine, workflow, log, permit, None).await?;
         turn.bring(brought)?;
+        begins.store(true, Ordering::Release);
         turn.take_found(found).await?;
         turn.launch().await
     }));
@@ -79,7 +82,10 @@ pub(super) async fn take_at_once(
     inner.tell_end(&run.run, || None);
     if !tried.load(Ordering::Acquire) {
         // Whatever kept the run from taking it keeps nobody from sending.
-        lock(&inner.not_at_once).insert(run.of.clone(), inner.clock.boot() + NOT_AGAIN);
+        let by_code = begun.load(Ordering::Acquire) && !matches!(outcome, Ok(Err(Lost::Store(_))));
+        if by_code {
+            lock(&inner.not_at_once).insert(run.of.clone(), inner.clock.boot() + NOT_AGAIN);
+        }
         return Ok(None);
     }
     match outcome {
