@@ -513,14 +513,15 @@ impl Run {
 
     fn remember(&mut self, control: Option<&String>, here: Here) {
         if let Some(control) = control {
-            self.controls.retain(|_, at| here.at.since(*at) < limits::CONTROL_MEMORY);
+            self.controls.retain(|_, at| here.at.since(*at) < limits::current().control_memory);
             self.controls.insert(control.clone(), here.at);
         }
     }
 
     fn open_point(&mut self, path: &Path, kind: PointKind, here: Here) -> Result<&mut Point, Refusal> {
-        if self.points.len() >= limits::POINTS_MAX {
-            return Err(Refusal::new(format!("a run has at most {} points", limits::POINTS_MAX)));
+        let max = limits::current().points_max;
+        if self.points.len() >= max {
+            return Err(Refusal::new(format!("a run has at most {max} points")));
         }
         if let Some(point) = self.points.get(path) {
             return Err(Refusal::new(format!("point `{path}` is there already: {} {}", point.kind, point.status)));

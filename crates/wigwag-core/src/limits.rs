@@ -35,10 +35,11 @@ pub const ENTRIES_MAX: u64 = 9_999_999_999;
 /// An entry is written and read whole.
 pub const ENTRY_BYTES_MAX: usize = 1024 * 1024;
 
-/// So many events share an entry at most; with inline payloads at most, that stays far below [`ENTRY_BYTES_MAX`].
+/// Number of events after which an entry is committed and the rest goes into the next one. A soft limit, like
+/// [`ENTRY_BYTES_SOFT`]: what belongs together stays together.
 pub const ENTRY_EVENTS_MAX: usize = 256;
 
-/// What events may add to one entry before the rest goes into the next.
+/// Serialized size of events after which an entry is committed and the rest goes into the next one.
 pub const ENTRY_BYTES_SOFT: usize = 512 * 1024;
 
 /// In a long turn a snapshot is written after so many entries, so that a takeover reads at most these.
@@ -107,3 +108,108 @@ const _: () = assert!(ENTRY_BYTES_SOFT + 2 * INLINE_BYTES_MAX + DATA_BYTES_MAX <
 /// Who reads a run quickly, and again within this, finds what was added meanwhile: of a run that ended no longer ago
 /// retention takes nothing but the name.
 pub const RETENTION_RECENT: Duration = Duration::from_secs(60);
+
+/// Signals that are read from an inbox at once: enough to hide the latency of a bucket, few enough for memory.
+pub const SIGNALS_READ_AT_ONCE: usize = 16;
+
+/// Operations in one batch; equal to the store's own limit, which the engine asserts.
+pub const BATCH_OPERATIONS_MAX: usize = 4_096;
+
+/// Bytes of one stored object; equal to the store's own limit, which the engine asserts.
+pub const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Joined results of tasks: one object of the store, held in memory whole.
+pub const JOINED_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// Ids of the tasks that one wait names: they stand in its event.
+pub const TASK_IDS_BYTES_MAX: usize = 400 * 1024;
+
+/// A parent with more open children than this is woken once for all children that end within a second.
+pub const SHARED_WAKE_FROM: usize = 8;
+
+/// The limits that the simulator draws from its seed. In all other builds they are [`Limits::REAL`].
+///
+/// A run of the simulator is small. With limits of the real size it would never fill an entry, a page or a batch, and
+/// bugs at these limits would stay hidden.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each field is the constant of the same name")]
+#[non_exhaustive]
+pub struct Limits {
+    pub entry_events_max: usize,
+    pub entry_bytes_soft: usize,
+    pub entry_bytes_max: usize,
+    pub inline_bytes_max: usize,
+    pub points_max: usize,
+    pub waits_max: usize,
+    pub race_max: usize,
+    pub quorum_max: u32,
+    pub interruptions_max: u32,
+    pub snapshot_entries: u64,
+    pub snapshot_points_bytes_max: usize,
+    pub control_memory: Duration,
+    pub patrol_first: Duration,
+    pub signals_read_at_once: usize,
+    pub batch_operations_max: usize,
+    pub body_bytes_max: usize,
+    pub joined_bytes_max: usize,
+    pub task_ids_bytes_max: usize,
+    pub shared_wake_from: usize,
+}
+
+impl Limits {
+    /// The limits outside the simulator.
+    pub const REAL: Self = Self {
+        entry_events_max: ENTRY_EVENTS_MAX,
+        entry_bytes_soft: ENTRY_BYTES_SOFT,
+        entry_bytes_max: ENTRY_BYTES_MAX,
+        inline_bytes_max: INLINE_BYTES_MAX,
+        points_max: POINTS_MAX,
+        waits_max: WAITS_MAX,
+        race_max: RACE_MAX,
+        quorum_max: QUORUM_MAX,
+        interruptions_max: INTERRUPTIONS_MAX,
+        snapshot_entries: SNAPSHOT_ENTRIES,
+        snapshot_points_bytes_max: SNAPSHOT_POINTS_BYTES_MAX,
+        control_memory: CONTROL_MEMORY,
+        patrol_first: PATROL_FIRST,
+        signals_read_at_once: SIGNALS_READ_AT_ONCE,
+        batch_operations_max: BATCH_OPERATIONS_MAX,
+        body_bytes_max: BODY_BYTES_MAX,
+        joined_bytes_max: JOINED_BYTES_MAX,
+        task_ids_bytes_max: TASK_IDS_BYTES_MAX,
+        shared_wake_from: SHARED_WAKE_FROM,
+    };
+}
+
+#[cfg(feature = "testing")]
+mod drawn {
+    use std::cell::Cell;
+
+    use super::Limits;
+
+    thread_local! {
+        static CURRENT: Cell<Limits> = const { Cell::new(Limits::REAL) };
+    }
+
+    /// Sets the limits for this thread.
+    pub fn set(limits: Limits) {
+        CURRENT.set(limits);
+    }
+
+    /// Returns the limits of this thread.
+    #[must_use]
+    pub fn current() -> Limits {
+        CURRENT.get()
+    }
+}
+
+#[cfg(feature = "testing")]
+pub use drawn::{current, set};
+
+/// Returns the limits.
+#[cfg(not(feature = "testing"))]
+#[must_use]
+#[inline]
+pub const fn current() -> Limits {
+    Limits::REAL
+}

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::Refusal;
-use crate::limits::{INLINE_BYTES_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_DEPTH_MAX};
+use crate::limits::{self, PAYLOAD_BYTES_MAX, PAYLOAD_DEPTH_MAX};
 
 /// JSON text, checked once and never changed; clones share it.
 ///
@@ -204,7 +204,7 @@ impl Data {
     /// Whether a payload may stand in place.
     #[must_use]
     pub fn fits(payload: &Payload) -> bool {
-        payload.text().len() <= INLINE_BYTES_MAX && !looks_like_blob(payload.text())
+        payload.text().len() <= limits::current().inline_bytes_max && !looks_like_blob(payload.text())
     }
 
     /// The payload, if it is in place.

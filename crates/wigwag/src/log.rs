@@ -25,6 +25,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::inner::Inner;
 use crate::tally::{Tally, of_batch};
 
+const _: () = assert!(limits::BATCH_OPERATIONS_MAX == wigwag_store::limits::BATCH_OPERATIONS_MAX);
+const _: () = assert!(limits::BODY_BYTES_MAX == wigwag_store::limits::BODY_BYTES_MAX);
+
 /// A run as it was read.
 #[derive(Debug)]
 pub(crate) struct Loaded {
@@ -343,7 +346,7 @@ impl Log {
     /// Whether the entry that is being made takes no more.
     pub(crate) fn is_full(&self) -> bool {
         let events = self.entry.as_ref().map_or(0, |entry| entry.events.len());
-        events >= limits::ENTRY_EVENTS_MAX || self.staged_bytes >= limits::ENTRY_BYTES_SOFT
+        events >= limits::current().entry_events_max || self.staged_bytes >= limits::current().entry_bytes_soft
     }
 
     /// Adds an event to the entry that is being made, and folds it.
@@ -403,7 +406,7 @@ impl Log {
         let rest = Requests { puts, deletes: delete.len() as u64, ..Requests::default() };
         self.count(&mut entry, of_batch(&before).and(rest));
         let body = Bytes::from(entry.to_json());
-        if body.len() > limits::ENTRY_BYTES_MAX {
+        if body.len() > limits::current().entry_bytes_max {
             let what = format!("entry {} of `{}` has {} bytes", entry.seq, self.run.run, body.len());
             return Err(Lost::Store(Error::invalid(what)));
         }
@@ -440,7 +443,7 @@ impl Log {
 
     fn snapshot_is_due(&self) -> bool {
         let entries = self.run.seq.saturating_sub(self.snapshot_seq);
-        entries >= limits::SNAPSHOT_ENTRIES
+        entries >= limits::current().snapshot_entries
             || (entries > 0 && self.inner.clock.boot().saturating_sub(self.snapshot_at) >= limits::SNAPSHOT_AGE)
     }
 
@@ -546,7 +549,7 @@ impl Log {
     /// Points that take too much of the snapshot leave it.
     fn roll(&mut self) -> Option<(String, Bytes)> {
         let bytes: usize = self.run.unrolled.iter().filter_map(|path| self.run.points.get(path)).map(size).sum();
-        if bytes < limits::SNAPSHOT_POINTS_BYTES_MAX {
+        if bytes < limits::current().snapshot_points_bytes_max {
             return None;
         }
         let chunk = self.run.roll()?;

@@ -688,9 +688,9 @@ pub(crate) fn data_of(run: &wigwag_core::Run, input: &Payload) -> Map<String, Va
 
 /// The successor of a hint that came due with nothing to do.
 pub(crate) fn patrol_after(hint: Option<&Hint>) -> Duration {
-    use wigwag_core::limits::{PATROL_FIRST, PATROL_MAX};
+    use wigwag_core::limits::{self, PATROL_MAX};
     let generation = hint.map_or(0, |hint| hint.generation().saturating_add(1)).min(10);
-    (PATROL_FIRST * 2_u32.pow(generation)).min(PATROL_MAX)
+    (limits::current().patrol_first * 2_u32.pow(generation)).min(PATROL_MAX)
 }
 
 /// The retry policy and timeout of a step of a function.

@@ -132,7 +132,7 @@ fn one_of<T: DeserializeOwned>(name: &str, heard: Heard) -> Result<Option<(Strin
 
 /// A quorum of one is a plain wait, whose payload is no array.
 pub(crate) fn check_quorum(senders: u32) -> Result<(), Refusal> {
-    let max = limits::QUORUM_MAX;
+    let max = limits::current().quorum_max;
     match (2..=max).contains(&senders) {
         true => Ok(()),
         false => Err(Refusal::new(format!("a quorum is of 2 to {max} senders, got: {senders}"))),
@@ -328,8 +328,8 @@ impl Several {
 
     /// Waits until all are settled: those that race are settled together.
     async fn hear(self, race: bool) -> Result<Vec<(String, Heard)>, Failure> {
-        if self.waits.is_empty() || self.waits.len() > limits::RACE_MAX {
-            let (max, count) = (limits::RACE_MAX, self.waits.len());
+        if self.waits.is_empty() || self.waits.len() > limits::current().race_max {
+            let (max, count) = (limits::current().race_max, self.waits.len());
             return Err(Refusal::new(format!("1 to {max} signals are waited for at once, got: {count}")).into());
         }
         let names: std::collections::BTreeSet<&String> = self.names.iter().collect();

@@ -15,7 +15,7 @@ use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
     Closing, CompensationCompleted, CompensationFailed, CompensationStarted, Ending, Fault, Key, OnFailure, Path,
     PauseCause, Payload, PointStatus, Run, RunCancelled, RunCompleted, RunFailed, RunPaused, RunRef, Status, Style,
-    Time, state_to_json,
+    Time, limits, state_to_json,
 };
 use wigwag_store::Batch;
 
@@ -491,9 +491,6 @@ pub(crate) async fn take_back_if_restarted(inner: &Inner, ended: &Run) -> Result
     Ok(true)
 }
 
-/// Many children end at once: those of one process share a wake-up of their parent.
-const SHARED_WAKE_FROM: usize = 8;
-
 /// Makes sure that a parked parent looks at what its child reported.
 ///
 /// The report is there before the parent is read; a parent that is not parked looks again after it parks.
@@ -516,10 +513,10 @@ pub(crate) async fn wake_parent(inner: &Arc<Inner>, run: &Run) -> Result<()> {
         return Ok(());
     }
     let open: usize = loaded.run.open.iter().filter_map(|path| loaded.run.points.get(path)).map(children_of).sum();
-    let due = if open > SHARED_WAKE_FROM { ahead.next_second() } else { now.at };
+    let due = if open > limits::current().shared_wake_from { ahead.next_second() } else { now.at };
     let (hint, body) = inner.hint(&loaded.run.index_type(), parent, due);
     inner.store.write(Batch::new().put(Key::Due(hint).to_string(), body)).await?;
-    if open > SHARED_WAKE_FROM {
+    if open > limits::current().shared_wake_from {
         let mut wakes = lock(&inner.wakes);
         wakes.retain(|_, due| *due > now.at);
         wakes.insert(parent.clone(), due);

@@ -34,9 +34,6 @@ use crate::panics;
 use crate::scope::Scope;
 use crate::workflow::{Workflow, data_payload};
 
-/// So many signals are read at once.
-const READ_AT_ONCE: usize = 16;
-
 /// How long code that was told of its signal may take to say what comes next, before it gets an entry of its own.
 const HEAR_OUT: std::time::Duration = std::time::Duration::from_millis(20);
 
@@ -140,8 +137,8 @@ async fn read_more(inner: &Inner, run: &Run, found: &mut Inboxes, asked: impl Fn
         let unread =
             seen.suffixes.iter().filter(|one| !seen.signals.contains_key(*one) && inbox.offers(one, wait.mode));
         let some: Vec<&String> = match wait.mode {
-            Mode::Queue => unread.take(READ_AT_ONCE).collect(),
-            Mode::Latest => unread.rev().take(READ_AT_ONCE).collect(),
+            Mode::Queue => unread.take(limits::current().signals_read_at_once).collect(),
+            Mode::Latest => unread.rev().take(limits::current().signals_read_at_once).collect(),
         };
         wanted.extend(some.into_iter().map(|suffix| (wait.name.clone(), suffix.clone())));
     }
@@ -213,8 +210,8 @@ impl Turn {
     }
 
     fn stage_wait(&mut self, waiting: SignalWaiting) -> Result<(), Lost> {
-        if self.log.run.waits().take(limits::WAITS_MAX).count() == limits::WAITS_MAX {
-            let what = format!("a run waits for at most {} signals at once", limits::WAITS_MAX);
+        if self.log.run.waits().take(limits::current().waits_max).count() == limits::current().waits_max {
+            let what = format!("a run waits for at most {} signals at once", limits::current().waits_max);
             return self.refuse_wait(&waiting.point, &permanent(what));
         }
         if self.is_new {

@@ -15,9 +15,6 @@ use crate::failure::{Failure, permanent};
 use crate::log::Lost;
 use crate::mailbox::{BodyId, Reply, Request, Returned, Slot, Spec};
 
-/// What the ids of tasks that are waited for together may take of an entry.
-const TASK_IDS_BYTES_MAX: usize = 400 * 1024;
-
 /// A deliberate bug.
 fn is_early(at: Time, now: Time) -> bool {
     use wigwag_core::mutation::{Mutation, is_mutated};
@@ -81,8 +78,8 @@ impl Turn {
                 return Ok(());
             }
         }
-        if self.log.run.points.len() >= limits::POINTS_MAX && !self.log.run.points.contains_key(&path) {
-            let failure = permanent(format!("a run has at most {} points", limits::POINTS_MAX)).at(&path);
+        if self.log.run.points.len() >= limits::current().points_max && !self.log.run.points.contains_key(&path) {
+            let failure = permanent(format!("a run has at most {} points", limits::current().points_max)).at(&path);
             slot.reply(Reply::Failed { failure, at: self.now });
             return Ok(());
         }
@@ -91,7 +88,7 @@ impl Turn {
             Some(point) if point.status.is_settled() => return self.answer_settled(&path, &point, &open).await,
             Some(point) if point.kind == PointKind::Step && point.status == PointStatus::Running => {
                 // It was running when its worker died or gave up the turn: the same attempt again.
-                if point.interrupted > limits::INTERRUPTIONS_MAX {
+                if point.interrupted > limits::current().interruptions_max {
                     self.slots.insert(path.clone(), open);
                     return self.take_failure(&path, point.attempt, &Failure::lost(point.interrupted), self.now);
                 }
@@ -144,7 +141,7 @@ impl Turn {
                 }
             }
             Spec::Tasks { ids, .. }
-                if ids.iter().map(|id| id.as_str().len() + 3).sum::<usize>() > TASK_IDS_BYTES_MAX =>
+                if ids.iter().map(|id| id.as_str().len() + 3).sum::<usize>() > limits::current().task_ids_bytes_max =>
             {
                 let failure = permanent("too many tasks for one wait; use `fan_out`, or wait for some at a time");
                 open.slot.reply(Reply::Failed { failure: failure.at(path), at: self.now });

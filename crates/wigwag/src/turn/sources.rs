@@ -8,7 +8,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tracing::warn;
 use wigwag_core::{
     ChildCompleted, ChildFailed, Children, Control, Data, Event, Inboxes, Key, Order, Path, Payload, Point, PointKind,
-    PointStatus, Run, RunId, RunRef, Status, Time, prefix,
+    PointStatus, Run, RunId, RunRef, Status, Time, limits, prefix,
 };
 use wigwag_store::{Listed, Store, limits::LIST_PAGE};
 
@@ -23,9 +23,6 @@ use crate::inner::Inner;
 use crate::log::{Lost, blob};
 use crate::mailbox::Reply;
 use crate::pages::Pages;
-
-/// What the results of tasks that are joined may take together: one object of the store, held in memory whole.
-const JOINED_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// What was found beside the log.
 #[derive(Debug, Default)]
@@ -320,7 +317,7 @@ impl Turn {
     fn close_joined(&mut self, path: &Path, joined: &Joined, at: Time) -> Result<(), Lost> {
         // The joined results of thousands are larger than what one payload may be, and are not the user's own.
         let text = serde_json::to_string(joined).expect("ends of tasks are JSON");
-        if text.len() > JOINED_BYTES_MAX {
+        if text.len() > limits::current().joined_bytes_max {
             let error = wigwag_core::Fault::new("TooLarge", format!("the results take {} bytes together", text.len()));
             self.log.stage(ChildFailed { point: path.clone(), at, error: error.clone() }, at)?;
             if let Some(open) = self.slots.remove(path) {
