@@ -678,8 +678,13 @@ async fn free(
     let heeds = run.pause.is_none() && run.chain.is_none();
     let signalled = heeds && decide(inner, run, &mut found.inboxes, |_| true).await?.is_some();
     let timer = run.next_at.is_some_and(|at| at <= now);
+    let same = run.definition_hash == workflow.definition.hash;
+    let overlooked = same.then(|| run.overlooked_work(&workflow.definition)).flatten();
+    if let Some(why) = &overlooked {
+        warn!(run = %run.run, why, "a parked run could continue; it is claimed");
+    }
     let waits = run.parked || run.not_before.is_some_and(|at| at > now) && run.lease.is_none();
-    if waits && !timer && !signalled && found.is_empty() {
+    if waits && !timer && !signalled && found.is_empty() && overlooked.is_none() {
         if let Some((key, body)) = live {
             inner.store.write(Batch::new().put(key, body)).await?;
         }

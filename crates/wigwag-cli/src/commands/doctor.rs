@@ -88,6 +88,7 @@ fn show_json(args: &StoreArgs, opened: &Opened, found: &Found) -> std::io::Resul
             "entries": audit.entries, "signals": audit.signals,
             "broken": audit.broken.iter().map(breach).collect::<Vec<_>>(),
             "untidy": audit.untidy.iter().map(breach).collect::<Vec<_>>(),
+            "stuck": audit.stuck.iter().map(breach).collect::<Vec<_>>(),
         })
     });
     let shown = json!({
@@ -137,7 +138,7 @@ fn show_runs(stdout: &mut impl std::io::Write, audit: &Audit) -> std::io::Result
     );
     let seen = format!("{runs}, {} of them unfinished, {entries}, {signals}", audit.unfinished);
     writeln!(stdout, "{:<8} {:<20} {seen}", word(outcome), "runs")?;
-    for (breaches, word) in [(&audit.broken, "BROKEN"), (&audit.untidy, "untidy")] {
+    for (breaches, word) in [(&audit.broken, "BROKEN"), (&audit.stuck, "STUCK"), (&audit.untidy, "untidy")] {
         for breach in breaches.iter().take(SHOWN_MAX) {
             writeln!(stdout, "{word:<8} {:<20} {}", format!("promise {}", breach.promise.number()), breach.what)?;
         }

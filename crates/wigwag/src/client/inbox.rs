@@ -272,7 +272,7 @@ pub(super) fn open_waits(run: &Run) -> Vec<OpenWait> {
 }
 
 /// What a run's definition says, if it was stored. Definitions are never changed, and so are remembered.
-pub(super) async fn definition_at_hand(inner: &Inner, run: &Run) -> Result<Option<Arc<Definition>>> {
+pub(crate) async fn definition_at_hand(inner: &Inner, run: &Run) -> Result<Option<Arc<Definition>>> {
     // Of a function's signals its definition says nothing: its waits do.
     if run.task.is_some() || run.version.is_some() {
         return Ok(None);

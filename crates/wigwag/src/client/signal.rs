@@ -464,6 +464,9 @@ async fn newest_stamp(inner: &Inner, message: &Message) -> Result<Option<Time>> 
         return Ok(None);
     }
     let now = inner.now().await?;
+    if now.uncertainty.is_zero() {
+        return Ok(None);
+    }
     let prefix = prefix::inbox(&message.run, &message.name);
     let mut pages = Pages::after(&*inner.store, &prefix, &format!("{prefix}{}", now.at.before(now.uncertainty * 2)));
     let mut newest = None;
