@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::ERROR_BYTES_MAX;
-use crate::{Path, Retry};
+use crate::{Path, Retry, limits};
 
 /// An error as it is recorded and shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,8 +76,9 @@ impl Fault {
 }
 
 fn cut(mut text: String) -> String {
-    if text.len() > ERROR_BYTES_MAX {
-        let end = (0..=ERROR_BYTES_MAX).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    let max = limits::current().error_bytes_max;
+    if text.len() > max {
+        let end = (0..=max).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
         text.truncate(end);
         text.push('…');
     }
