@@ -81,6 +81,7 @@ impl Bounds {
             let entries = usize::try_from(limits.snapshot_entries).unwrap_or(usize::MAX);
             limits.body_bytes_max = entries * limits.entry_bytes_max + 12 * 1_024;
             limits.joined_bytes_max = limits.body_bytes_max / 2;
+            limits.payload_bytes_max = limits.body_bytes_max / limits.quorum_max as usize;
         }
         let page = chance.usize(2..8);
         if small_pages {

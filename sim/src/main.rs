@@ -12,9 +12,6 @@ use clap::Parser;
 use wigwag_core::mutation::Mutation;
 use wigwag_sim::{Counts, Ingredient, LimitsChoice, Options, Outcome, shrink, simulate};
 
-/// Of each broken world, so many breaches are shown.
-const SHOWN_MAX: usize = 5;
-
 /// Breaks the real engine on a simulated store, clock and network
 #[derive(Debug, Parser)]
 struct Args {
@@ -45,6 +42,9 @@ struct Args {
     /// How many of the broken worlds to shrink; each takes some seconds
     #[arg(long, default_value_t = 3)]
     shrink: usize,
+    /// How many breaches of each broken world to show
+    #[arg(long, default_value_t = 5)]
+    show: usize,
     /// How many at once
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -74,11 +74,11 @@ fn main() -> ExitCode {
         options.trouble = Duration::from_secs(args.trouble);
         let outcome = simulate(&options);
         println!("{}\n{}", outcome.trace, outcome.logs);
-        return report(vec![(options, outcome)], args.shrink);
+        return report(vec![(options, outcome)], &args);
     }
     let (broken, counts) = simulate_all(&args, mutation);
     println!("{} seeds: {counts}", args.seeds);
-    report(broken, args.shrink)
+    report(broken, &args)
 }
 
 /// Simulates all seeds, some at once; gives those that broke a promise.
@@ -133,16 +133,16 @@ fn table(args: &Args) -> ExitCode {
     if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn report(broken: Vec<(Options, Outcome)>, shrunk_max: usize) -> ExitCode {
+fn report(broken: Vec<(Options, Outcome)>, args: &Args) -> ExitCode {
     let mut count = 0;
     for (options, outcome) in broken.into_iter().filter(|(_, outcome)| !outcome.broken.is_empty()) {
         count += 1;
         println!("seed {}:", options.seed);
-        for breach in outcome.broken.iter().take(SHOWN_MAX) {
+        for breach in outcome.broken.iter().take(args.show) {
             println!("  {breach}");
         }
         println!("  again:   {}", options.command());
-        if count <= shrunk_max {
+        if count <= args.shrink {
             println!("  smaller: {}", shrink(options, outcome).0.command());
         }
     }

@@ -297,7 +297,7 @@ impl SimStore {
         let taken = self.network.watch.before(&self.memory, &batch).await;
         let written = self.memory.write(batch.clone()).await;
         if written.is_ok() {
-            self.network.watch.after(&self.process.name, &batch, taken);
+            self.network.watch.after(&self.process.name, self.clock.elapsed(), &batch, taken);
         }
         let outcome = || written.as_ref().map_or_else(|error| format!("{:?}", error.kind()), |_| "ok".into());
         self.come(what, outcome).await;
@@ -422,6 +422,7 @@ impl Store for Bounded {
     async fn write(&self, batch: Batch) -> Result<Receipt> {
         if let Some(excess) = excess(&batch) {
             self.network.note(&self.clock, &self.name, || format!("refused: {excess}"));
+            self.network.watch.refuse(&self.name, excess);
             return Err(Error::of_kind(ErrorKind::Invalid));
         }
         self.inner.write(batch).await

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use wigwag_core::audit::{Breach, Promise};
@@ -16,6 +17,10 @@ pub struct Watch(Arc<Mutex<Seen>>);
 struct Seen {
     /// The entry that each run's snapshot is of.
     snapshots: BTreeMap<RunRef, u64>,
+    /// Simulated time of each entry.
+    entries: BTreeMap<(RunRef, u64), Duration>,
+    /// Batches that were refused because they are beyond a drawn limit: the last one of each process.
+    excesses: BTreeMap<String, String>,
     /// Completed steps of each run that no restart dropped.
     recorded: BTreeMap<RunRef, BTreeSet<String>>,
     /// What runs were when retention took them.
@@ -60,6 +65,23 @@ impl Watch {
     #[must_use]
     pub fn is_recorded(&self, run: &RunRef, step: &str) -> bool {
         self.seen().recorded.get(run).is_some_and(|steps| steps.contains(step))
+    }
+
+    /// Simulated time of each entry.
+    #[must_use]
+    pub fn entries(&self) -> BTreeMap<(RunRef, u64), Duration> {
+        self.seen().entries.clone()
+    }
+
+    /// A batch of a process is beyond a drawn limit.
+    pub fn refuse(&self, process: &str, excess: String) {
+        self.seen().excesses.insert(process.to_owned(), excess);
+    }
+
+    /// Batches that were refused.
+    #[must_use]
+    pub fn excesses(&self) -> BTreeSet<String> {
+        self.seen().excesses.values().cloned().collect()
     }
 
     /// Control objects that a process put so far.
@@ -109,7 +131,7 @@ impl Watch {
     }
 
     /// After something was written by a process, and these runs were taken with it.
-    pub fn after(&self, process: &str, batch: &Batch, taken: Vec<(RunRef, Vec<(String, Bytes)>)>) {
+    pub fn after(&self, process: &str, at: Duration, batch: &Batch, taken: Vec<(RunRef, Vec<(String, Bytes)>)>) {
         let mut seen = self.seen();
         seen.attic.extend(taken);
         for operation in batch.operations() {
@@ -117,7 +139,7 @@ impl Watch {
             match operation {
                 Operation::Put(put) if key.contains("/signals/.control/") => seen.control(process, &put.key),
                 Operation::Put(put) if key.ends_with("/state.json") => seen.snapshot(key, &put.body),
-                Operation::Put(put) if key.contains("/log/") => seen.entry(key, &put.body),
+                Operation::Put(put) if key.contains("/log/") => seen.entry(key, &put.body, at),
                 Operation::Delete(_) if key.ends_with("/log/0000000001.json") => {
                     // The id is free: what follows is another run.
                     if let Ok(Key::Entry { run, .. }) = key.parse::<Key>() {
@@ -148,9 +170,10 @@ impl Seen {
         }
     }
 
-    fn entry(&mut self, key: &str, body: &[u8]) {
-        let Ok(Key::Entry { run, .. }) = key.parse::<Key>() else { return };
+    fn entry(&mut self, key: &str, body: &[u8], at: Duration) {
+        let Ok(Key::Entry { run, seq }) = key.parse::<Key>() else { return };
         self.visits.remove(&run);
+        self.entries.insert((run.clone(), seq), at);
         let Ok(Ok(entry)) = read_entry(body) else { return };
         let steps = self.recorded.entry(run).or_default();
         for event in entry.events {

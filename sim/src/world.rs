@@ -146,6 +146,8 @@ pub struct Known {
     pub received: BTreeMap<(String, String, String), u32>,
     /// Runs that somebody paused or restarted.
     pub touched: BTreeSet<String>,
+    /// Simulated time of each entry.
+    pub entries: BTreeMap<(RunRef, u64), Duration>,
     /// Runs that retention took.
     pub removed: BTreeSet<RunRef>,
     /// How much happened.
@@ -355,7 +357,10 @@ impl World {
     async fn breaches(&self) -> Vec<Breach> {
         let clock = self.clock.is_stuck().then(|| "a task reads the clock without end and lets no time pass".into());
         if let Some(livelock) = self.network.livelock().or(clock) {
-            return vec![Breach::new(Promise::WokenUp, livelock)];
+            let mut broken = vec![Breach::new(Promise::WokenUp, livelock)];
+            // A run that is refused again and again makes the most operations.
+            broken.extend(self.efforts_in_vain());
+            return broken;
         }
         let whole = self.with_what_retention_took().await;
         let calm = self.calm_client(&whole).await;
@@ -367,6 +372,7 @@ impl World {
         if self.style.peaceful {
             (known.begun, known.received) = (noted.begun, noted.received);
         }
+        known.entries = self.network.watch.entries();
         known.removed = self.network.watch.attic().into_keys().collect();
         let mut broken = checks::all(&whole, &calm, &known).await;
         let lister = self.client("lister", 99).await;

@@ -93,7 +93,7 @@ pub(super) fn waits_take_the_right_signal(runs: &[Told], known: &Known) -> Vec<S
         let mine: Vec<(&str, &Sent)> = mine.filter_map(|sent| Some((sent.suffix.as_deref()?, sent))).collect();
         let mut waits: BTreeMap<&str, (Mode, bool, u32)> = BTreeMap::new();
         let (mut taken, mut cursors) = (BTreeSet::<&str>::new(), BTreeMap::<&str, &str>::new());
-        for (_, event) in events(told) {
+        for (entry, event) in events(told) {
             match event {
                 Event::SignalWaiting(event) => {
                     let wait = (event.mode, event.schema.is_some(), event.quorum);
@@ -103,13 +103,14 @@ pub(super) fn waits_take_the_right_signal(runs: &[Told], known: &Known) -> Vec<S
                     let wait = waits.get(event.point.as_str()).copied().unwrap_or_default();
                     let cursor = cursors.get(event.name.as_str()).copied().unwrap_or_default();
                     if let ((mode, with_schema, 0 | 1), [got]) = (wait, &event.signals[..]) {
-                        let before = event.at.before(SEEN_WITHIN);
+                        let at = known.entries.get(&(told.run.run.clone(), entry.seq)).copied().unwrap_or_default();
                         let better = mine.iter().find(|(suffix, sent)| {
                             let is_better = match mode {
                                 Mode::Queue => **suffix < *got.signal && **suffix > *cursor,
                                 Mode::Latest => **suffix > *got.signal,
                             };
-                            let is_there = sent.at.is_some_and(|at| at < before) && !taken.contains(suffix);
+                            let is_there = sent.acknowledged.is_some_and(|then| then + SEEN_WITHIN < at)
+                                && !taken.contains(suffix);
                             is_better && is_there && sent.name == event.name.as_str() && (sent.fits || !with_schema)
                         });
                         wrong.extend(better.map(|(better, _)| {

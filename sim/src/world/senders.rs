@@ -72,10 +72,9 @@ impl World {
         Message { name, payload, by, key, strict, step, starts: None }
     }
 
-    /// Fills a payload up to the size at which a full quorum of them is about as large as an object may be.
+    /// Fills a payload up to the largest size that is accepted, where that is small.
     fn pad(&self, payload: &mut Value) {
-        let limits = self.bounds.limits;
-        let wanted = limits.body_bytes_max / limits.quorum_max as usize;
+        let wanted = self.bounds.limits.payload_bytes_max;
         if wanted < 100_000 {
             payload["pad"] = json!("");
             let size = payload.to_string().len();
@@ -189,7 +188,10 @@ impl World {
     async fn send_by_link(&self, client: &Client, run: &str, message: &Message) -> wigwag::Result<Receipt> {
         let token = client.link(run, message.name, Duration::from_secs(60)).once().token().await?;
         let first = client.use_link(&token, &message.payload).await?;
-        if let Ok(second) = client.use_link(&token, &message.payload).await {
+        // Where an answer may be lost, the second use may take the first for its own; it is one signal all the same.
+        if let Ok(second) = client.use_link(&token, &message.payload).await
+            && (second.suffix != first.suffix || self.style.peaceful)
+        {
             let what = format!("a link for one use gave `{}` and `{}`", first.suffix, second.suffix);
             self.wrong(Promise::SameKeySameOutcome, what);
         }
