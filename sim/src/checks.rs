@@ -1,6 +1,10 @@
 //! The promises that can only be seen from outside: what was acknowledged, by whom, in which order. Those that the store
 //! alone can answer for are in [`wigwag_core::audit`] and [`Client::audit`], which `wigwag doctor` asks too.
 
+mod clients;
+mod frontier;
+mod order;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
@@ -9,10 +13,13 @@ use wigwag_core::audit::{Breach, Promise, Told};
 use wigwag_core::{Entry, Event, Key, Mode, PauseCause, PointKind, Run, RunRef, read_entry, stamp_of};
 use wigwag_store::{Memory, Store as _};
 
+use crate::code::{FORM, REWRITTEN};
 use crate::watch::{keys_below, objects_below};
 use crate::world::{Known, Sent};
 
-/// Checks every promise; says which were broken and how.
+pub use clients::lists_are_complete;
+
+/// Checks every promise; returns the breaches.
 pub async fn all(memory: &Memory, client: &Client, known: &Known) -> Vec<Breach> {
     let mut broken = known.wrong.clone();
     match client.audit(&AuditOptions::at_rest(), |_| {}).await {
@@ -37,11 +44,32 @@ pub async fn all(memory: &Memory, client: &Client, known: &Known) -> Vec<Breach>
         say(Promise::OverTakesNothing, a_signal_in_time_beats_the_timeout(told, known));
     }
     say(Promise::SameKeySameOutcome, the_same_key_is_the_same_signal(known));
-    say(Promise::SendersInOrder, senders_are_heard_in_order(&runs, known));
+    say(Promise::SendersInOrder, order::senders_are_heard_in_order(&runs, known));
+    say(Promise::SendersInOrder, order::senders_that_wait_for_each_other_are_heard_in_order(&runs, known));
+    say(Promise::SendersInOrder, order::waits_take_the_right_signal(&runs, known));
     say(Promise::OneRunPerId, one_run_per_id(&runs, known));
     say(Promise::RecordedStays, code_that_did_not_change_fits(&runs));
+    say(Promise::RecordedStays, code_begins_as_often_as_recorded(&runs, known));
     say(Promise::WokenUp, whoever_can_go_on_does(&runs, &views, known));
+    say(Promise::WokenUp, frontier::graphs_go_on(memory, &runs).await);
+    say(Promise::WokenUp, frontier::nothing_is_open_after_its_time(memory, &runs).await);
+    say(Promise::WokenUp, frontier::wake_ups_are_followed(memory, &runs).await);
+    say(Promise::AcknowledgedIsKept, frontier::acknowledged_controls_are_recorded(memory, &runs, known).await);
     broken
+}
+
+/// Number of runs that rest as paused because of a failure.
+pub async fn paused_by_failure(memory: &Memory) -> usize {
+    let runs = read_all(memory).await;
+    runs.iter().filter(|told| told.run.pause.as_ref().is_some_and(|pause| pause.why == PauseCause::Failure)).count()
+}
+
+/// Ids of the unfinished runs of a type that wait for a signal.
+pub async fn waiting_for(memory: &Memory, of: &str, name: &str) -> Vec<String> {
+    let runs = read_all(memory).await;
+    let mine = runs.iter().filter(|told| told.run.of.as_str() == of && told.run.pause.is_none());
+    let waits = mine.filter(|told| told.run.waits_in_order().iter().any(|(_, _, wait)| wait.name.as_str() == name));
+    waits.map(|told| told.run.run.id.to_string()).collect()
 }
 
 /// The logs of all runs, to be looked at.
@@ -107,7 +135,7 @@ fn a_signal_in_time_beats_the_timeout(told: &Told, known: &Known) -> Vec<String>
             let Some((wait, until)) = open.and_then(|point| Some((point.wait.as_deref()?, point.until?))) else {
                 continue;
             };
-            let plain = wait.quorum <= 1 && wait.mode == Mode::Queue;
+            let plain = wait.quorum <= 1 && wait.mode == Mode::Queue && !has_schema(told, &event.point);
             let cursor = before.signals.get(&wait.name).map(|inbox| inbox.cursor.clone()).unwrap_or_default();
             let missed = mine.iter().find(|sent| {
                 let suffix = sent.suffix.as_deref().unwrap_or_default();
@@ -115,6 +143,7 @@ fn a_signal_in_time_beats_the_timeout(told: &Told, known: &Known) -> Vec<String>
                 let known_before = sent.at.is_some_and(|at| at < until);
                 sent.name == wait.name.as_str()
                     && !sent.strict
+                    && !sent.addressed
                     && in_time
                     && known_before
                     && !taken.contains(suffix)
@@ -155,6 +184,7 @@ fn an_acknowledged_signal_is_never_gone(runs: &[Told], views: &Views, known: &Kn
 async fn what_was_consumed_was_heard(memory: &Memory, runs: &[Told]) -> Vec<String> {
     let mut wrong = Vec::new();
     for told in runs.iter().filter(|told| told.run.status == Status::Completed && told.run.of.as_str() == "script") {
+        // A result that is an object of its own is read by `views` of other checks; here the small ones are enough.
         let Some(result) = told.run.result.as_ref().and_then(|result| result.inline()) else { continue };
         let mut heard: Vec<(u64, u64)> = Vec::new();
         gather(&serde_json::from_str(result.text()).unwrap_or_default(), &mut heard);
@@ -211,26 +241,6 @@ fn the_same_key_is_the_same_signal(known: &Known) -> Vec<String> {
     wrong
 }
 
-fn senders_are_heard_in_order(runs: &[Told], known: &Known) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for told in runs {
-        let id = told.run.run.id.as_str();
-        let mine = known.sent.iter().filter(|sent| sent.run == id && !sent.strict);
-        let mine: BTreeMap<&str, &Sent> = mine.filter_map(|sent| Some((sent.suffix.as_deref()?, sent))).collect();
-        let mut last: BTreeMap<(usize, &str), usize> = BTreeMap::new();
-        for (_, event) in events(told) {
-            let Event::SignalReceived(event) = event else { continue };
-            for sent in event.signals.iter().filter_map(|taken| mine.get(taken.signal.as_str())) {
-                let before = last.insert((sent.sender, &sent.name), sent.number);
-                if before.is_some_and(|before| before > sent.number) {
-                    wrong.push(format!("sender {} of `{id}` is heard out of order", sent.sender));
-                }
-            }
-        }
-    }
-    wrong
-}
-
 fn one_run_per_id(runs: &[Told], known: &Known) -> Vec<String> {
     let mut wrong = Vec::new();
     for (id, (of, input)) in &known.started {
@@ -262,6 +272,77 @@ fn events_of(runs: &[Told]) -> impl Iterator<Item = (&Told, &Event)> {
     runs.iter().flat_map(|told| events(told).map(move |(_, event)| (told, event)))
 }
 
+/// Whether a wait looks at payloads before it takes a signal, or its code may refuse them.
+fn has_schema(told: &Told, path: &wigwag_core::Path) -> bool {
+    let point = told.run.points.get(path).and_then(|point| point.wait.as_ref());
+    // A graph's schemas stand in its definition, and its code may fail on a signal.
+    told.run.version.is_none() || point.is_some_and(|wait| wait.schema.is_some())
+}
+
+/// Without faults, code begins as often as the log says that a step was started, and `on_receive` is called as often
+/// as it says that a signal was consumed or refused.
+fn code_begins_as_often_as_recorded(runs: &[Told], known: &Known) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for told in runs.iter().filter(|told| told.run.task.is_none()) {
+        let id = told.run.run.id.as_str();
+        let takeovers = takeovers(told);
+        if takeovers > TAKEOVERS_MAX && !(known.begun.is_empty() && known.received.is_empty()) {
+            wrong.push(format!("`{id}` was taken over {takeovers} times, and nothing failed"));
+        }
+        let count = |is_it: &dyn Fn(&Event) -> bool| events(told).filter(|(_, event)| is_it(event)).count();
+        for ((_, step), begun) in
+            known.begun.range((id.to_owned(), String::new())..).take_while(|((run, _), _)| run == id)
+        {
+            let started = count(&|event| matches!(event, Event::StepStarted(event) if event.point.as_str() == step));
+            if *begun as usize > started + takeovers {
+                wrong.push(format!("the code of `{step}` in `{id}` began {begun} times, and {started} are recorded"));
+            }
+        }
+        let mut calls: BTreeMap<&str, usize> = BTreeMap::new();
+        for ((run, step, signal), times) in &known.received {
+            // Of a quorum the code is given all payloads at once, which name no sender.
+            if run == id && !signal.contains("null") {
+                *calls.entry(step).or_default() += *times as usize;
+            }
+        }
+        for (step, calls) in calls {
+            let recorded = count(&|event| match event {
+                Event::SignalReceived(event) => event.point.as_str() == step,
+                Event::SignalRefused(event) => event.point.as_str() == step,
+                Event::StepFailed(event) => event.point.as_str() == step,
+                Event::RunFailed(_) | Event::CompensationStarted(_) => true,
+                _ => false,
+            });
+            if calls > recorded + takeovers {
+                wrong.push(format!(
+                    "`on_receive` of `{step}` in `{id}` was called {calls} times for {recorded} signals"
+                ));
+            }
+        }
+    }
+    wrong
+}
+
+/// A run is taken over at most so often where nothing fails: two workers may meet at a lease that is about to end.
+const TAKEOVERS_MAX: usize = 3;
+
+/// Number of times that a worker claimed a run which another had claimed and not given up.
+fn takeovers(told: &Told) -> usize {
+    let mut owner: Option<&str> = None;
+    let mut count = 0;
+    for (_, event) in events(told) {
+        match event {
+            Event::RunClaimed(event) => {
+                count += usize::from(owner.is_some_and(|owner| owner != event.owner));
+                owner = Some(&event.owner);
+            }
+            Event::RunParked(_) | Event::RunCompleted(_) | Event::RunFailed(_) | Event::RunCancelled(_) => owner = None,
+            _ => {}
+        }
+    }
+    count
+}
+
 /// Liveness: after trouble has ended, every run has ended or waits for something that has not come.
 fn whoever_can_go_on_does(runs: &[Told], views: &Views, known: &Known) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -278,11 +359,16 @@ fn whoever_can_go_on_does(runs: &[Told], views: &Views, known: &Known) -> Vec<St
                 !child.run.status.is_final()
                     && child.run.parent.as_ref().is_some_and(|parent| parent.run == told.run.run)
             });
-        let by_hand = told.run.pause.as_ref().is_some_and(|pause| pause.why == PauseCause::ByHand);
-        if by_hand || waits_for_child {
+        // Whoever looks after paused runs gives up after some failures; and a rewritten function may fit no more.
+        let rests = told.run.pause.as_ref().is_some_and(|pause| match pause.why {
+            PauseCause::ByHand | PauseCause::Failure => true,
+            PauseCause::Version => told.run.of.as_str() == REWRITTEN,
+        });
+        let is_ending = told.run.cancel.is_some() || told.run.chain.is_some();
+        if (rests && !is_ending) || waits_for_child {
             continue;
         }
-        if waits.is_empty() || told.run.status == Status::Paused {
+        if waits.is_empty() || told.run.status == Status::Paused || is_ending {
             wrong.push(format!("`{id}` is `{}` and nothing happens", told.run.status));
             continue;
         }
@@ -294,7 +380,13 @@ fn whoever_can_go_on_does(runs: &[Told], views: &Views, known: &Known) -> Vec<St
             let there = signals.iter().filter(|signal| {
                 let meant = signal.meant_for.as_ref().is_none_or(|meant| meant == path);
                 let told = acknowledged.contains(signal.suffix.as_str());
-                signal.name == wait.name && signal.fate == Fate::Unconsumed && meant && told
+                let fits = wait.schema.is_none() || signal.payload.text().contains("\"fit\"");
+                signal.name == wait.name && signal.fate == Fate::Unconsumed && meant && told && fits
+            });
+            // What a changed form takes is tried apart; the schemas of other graphs are in their definitions.
+            let there = there.filter(|signal| match told.run.of.as_str() {
+                FORM => false,
+                _ => told.run.version.is_some() || signal.misfit.is_none(),
             });
             let senders: BTreeSet<Option<&String>> = there.map(|signal| signal.source.by.as_ref()).collect();
             if senders.len() >= wait.quorum.max(1) as usize {

@@ -1,17 +1,23 @@
 //! The real engine over a simulated store, clock and network, one thread, one seed.
 //!
 //! What must hold is in `checks` and in [`wigwag_core::audit`], one function per promise; what goes wrong in `store`
-//! and `world`; what the runs do in `workload`. The same seed gives the same trace, byte for byte.
+//! and `world`; what the runs do in `program`, `graphs` and `code`; the limits of a world in `bounds`. The same seed
+//! gives the same trace, byte for byte.
 
+pub mod bounds;
 pub mod checks;
 pub mod clock;
+pub mod code;
+pub mod graphs;
 pub mod hub;
+pub mod ledger;
 pub mod options;
+pub mod program;
 pub mod store;
+pub mod warnings;
 pub mod watch;
-pub mod workload;
 pub mod world;
 
 pub use hub::{HubOutcome, hub_totals, simulate_hub};
-pub use options::{Ingredient, Options, shrink};
+pub use options::{Ingredient, LimitsChoice, Options, shrink};
 pub use world::{Counts, Outcome, simulate};

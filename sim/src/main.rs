@@ -10,13 +10,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use wigwag_core::mutation::Mutation;
-use wigwag_sim::{Counts, Ingredient, Options, Outcome, shrink, simulate};
-
-/// Of each broken world, so many breaches are shown.
-const SHOWN_MAX: usize = 5;
-
-/// So many broken worlds are made smaller; each takes some seconds.
-const SHRUNK_MAX: usize = 5;
+use wigwag_sim::{Counts, Ingredient, LimitsChoice, Options, Outcome, shrink, simulate};
 
 /// Breaks the real engine on a simulated store, clock and network
 #[derive(Debug, Parser)]
@@ -39,9 +33,18 @@ struct Args {
     /// Only this one, with things going wrong for so many seconds
     #[arg(long, default_value_t = 60, requires = "seed")]
     trouble: u64,
+    /// Size of the engine's limits: drawn from the seed, those of production builds, or for each seed one of both
+    #[arg(long, default_value_t = LimitsChoice::Mixed)]
+    limits: LimitsChoice,
     /// Try every deliberate bug on the seeds, and say which were caught
     #[arg(long)]
     mutations: bool,
+    /// How many of the broken worlds to shrink; each takes some seconds
+    #[arg(long, default_value_t = 3)]
+    shrink: usize,
+    /// How many breaches of each broken world to show
+    #[arg(long, default_value_t = 5)]
+    show: usize,
     /// How many at once
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -66,16 +69,16 @@ fn main() -> ExitCode {
         }
     };
     if let Some(seed) = args.seed {
-        let mut options = Options::seed(seed).mutated(mutation);
+        let mut options = Options::seed(seed).mutated(mutation).limits(args.limits).traced();
         options.without = args.without.iter().copied().collect();
         options.trouble = Duration::from_secs(args.trouble);
         let outcome = simulate(&options);
         println!("{}\n{}", outcome.trace, outcome.logs);
-        return report(vec![(options, outcome)]);
+        return report(vec![(options, outcome)], &args);
     }
     let (broken, counts) = simulate_all(&args, mutation);
     println!("{} seeds: {counts}", args.seeds);
-    report(broken)
+    report(broken, &args)
 }
 
 /// Simulates all seeds, some at once; gives those that broke a promise.
@@ -89,7 +92,7 @@ fn simulate_all(args: &Args, mutation: Option<Mutation>) -> (Vec<(Options, Outco
             if seed >= end {
                 return;
             }
-            let options = Options::seed(seed).mutated(mutation);
+            let options = Options::seed(seed).mutated(mutation).limits(args.limits);
             let outcome = simulate(&options);
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
             found.1 += outcome.counts;
@@ -130,16 +133,16 @@ fn table(args: &Args) -> ExitCode {
     if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn report(broken: Vec<(Options, Outcome)>) -> ExitCode {
+fn report(broken: Vec<(Options, Outcome)>, args: &Args) -> ExitCode {
     let mut count = 0;
     for (options, outcome) in broken.into_iter().filter(|(_, outcome)| !outcome.broken.is_empty()) {
         count += 1;
         println!("seed {}:", options.seed);
-        for breach in outcome.broken.iter().take(SHOWN_MAX) {
+        for breach in outcome.broken.iter().take(args.show) {
             println!("  {breach}");
         }
         println!("  again:   {}", options.command());
-        if count <= SHRUNK_MAX {
+        if count <= args.shrink {
             println!("  smaller: {}", shrink(options, outcome).0.command());
         }
     }

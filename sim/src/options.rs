@@ -1,4 +1,4 @@
-//! What is simulated, and what is left out of it: a world that breaks a promise is made as small as it can be.
+//! Options of one simulated world, and the search for the smallest world that breaks the same promise.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,46 +9,76 @@ use wigwag_core::mutation::Mutation;
 
 use crate::world::{Outcome, simulate};
 
-/// How long things go wrong, unless it is cut short.
+/// Length of the faulty phase, unless `--trouble` shortens it.
 pub const TROUBLE: Duration = Duration::from_secs(60);
 
-/// What is simulated.
+/// Options of one simulated world.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Everything is drawn from it.
+    /// Source of every random decision.
     pub seed: u64,
-    /// A deliberate bug in the engine.
+    /// Deliberate bug in the engine.
     pub mutation: Option<Mutation>,
-    /// What the seed would have, and this world has not.
+    /// Parts of the world that are left out.
     pub without: BTreeSet<Ingredient>,
-    /// How long things go wrong.
+    /// Length of the faulty phase.
     pub trouble: Duration,
+    /// Size of the engine's limits.
+    pub limits: LimitsChoice,
+    /// Whether every store operation is written to the trace.
+    pub traced: bool,
 }
 
 impl Options {
-    /// All that a seed holds.
+    /// The whole world of a seed.
     #[must_use]
     pub fn seed(seed: u64) -> Self {
-        Self { seed, mutation: None, without: BTreeSet::new(), trouble: TROUBLE }
+        let (without, limits) = (BTreeSet::new(), LimitsChoice::Mixed);
+        Self { seed, mutation: None, without, trouble: TROUBLE, limits, traced: false }
     }
 
-    /// With a deliberate bug in the engine.
+    /// Adds a deliberate bug to the engine.
     #[must_use]
     pub fn mutated(mut self, mutation: impl Into<Option<Mutation>>) -> Self {
         self.mutation = mutation.into();
         self
     }
 
-    /// Whether the world has it.
+    /// Sets the size of the engine's limits.
+    #[must_use]
+    pub fn limits(mut self, limits: LimitsChoice) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Writes every store operation to the trace.
+    #[must_use]
+    pub fn traced(mut self) -> Self {
+        self.traced = true;
+        self
+    }
+
+    /// Whether the world has this ingredient.
     #[must_use]
     pub fn has(&self, ingredient: Ingredient) -> bool {
         !self.without.contains(&ingredient)
     }
 
+    /// Whether the limits of this world are drawn from the seed. Three of four seeds draw them by default.
+    #[must_use]
+    pub fn draws_limits(&self) -> bool {
+        match self.limits {
+            LimitsChoice::Real => false,
+            LimitsChoice::Drawn => true,
+            LimitsChoice::Mixed => fastrand::Rng::with_seed(self.seed ^ 0x11A1).u32(..4) > 0,
+        }
+    }
+
     /// The command that simulates the same world again.
     #[must_use]
     pub fn command(&self) -> String {
-        let mut command = format!("cargo run --release -p wigwag-sim -- --seed {}", self.seed);
+        let limits = if self.draws_limits() { LimitsChoice::Drawn } else { LimitsChoice::Real };
+        let mut command = format!("cargo run --release -p wigwag-sim -- --seed {} --limits {limits}", self.seed);
         if let Some(mutation) = self.mutation {
             command.push_str(&format!(" --mutation {mutation:?}"));
         }
@@ -63,51 +93,104 @@ impl Options {
     }
 }
 
-/// Runs are left out by their number, up to this.
+/// Size of the engine's limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LimitsChoice {
+    /// The seed decides whether they are drawn.
+    #[default]
+    Mixed,
+    /// Small limits, drawn from the seed.
+    Drawn,
+    /// The limits of production builds.
+    Real,
+}
+
+impl LimitsChoice {
+    const NAMED: [(Self, &str); 3] = [(Self::Mixed, "mixed"), (Self::Drawn, "drawn"), (Self::Real, "real")];
+}
+
+impl fmt::Display for LimitsChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(Self::NAMED.iter().find(|(choice, _)| choice == self).map_or("?", |(_, name)| name))
+    }
+}
+
+impl FromStr for LimitsChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::NAMED.into_iter().find(|(_, name)| *name == text).map(|(choice, _)| choice);
+        known.ok_or_else(|| format!("want `mixed`, `drawn` or `real`, got: `{text}`"))
+    }
+}
+
+/// Number of runs that `--without run-N` can name.
 pub const RUNS_MAX: u8 = 8;
 
-/// Something that goes wrong, or somebody who does something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "they are what they are called")]
-pub enum Ingredient {
-    Deaths,
-    Stalls,
-    Refusals,
-    LostAnswers,
-    LostRequests,
-    LateWrites,
-    SlowOperations,
-    Skew,
-    ClockSteps,
-    Operators,
-    Deploys,
-    Sweeper,
-    Retention,
-    Rivals,
-    Run(u8),
+macro_rules! ingredients {
+    ($($name:ident = $text:literal,)*) => {
+        /// A part of the world that can be left out: a fault, an actor, a kind of limit, or a run.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[expect(missing_docs, reason = "the name says it")]
+        pub enum Ingredient {
+            $($name,)*
+            Run(u8),
+        }
+
+        impl Ingredient {
+            const NAMED: &[(Self, &str)] = &[$((Self::$name, $text),)*];
+        }
+    };
+}
+
+ingredients! {
+    Deaths = "deaths",
+    Stalls = "stalls",
+    Refusals = "refusals",
+    LostAnswers = "lost-answers",
+    LostRequests = "lost-requests",
+    LateWrites = "late-writes",
+    SlowOperations = "slow-operations",
+    SlowPuts = "slow-puts",
+    Skew = "skew",
+    ClockSteps = "clock-steps",
+    Absence = "absence",
+    Operators = "operators",
+    ControlBursts = "control-bursts",
+    SignalBursts = "signal-bursts",
+    Deploys = "deploys",
+    Sweeper = "sweeper",
+    Retention = "retention",
+    Damage = "damage",
+    Rivals = "rivals",
+    FewEvents = "few-events",
+    SmallEntries = "small-entries",
+    SmallPayloads = "small-payloads",
+    SmallSnapshots = "small-snapshots",
+    SmallBatches = "small-batches",
+    SmallBodies = "small-bodies",
+    SmallPages = "small-pages",
+    FewReads = "few-reads",
+    FewWaits = "few-waits",
+    FewPoints = "few-points",
+    FewDayKeys = "few-day-keys",
+    ShortTimes = "short-times",
 }
 
 impl Ingredient {
-    const NAMED: [(Self, &str); 14] = [
-        (Self::Deaths, "deaths"),
-        (Self::Stalls, "stalls"),
-        (Self::Refusals, "refusals"),
-        (Self::LostAnswers, "lost-answers"),
-        (Self::LostRequests, "lost-requests"),
-        (Self::LateWrites, "late-writes"),
-        (Self::SlowOperations, "slow-operations"),
-        (Self::Skew, "skew"),
-        (Self::ClockSteps, "clock-steps"),
-        (Self::Operators, "operators"),
-        (Self::Deploys, "deploys"),
-        (Self::Sweeper, "sweeper"),
-        (Self::Retention, "retention"),
-        (Self::Rivals, "rivals"),
-    ];
-
-    /// All of them.
+    /// All ingredients.
     pub fn all() -> impl Iterator<Item = Self> {
-        (0..RUNS_MAX).map(Self::Run).chain(Self::NAMED.into_iter().map(|(ingredient, _)| ingredient))
+        (0..RUNS_MAX).map(Self::Run).chain(Self::NAMED.iter().map(|(ingredient, _)| *ingredient))
+    }
+
+    /// Whether it is a fault of a machine, the network or the store.
+    #[must_use]
+    pub fn is_fault(self) -> bool {
+        use Ingredient::{ClockSteps, Deaths, LateWrites, LostAnswers, LostRequests, Refusals, SlowOperations, Stalls};
+        matches!(
+            self,
+            Deaths | Stalls | Refusals | LostAnswers | LostRequests | LateWrites | SlowOperations | ClockSteps
+        )
     }
 }
 
@@ -132,15 +215,14 @@ impl FromStr for Ingredient {
     }
 }
 
-/// Leaves out of a world all that it does not need to break the same promise.
+/// Leaves out every ingredient that the world does not need to break the same promise.
 #[must_use]
 pub fn shrink(options: Options, outcome: Outcome) -> (Options, Outcome) {
-    let broken = |outcome: &Outcome| outcome.broken.first().map(|what| what.promise);
-    let wanted = broken(&outcome);
+    let wanted = outcome.broken.first().map(|breach| breach.promise);
     let mut best = (options, outcome);
     let attempt = |best: &mut (Options, Outcome), options: Options| {
         let outcome = simulate(&options);
-        let same = outcome.broken.iter().any(|what| Some(what.promise) == wanted);
+        let same = outcome.broken.iter().any(|breach| Some(breach.promise) == wanted);
         if same {
             *best = (options, outcome);
         }

@@ -2,64 +2,126 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use wigwag_core::limits;
 use wigwag_store::{
-    Batch, Changes, Clock as _, Memory, Now, Object, Operation, Page, Peers, Receipt, Result, Store, Traits,
+    Batch, Changes, Clock as _, Error, ErrorKind, Memory, Now, Object, Operation, Page, Peers, Receipt, Result, Store,
+    Traits,
 };
 
 use crate::clock::SimClock;
 use crate::watch::Watch;
 
+/// Operations within one instant of simulated time after which the world counts as livelocked.
+const OPERATIONS_AT_ONE_INSTANT_MAX: u64 = 30_000;
+
+/// Operations of a whole world after which it counts as livelocked: a hundred times what a busy one needs.
+const OPERATIONS_MAX: u64 = 400_000;
+
 /// What all processes share: chance, the trace, and whether anything goes wrong at the moment.
 #[derive(Debug)]
 pub struct Network {
     chance: Mutex<fastrand::Rng>,
-    trace: Mutex<String>,
+    trace: Option<Mutex<String>>,
     calm: AtomicBool,
-    /// How often a process dies at an operation.
-    pub deaths: f64,
-    /// The longest time that an operation takes on its way, in microseconds; now and then it takes ten times that.
-    pub latency: u64,
+    load: Load,
+    settings: NetworkSettings,
     /// What is seen on the way.
     pub watch: Watch,
     /// Processes that prove that they live: those of one machine do.
     living: Mutex<BTreeMap<String, Arc<Process>>>,
 }
 
+/// How a network behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct NetworkSettings {
+    /// Probability that a process dies at an operation.
+    pub deaths: f64,
+    /// Longest latency of an operation in microseconds; one of twenty operations takes up to ten times as long.
+    pub latency: u64,
+    /// Longest additional latency of a put, in microseconds.
+    pub put_latency: u64,
+    /// Keys on a page of a listing.
+    pub page: usize,
+    /// Whether operations are written to the trace.
+    pub traced: bool,
+}
+
+/// Number of operations, to notice a livelock.
+#[derive(Debug, Default)]
+struct Load {
+    total: AtomicU64,
+    /// The current instant, and the operations within it.
+    instant: Mutex<(Duration, u64)>,
+    livelock: Mutex<Option<String>>,
+}
+
 impl Network {
     /// A network in which everything is drawn from the seed.
     #[must_use]
-    pub fn new(seed: u64, deaths: f64, latency: u64) -> Arc<Self> {
+    pub fn new(seed: u64, settings: NetworkSettings) -> Arc<Self> {
         let chance = Mutex::new(fastrand::Rng::with_seed(seed));
-        let (trace, watch, living) = Default::default();
-        Arc::new(Self { chance, trace, calm: AtomicBool::new(false), deaths, latency, watch, living })
+        let trace = settings.traced.then(Mutex::default);
+        let (load, watch, living) = Default::default();
+        Arc::new(Self { chance, trace, calm: AtomicBool::new(false), load, settings, watch, living })
     }
 
     /// From here on nobody dies and nothing is slow.
     pub fn calm_down(&self) {
         self.calm.store(true, Ordering::Relaxed);
+        self.watch.calm_down();
     }
 
     /// All that was noted.
     #[must_use]
     pub fn trace(&self) -> String {
-        self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let trace = self.trace.as_ref();
+        trace.map(|trace| trace.lock().unwrap_or_else(PoisonError::into_inner).clone()).unwrap_or_default()
     }
 
-    /// Notes something that happened.
-    pub fn note(&self, clock: &SimClock, who: &str, what: &str) {
-        let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = writeln!(trace, "{:>12.6} {who:<9} {what}", clock.elapsed().as_secs_f64());
+    /// Number of store operations so far.
+    #[must_use]
+    pub fn operations(&self) -> usize {
+        usize::try_from(self.load.total.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+    }
+
+    /// Why the world counts as livelocked, if it does.
+    #[must_use]
+    pub fn livelock(&self) -> Option<String> {
+        self.load.livelock.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes something that happened, if there is a trace.
+    pub fn note(&self, clock: &SimClock, who: &str, what: impl FnOnce() -> String) {
+        if let Some(trace) = &self.trace {
+            let mut trace = trace.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = writeln!(trace, "{:>12.6} {who:<9} {}", clock.elapsed().as_secs_f64(), what());
+        }
     }
 
     /// From here on others see whether the process lives.
     pub fn watch_over(&self, process: &Arc<Process>) {
         let mut living = self.living.lock().unwrap_or_else(PoisonError::into_inner);
         living.insert(process.name.clone(), Arc::clone(process));
+    }
+
+    /// Counts an operation. Too many of them stop the whole network: the world would never end.
+    fn count(&self, clock: &SimClock, who: &str, what: impl Fn() -> String) {
+        let (now, total) = (clock.elapsed(), self.load.total.fetch_add(1, Ordering::Relaxed));
+        let mut instant = self.load.instant.lock().unwrap_or_else(PoisonError::into_inner);
+        *instant = if instant.0 == now { (now, instant.1 + 1) } else { (now, 1) };
+        if instant.1 > OPERATIONS_AT_ONE_INSTANT_MAX || total > OPERATIONS_MAX {
+            let mut livelock = self.load.livelock.lock().unwrap_or_else(PoisonError::into_inner);
+            livelock.get_or_insert_with(|| {
+                let count = if total > OPERATIONS_MAX { total } else { instant.1 };
+                let within = if total > OPERATIONS_MAX { "by then" } else { "at that instant" };
+                format!("livelock at {now:?}: {count} operations {within}, the last by `{who}`: {}", what())
+            });
+        }
     }
 
     fn happens(&self, often: f64) -> bool {
@@ -74,15 +136,17 @@ impl Network {
         draw(&mut self.chance.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn delay(&self) -> Duration {
+    fn delay(&self, is_put: bool) -> Duration {
         if self.is_calm() {
             return Duration::ZERO;
         }
+        let NetworkSettings { latency, put_latency, .. } = self.settings;
         let micros = self.draw(|chance| match chance.u32(..20) {
-            0 => chance.u64(..=self.latency * 10),
-            _ => chance.u64(..=self.latency),
+            0 => chance.u64(..=latency * 10),
+            _ => chance.u64(..=latency),
         });
-        Duration::from_micros(micros)
+        let slow = if is_put && put_latency > 0 { self.draw(|chance| chance.u64(..=put_latency)) } else { 0 };
+        Duration::from_micros(micros + slow)
     }
 }
 
@@ -193,13 +257,14 @@ impl SimStore {
     }
 
     /// The way there: the process may die before the operation, or stand still.
-    async fn go(&self, what: &str) {
-        if self.process.mortal && self.network.happens(self.network.deaths / 2.0) {
-            self.network.note(&self.clock, &self.process.name, &format!("dies before {what}"));
+    async fn go(&self, what: impl Fn() -> String, is_put: bool) {
+        self.network.count(&self.clock, &self.process.name, &what);
+        if self.process.mortal && self.network.happens(self.network.settings.deaths / 2.0) {
+            self.network.note(&self.clock, &self.process.name, || format!("dies before {}", what()));
             self.process.kill();
         }
         self.live_on().await;
-        let delay = self.network.delay();
+        let delay = self.network.delay(is_put);
         if !delay.is_zero() {
             self.clock.sleep(delay).await;
         }
@@ -211,37 +276,38 @@ impl SimStore {
     }
 
     /// The way back: the process may die before it learns of the outcome.
-    async fn come(&self, what: &str, outcome: &str) {
-        self.network.note(&self.clock, &self.process.name, &format!("{what} → {outcome}"));
-        if self.process.mortal && self.network.happens(self.network.deaths / 2.0) {
-            self.network.note(&self.clock, &self.process.name, &format!("dies after {what}"));
+    async fn come(&self, what: impl Fn() -> String, outcome: impl FnOnce() -> String) {
+        self.network.note(&self.clock, &self.process.name, || format!("{} → {}", what(), outcome()));
+        if self.process.mortal && self.network.happens(self.network.settings.deaths / 2.0) {
+            self.network.note(&self.clock, &self.process.name, || format!("dies after {}", what()));
             self.process.kill();
         }
         self.live_on().await;
     }
 
     async fn live_on(&self) {
-        if self.process.is_dead() {
+        if self.process.is_dead() || self.network.livelock().is_some() {
             std::future::pending::<()>().await;
         }
     }
 
-    async fn write_one(&self, batch: Batch, what: &str) -> Result<Receipt> {
-        self.go(what).await;
+    async fn write_one(&self, batch: Batch) -> Result<Receipt> {
+        let what = || batch.operations().iter().map(name_of).collect::<Vec<_>>().join(", ");
+        self.go(what, batch.puts().next().is_some()).await;
         let taken = self.network.watch.before(&self.memory, &batch).await;
         let written = self.memory.write(batch.clone()).await;
         if written.is_ok() {
-            self.network.watch.after(&batch, taken);
+            self.network.watch.after(&self.process.name, self.clock.elapsed(), &batch, taken);
         }
-        let outcome = written.as_ref().map_or_else(|error| format!("{:?}", error.kind()), |_| "ok".into());
-        self.come(what, &outcome).await;
+        let outcome = || written.as_ref().map_or_else(|error| format!("{:?}", error.kind()), |_| "ok".into());
+        self.come(what, outcome).await;
         written
     }
 }
 
 fn name_of(operation: &Operation) -> String {
     match operation {
-        Operation::Put(put) => format!("put {}", put.key),
+        Operation::Put(put) => format!("put {} ({} bytes)", put.key, put.body.len()),
         Operation::Delete(delete) => format!("delete {}", delete.key),
         _ => "something else".into(),
     }
@@ -250,22 +316,22 @@ fn name_of(operation: &Operation) -> String {
 #[async_trait]
 impl Store for SimStore {
     async fn get(&self, key: &str) -> Result<Option<Object>> {
-        let what = format!("get {key}");
-        self.go(&what).await;
+        let what = || format!("get {key}");
+        self.go(what, false).await;
         let found = self.memory.get(key).await;
-        let outcome = match &found {
+        self.network.watch.read(&self.process.name, key);
+        let outcome = || match &found {
             Ok(Some(object)) => format!("{} bytes", object.body.len()),
             Ok(None) => "none".into(),
             Err(error) => format!("{:?}", error.kind()),
         };
-        self.come(&what, &outcome).await;
+        self.come(what, outcome).await;
         found
     }
 
     async fn write(&self, batch: Batch) -> Result<Receipt> {
         if self.memory.traits().atomic {
-            let what = batch.operations().iter().map(name_of).collect::<Vec<_>>().join(", ");
-            return self.write_one(batch, &what).await;
+            return self.write_one(batch).await;
         }
         // On a bucket every put and delete is an operation of its own, and a process may die between two.
         let mut receipt = Receipt::default();
@@ -275,7 +341,7 @@ impl Store for SimStore {
                 Operation::Delete(delete) => Batch::new().delete(delete.key.clone()),
                 _ => continue,
             };
-            let written = self.write_one(one, &name_of(operation)).await?;
+            let written = self.write_one(one).await?;
             receipt.stamp = written.stamp.or(receipt.stamp);
             receipt.versions.extend(written.versions);
         }
@@ -283,13 +349,14 @@ impl Store for SimStore {
     }
 
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page> {
-        let what = format!("list {prefix}");
-        self.go(&what).await;
-        let page = self.memory.list(prefix, after, limit).await;
-        let outcome = page
-            .as_ref()
-            .map_or_else(|error| format!("{:?}", error.kind()), |page| format!("{} keys", page.entries.len()));
-        self.come(&what, &outcome).await;
+        let what = || format!("list {prefix}");
+        self.go(what, false).await;
+        let page = self.memory.list(prefix, after, limit.min(self.network.settings.page)).await;
+        let outcome = || match &page {
+            Ok(page) => format!("{} keys{}", page.entries.len(), if page.more { " and more" } else { "" }),
+            Err(error) => format!("{:?}", error.kind()),
+        };
+        self.come(what, outcome).await;
         page
     }
 
@@ -316,5 +383,68 @@ impl Store for SimStore {
     fn peers(&self) -> Option<Arc<dyn Peers>> {
         let peers = SimPeers { me: self.process.name.clone(), network: Arc::clone(&self.network) };
         self.is_peer.then(|| Arc::new(peers) as Arc<dyn Peers>)
+    }
+}
+
+/// A layer that refuses batches and bodies beyond the drawn limits, as every store does beyond the real ones.
+#[derive(Debug)]
+pub struct Bounded {
+    inner: Arc<dyn Store>,
+    network: Arc<Network>,
+    clock: SimClock,
+    name: String,
+}
+
+impl Bounded {
+    /// The layer around the store of a process.
+    pub fn new(inner: Arc<dyn Store>, network: Arc<Network>, process: &Process, clock: SimClock) -> Self {
+        Self { inner, network, clock, name: process.name.clone() }
+    }
+}
+
+/// Why a batch is beyond the drawn limits, if it is.
+fn excess(batch: &Batch) -> Option<String> {
+    let limits = limits::current();
+    let count = batch.operations().len();
+    if count > limits.batch_operations_max {
+        return Some(format!("a batch has at most {} operations, got: {count}", limits.batch_operations_max));
+    }
+    let large = batch.puts().find(|put| put.body.len() > limits.body_bytes_max)?;
+    Some(format!("`{}` has at most {} bytes, got: {}", large.key, limits.body_bytes_max, large.body.len()))
+}
+
+#[async_trait]
+impl Store for Bounded {
+    async fn get(&self, key: &str) -> Result<Option<Object>> {
+        self.inner.get(key).await
+    }
+
+    async fn write(&self, batch: Batch) -> Result<Receipt> {
+        if let Some(excess) = excess(&batch) {
+            self.network.note(&self.clock, &self.name, || format!("refused: {excess}"));
+            self.network.watch.refuse(&self.name, excess);
+            return Err(Error::of_kind(ErrorKind::Invalid));
+        }
+        self.inner.write(batch).await
+    }
+
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page> {
+        self.inner.list(prefix, after, limit).await
+    }
+
+    async fn now(&self) -> Result<Now> {
+        self.inner.now().await
+    }
+
+    fn changes(&self, prefix: &str) -> Changes {
+        self.inner.changes(prefix)
+    }
+
+    fn traits(&self) -> Traits {
+        self.inner.traits()
+    }
+
+    fn peers(&self) -> Option<Arc<dyn Peers>> {
+        self.inner.peers()
     }
 }

@@ -1,11 +1,12 @@
 //! Watches the store while things happen, for what cannot be seen in the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use wigwag_core::audit::{Breach, Promise};
-use wigwag_core::{Key, RunRef, prefix, read_entry, read_state};
+use wigwag_core::{Event, Key, Run, RunRef, prefix, read_entry, read_state};
 use wigwag_store::{Batch, Memory, Operation, Store as _};
 
 /// What was seen. Clones are the same.
@@ -16,14 +17,32 @@ pub struct Watch(Arc<Mutex<Seen>>);
 struct Seen {
     /// The entry that each run's snapshot is of.
     snapshots: BTreeMap<RunRef, u64>,
+    /// Simulated time of each entry.
+    entries: BTreeMap<(RunRef, u64), Duration>,
+    /// Batches that were refused because they are beyond a drawn limit: the last one of each process.
+    excesses: BTreeMap<String, String>,
+    /// Completed steps of each run that no restart dropped.
+    recorded: BTreeMap<RunRef, BTreeSet<String>>,
+    /// Each run, folded from the entries that were written: it says what a restart drops.
+    folded: BTreeMap<RunRef, Run>,
     /// What runs were when retention took them.
     attic: BTreeMap<RunRef, Vec<(String, Bytes)>>,
+    /// Control objects that each process put, in order: the run and the control's id.
+    controls: BTreeMap<String, Vec<(RunRef, String)>>,
+    /// Number of reads of each run's snapshot by workers since its last entry, once all is calm.
+    visits: BTreeMap<RunRef, u32>,
+    calm: bool,
     wrong: Vec<Breach>,
 }
 
 impl Watch {
     fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From here on visits count.
+    pub fn calm_down(&self) {
+        self.seen().calm = true;
     }
 
     /// What was wrong.
@@ -38,14 +57,74 @@ impl Watch {
         self.seen().attic.clone()
     }
 
+    /// Whether retention took the run.
+    #[must_use]
+    pub fn is_removed(&self, run: &RunRef) -> bool {
+        self.seen().attic.contains_key(run)
+    }
+
+    /// Whether the result of a step is in the log, and was not dropped by a restart since.
+    #[must_use]
+    pub fn is_recorded(&self, run: &RunRef, step: &str) -> bool {
+        self.seen().recorded.get(run).is_some_and(|steps| steps.contains(step))
+    }
+
+    /// Simulated time of each entry.
+    #[must_use]
+    pub fn entries(&self) -> BTreeMap<(RunRef, u64), Duration> {
+        self.seen().entries.clone()
+    }
+
+    /// A batch of a process is beyond a drawn limit.
+    pub fn refuse(&self, process: &str, excess: String) {
+        self.seen().excesses.insert(process.to_owned(), excess);
+    }
+
+    /// Batches that were refused.
+    #[must_use]
+    pub fn excesses(&self) -> BTreeSet<String> {
+        self.seen().excesses.values().cloned().collect()
+    }
+
+    /// Control objects that a process put so far.
+    #[must_use]
+    pub fn controls_by(&self, process: &str) -> Vec<(RunRef, String)> {
+        self.seen().controls.get(process).cloned().unwrap_or_default()
+    }
+
+    /// Runs whose snapshot workers read more than `max` times in vain: no entry came of it.
+    #[must_use]
+    pub fn visited_in_vain(&self, max: u32) -> Vec<(RunRef, u32)> {
+        let seen = self.seen();
+        let often = seen.visits.iter().filter(|(_, count)| **count > max);
+        often.map(|(run, count)| (run.clone(), *count)).collect()
+    }
+
+    /// A process reads an object.
+    pub fn read(&self, process: &str, key: &str) {
+        if !process.starts_with('w') || !key.ends_with("/state.json") {
+            return;
+        }
+        let mut seen = self.seen();
+        if seen.calm
+            && let Ok(Key::State { run }) = key.parse::<Key>()
+        {
+            *seen.visits.entry(run).or_default() += 1;
+        }
+    }
+
     /// Before something is written: the runs that retention takes with it, as they are.
     pub async fn before(&self, memory: &Memory, batch: &Batch) -> Vec<(RunRef, Vec<(String, Bytes)>)> {
         let mut taken = Vec::new();
         for operation in batch.operations() {
             let Operation::Put(put) = operation else { continue };
+            // A tombstone is far smaller than any entry: most entries need not be read for this.
+            if !put.key.contains("/log/") || put.body.len() > 512 {
+                continue;
+            }
             let Ok(Key::Entry { run, .. }) = put.key.parse::<Key>() else { continue };
             let is_tombstone = matches!(read_entry(&put.body), Ok(Err(_)));
-            if is_tombstone && !self.seen().attic.contains_key(&run) {
+            if is_tombstone && !self.is_removed(&run) {
                 let objects = objects_below(memory, &prefix::run(&run)).await;
                 taken.push((run, objects));
             }
@@ -53,27 +132,68 @@ impl Watch {
         taken
     }
 
-    /// After something was written, and these were taken with it.
-    pub fn after(&self, batch: &Batch, taken: Vec<(RunRef, Vec<(String, Bytes)>)>) {
-        self.seen().attic.extend(taken);
+    /// After something was written by a process, and these runs were taken with it.
+    pub fn after(&self, process: &str, at: Duration, batch: &Batch, taken: Vec<(RunRef, Vec<(String, Bytes)>)>) {
         let mut seen = self.seen();
+        seen.attic.extend(taken);
         for operation in batch.operations() {
-            match (operation.key().parse::<Key>(), operation) {
-                (Ok(Key::State { run }), Operation::Put(put)) => {
-                    let Ok(state) = read_state(run.clone(), &put.body) else { continue };
-                    let before = seen.snapshots.insert(run, state.seq).unwrap_or_default();
-                    if before > state.seq {
-                        let what = format!("`{}` went back from entry {before} to {}", put.key, state.seq);
-                        seen.wrong.push(Breach::new(Promise::IndexesFollow, what));
-                    }
-                }
-                (Ok(Key::Entry { run, seq: 1 }), Operation::Delete(_)) => {
+            let key = operation.key();
+            match operation {
+                Operation::Put(put) if key.contains("/signals/.control/") => seen.control(process, &put.key),
+                Operation::Put(put) if key.ends_with("/state.json") => seen.snapshot(key, &put.body),
+                Operation::Put(put) if key.contains("/log/") => seen.entry(key, &put.body, at),
+                Operation::Delete(_) if key.ends_with("/log/0000000001.json") => {
                     // The id is free: what follows is another run.
-                    seen.snapshots.remove(&run);
+                    if let Ok(Key::Entry { run, .. }) = key.parse::<Key>() {
+                        seen.snapshots.remove(&run);
+                        seen.recorded.remove(&run);
+                    }
                 }
                 _ => {}
             }
         }
+    }
+}
+
+impl Seen {
+    fn control(&mut self, process: &str, key: &str) {
+        let run = key.split_once("/signals/").and_then(|(run, _)| run.parse().ok());
+        let id = key.rsplit_once('_').map(|(_, id)| id.trim_end_matches(".json").to_owned());
+        self.controls.entry(process.to_owned()).or_default().extend(run.zip(id));
+    }
+
+    fn snapshot(&mut self, key: &str, body: &[u8]) {
+        let Ok(Key::State { run }) = key.parse::<Key>() else { return };
+        let Ok(state) = read_state(run.clone(), body) else { return };
+        let before = self.snapshots.insert(run, state.seq).unwrap_or_default();
+        if before > state.seq {
+            let what = format!("`{key}` went back from entry {before} to {}", state.seq);
+            self.wrong.push(Breach::new(Promise::IndexesFollow, what));
+        }
+    }
+
+    fn entry(&mut self, key: &str, body: &[u8], at: Duration) {
+        let Ok(Key::Entry { run, seq }) = key.parse::<Key>() else { return };
+        self.visits.remove(&run);
+        self.entries.insert((run.clone(), seq), at);
+        let Ok(Ok(entry)) = read_entry(body) else { return };
+        let steps = self.recorded.entry(run.clone()).or_default();
+        let before = self.folded.remove(&run);
+        for event in &entry.events {
+            match event {
+                Event::StepCompleted(event) => _ = steps.insert(event.point.to_string()),
+                Event::RunRestarted(event) if event.refused.is_none() => {
+                    let dropped = before.as_ref().map(|run| run.dropped_by(event)).unwrap_or_default();
+                    dropped.iter().for_each(|path| _ = steps.remove(path.as_str()));
+                }
+                _ => {}
+            }
+        }
+        let folded = match before {
+            Some(mut folded) => folded.apply(&entry).is_ok().then_some(folded),
+            None => Run::begin(run.clone(), &entry).ok(),
+        };
+        self.folded.extend(folded.map(|folded| (run, folded)));
     }
 }
 

@@ -3,23 +3,19 @@
 #![expect(clippy::print_stdout, reason = "what went wrong is shown")]
 
 use wigwag_core::mutation::Mutation;
-use wigwag_sim::{Counts, Ingredient, Options, shrink, simulate};
+use wigwag_sim::{Counts, Ingredient, LimitsChoice, Options, shrink, simulate};
 
-fn keeps(seed: u64) -> Counts {
-    let options = Options::seed(seed);
-    let outcome = simulate(&options);
-    if !outcome.broken.is_empty() {
-        println!("{}", outcome.logs);
-    }
+fn keeps(options: &Options) -> Counts {
+    let outcome = simulate(options);
     assert!(outcome.broken.is_empty(), "{:#?}\nagain: {}", outcome.broken, options.command());
     outcome.counts
 }
 
 #[test]
 fn the_same_seed_gives_the_same_trace() {
-    for seed in [0, 1, 6_296, 6_297] {
-        let once = simulate(&Options::seed(seed));
-        let again = simulate(&Options::seed(seed));
+    for (seed, limits) in [0, 1, 6_296, 6_297].into_iter().zip([LimitsChoice::Real, LimitsChoice::Drawn].repeat(2)) {
+        let options = Options::seed(seed).limits(limits).traced();
+        let (once, again) = (simulate(&options), simulate(&options));
         assert!(once.trace == again.trace && once.logs == again.logs, "seed {seed}");
         assert!(once.counts.operations > 100, "seed {seed} does something: {:?}", once.counts);
     }
@@ -62,22 +58,25 @@ fn seeds_that_broke_a_promise_keep_it() {
     ];
     for (seed, what) in seeds {
         println!("{seed}: {what}");
-        keeps(seed);
+        keeps(&Options::seed(seed));
     }
 }
 
-/// A thousand worlds, in four parts that run side by side.
+/// Some hundred worlds, in four parts that run side by side. `WIGWAG_SEEDS`, `WIGWAG_SEED` and `WIGWAG_LIMITS` choose
+/// others.
 fn a_quarter(number: u64) {
     let count = |name, default| std::env::var(name).ok().and_then(|count| count.parse().ok()).unwrap_or(default);
-    let (first, seeds): (u64, u64) = (count("WIGWAG_SEED", 0), count("WIGWAG_SEEDS", 1_000) / 4);
+    let (first, seeds): (u64, u64) = (count("WIGWAG_SEED", 0), count("WIGWAG_SEEDS", 600) / 4);
+    let limits = std::env::var("WIGWAG_LIMITS").ok().map(|limits| limits.parse::<LimitsChoice>());
+    let limits = limits.transpose().unwrap_or_else(|error| panic!("WIGWAG_LIMITS: {error}")).unwrap_or_default();
     let mut counts = Counts::default();
     for seed in first + number * seeds..first + (number + 1) * seeds {
-        counts += keeps(seed);
+        counts += keeps(&Options::seed(seed).limits(limits));
     }
     println!("{counts}");
-    let Counts { signals, deaths, restarts, migrations, removed, clock_steps, .. } = counts;
-    let happened = [signals, deaths, restarts, migrations, removed, clock_steps];
-    assert!(seeds < 250 || happened.iter().all(|count| *count > 0), "all of it happens: {counts}");
+    let Counts { signals, deaths, restarts, migrations, removed, clock_steps, controls, .. } = counts;
+    let happened = [signals, deaths, restarts, migrations, removed, clock_steps, controls];
+    assert!(seeds < 150 || happened.iter().all(|count| *count > 0), "all of it happens: {counts}");
 }
 
 #[test]

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{self, ERROR_BYTES_MAX};
-use crate::{Path, Retry};
+use crate::{Path, Retry, limits};
 
 /// An error as it is recorded and shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,7 +79,7 @@ impl Fault {
 }
 
 fn cut(text: String) -> String {
-    cut_to(text, ERROR_BYTES_MAX)
+    cut_to(text, limits::current().error_bytes_max)
 }
 
 /// Shortens a text to so many bytes, and marks that it was.

@@ -160,6 +160,9 @@ pub const TASK_IDS_BYTES_MAX: usize = 400 * 1024;
 /// A parent with more open children than this is woken once for all children that end within a second.
 pub const SHARED_WAKE_FROM: usize = 8;
 
+/// Keys of one day that a listing of ended runs holds in memory, to show the last run first.
+pub const DAY_KEYS_MAX: usize = 20_000;
+
 /// The limits that the simulator draws from its seed. In all other builds they are [`Limits::REAL`].
 ///
 /// A run of the simulator is small. With limits of the real size it would never fill an entry, a page or a batch, and
@@ -173,7 +176,9 @@ pub struct Limits {
     pub entry_bytes_max: usize,
     pub entry_puts_max: usize,
     pub entry_blob_bytes_max: usize,
+    pub error_bytes_max: usize,
     pub inline_bytes_max: usize,
+    pub payload_bytes_max: usize,
     pub points_max: usize,
     pub waits_max: usize,
     pub race_max: usize,
@@ -194,6 +199,7 @@ pub struct Limits {
     pub joined_bytes_max: usize,
     pub task_ids_bytes_max: usize,
     pub shared_wake_from: usize,
+    pub day_keys_max: usize,
 }
 
 impl Limits {
@@ -204,7 +210,9 @@ impl Limits {
         entry_bytes_max: ENTRY_BYTES_MAX,
         entry_puts_max: ENTRY_PUTS_MAX,
         entry_blob_bytes_max: ENTRY_BLOB_BYTES_MAX,
+        error_bytes_max: ERROR_BYTES_MAX,
         inline_bytes_max: INLINE_BYTES_MAX,
+        payload_bytes_max: PAYLOAD_BYTES_MAX,
         points_max: POINTS_MAX,
         waits_max: WAITS_MAX,
         race_max: RACE_MAX,
@@ -225,6 +233,7 @@ impl Limits {
         joined_bytes_max: JOINED_BYTES_MAX,
         task_ids_bytes_max: TASK_IDS_BYTES_MAX,
         shared_wake_from: SHARED_WAKE_FROM,
+        day_keys_max: DAY_KEYS_MAX,
     };
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::Refusal;
-use crate::limits::{self, PAYLOAD_BYTES_MAX, PAYLOAD_DEPTH_MAX};
+use crate::limits::{self, PAYLOAD_DEPTH_MAX};
 
 /// JSON text, checked once and never changed; clones share it.
 ///
@@ -39,14 +39,14 @@ impl Payload {
     }
 
     fn checked(self) -> Result<Self, Refusal> {
-        let bytes = self.text().len();
-        if bytes <= PAYLOAD_BYTES_MAX {
+        let (bytes, max) = (self.text().len(), limits::current().payload_bytes_max);
+        if bytes <= max {
             return sound(self.text(), PAYLOAD_DEPTH_MAX)
                 .map(|()| self)
                 .map_err(|error| Refusal::new(format!("not JSON: {error}")));
         }
         Err(Refusal::new(format!(
-            "a payload has at most {PAYLOAD_BYTES_MAX} bytes of JSON (store more elsewhere and pass where), got: {bytes}"
+            "a payload has at most {max} bytes of JSON (store more elsewhere and pass where), got: {bytes}"
         )))
     }
 

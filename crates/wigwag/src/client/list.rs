@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::{Deserialize, Serialize};
-use wigwag_core::{Family, Key, Run, RunId, RunRef, Status, Time, TypeName, kind_of};
+use wigwag_core::{Family, Key, Run, RunId, RunRef, Status, Time, TypeName, kind_of, limits};
 use wigwag_store::limits::LIST_PAGE;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -84,9 +84,6 @@ impl From<&Run> for Summary {
         }
     }
 }
-
-/// How many keys of one day are held to be shown from the last to the first.
-const DAY_KEYS_MAX: usize = 20 * LIST_PAGE;
 
 pub(super) async fn list(inner: &Arc<Inner>, filter: &Filter) -> Result<Listing> {
     let of = filter.of.as_deref().map(TypeName::from_str).transpose()?;
@@ -201,7 +198,7 @@ async fn day_keys(inner: &Inner, day: &str) -> Result<Vec<String>> {
     let prefix = format!("done/{day}/");
     let mut keys = Vec::new();
     let mut after = String::new();
-    while keys.len() < DAY_KEYS_MAX {
+    while keys.len() < limits::current().day_keys_max {
         let page = inner.store.list(&prefix, &after, LIST_PAGE).await?;
         let Some(last) = page.entries.last() else { break };
         after.clone_from(&last.key);

@@ -1,0 +1,136 @@
+//! The order in which signals are consumed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use wigwag_core::audit::Told;
+use wigwag_core::{Event, Mode};
+
+use super::events;
+use crate::world::{Known, Sent};
+
+/// Signals of a run that any wait may consume, in the order in which they were consumed.
+fn consumed<'a>(told: &Told, known: &'a Known) -> Vec<&'a Sent> {
+    let id = told.run.run.id.as_str();
+    let chosen = names_chosen_from(told);
+    let mine = known.sent.iter().filter(|sent| sent.run == id && !sent.strict && !sent.addressed);
+    let mine = mine.filter(|sent| !chosen.contains(sent.name.as_str()));
+    let mine: BTreeMap<&str, &Sent> = mine.filter_map(|sent| Some((sent.suffix.as_deref()?, sent))).collect();
+    let received = events(told).filter_map(|(_, event)| match event {
+        Event::SignalReceived(event) => Some(&event.signals),
+        _ => None,
+    });
+    received.flatten().filter_map(|taken| mine.get(taken.signal.as_str()).copied()).collect()
+}
+
+/// Names for which some wait takes another signal than the next: by a schema, by its sender, or because code refused one.
+fn names_chosen_from(told: &Told) -> BTreeSet<&str> {
+    let mut chosen = BTreeSet::new();
+    let mut names: BTreeMap<&str, &str> = BTreeMap::new();
+    for (_, event) in events(told) {
+        match event {
+            Event::SignalWaiting(event) => {
+                names.insert(event.point.as_str(), event.name.as_str());
+                // The schemas of a graph stand in its definition: all payloads that fit them have one field.
+                if event.schema.is_some() || event.quorum > 1 || event.mode == Mode::Latest {
+                    chosen.insert(event.name.as_str());
+                }
+            }
+            Event::SignalRefused(event) => chosen.extend(names.get(event.point.as_str())),
+            _ => {}
+        }
+    }
+    chosen
+}
+
+/// One sender's signals to one name of one run are consumed in order.
+pub(super) fn senders_are_heard_in_order(runs: &[Told], known: &Known) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for told in runs.iter().filter(|told| is_plain(told)) {
+        let mut last: BTreeMap<(usize, &str), usize> = BTreeMap::new();
+        for sent in consumed(told, known) {
+            let before = last.insert((sent.sender, &sent.name), sent.number);
+            if before.is_some_and(|before| before > sent.number) {
+                wrong.push(format!("sender {} of `{}` is heard out of order", sent.sender, told.run.run.id));
+            }
+        }
+    }
+    wrong
+}
+
+/// Whoever sends after another was acknowledged, by whatever clock, is consumed after it.
+pub(super) fn senders_that_wait_for_each_other_are_heard_in_order(runs: &[Told], known: &Known) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for told in runs.iter().filter(|told| is_plain(told)) {
+        // From the last to the first: the earliest acknowledgement of what was consumed later, by name.
+        let mut earliest: BTreeMap<&str, (Duration, &Sent)> = BTreeMap::new();
+        for sent in consumed(told, known).into_iter().rev() {
+            let Some(acknowledged) = sent.acknowledged else { continue };
+            if let Some((at, later)) = earliest.get(sent.name.as_str()).filter(|(at, _)| *at < sent.began) {
+                wrong.push(format!(
+                    "`{}` consumed {:?} after {:?}, which was sent at {:?}, after the first was acknowledged at {at:?}",
+                    told.run.run.id, later.suffix, sent.suffix, sent.began
+                ));
+            }
+            let entry = earliest.entry(&sent.name).or_insert((acknowledged, sent));
+            if acknowledged < entry.0 {
+                *entry = (acknowledged, sent);
+            }
+        }
+    }
+    wrong
+}
+
+/// Time after its acknowledgement in which a signal may still be overlooked: a slow store lists an inbox for so long.
+const SEEN_WITHIN: Duration = Duration::from_secs(15);
+
+/// A wait takes the oldest signal that fits it, and one that wants the newest takes that, of all that were there.
+pub(super) fn waits_take_the_right_signal(runs: &[Told], known: &Known) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for told in runs.iter().filter(|told| told.run.version.is_some()) {
+        let id = told.run.run.id.as_str();
+        let mine = known.sent.iter().filter(|sent| sent.run == id && !sent.strict && !sent.addressed);
+        let mine: Vec<(&str, &Sent)> = mine.filter_map(|sent| Some((sent.suffix.as_deref()?, sent))).collect();
+        let mut waits: BTreeMap<&str, (Mode, bool, u32)> = BTreeMap::new();
+        let (mut taken, mut cursors) = (BTreeSet::<&str>::new(), BTreeMap::<&str, &str>::new());
+        for (entry, event) in events(told) {
+            match event {
+                Event::SignalWaiting(event) => {
+                    let wait = (event.mode, event.schema.is_some(), event.quorum);
+                    waits.insert(event.point.as_str(), wait);
+                }
+                Event::SignalReceived(event) => {
+                    let wait = waits.get(event.point.as_str()).copied().unwrap_or_default();
+                    let cursor = cursors.get(event.name.as_str()).copied().unwrap_or_default();
+                    if let ((mode, with_schema, 0 | 1), [got]) = (wait, &event.signals[..]) {
+                        let at = known.entries.get(&(told.run.run.clone(), entry.seq)).copied().unwrap_or_default();
+                        let better = mine.iter().find(|(suffix, sent)| {
+                            let is_better = match mode {
+                                Mode::Queue => **suffix < *got.signal && **suffix > *cursor,
+                                Mode::Latest => **suffix > *got.signal,
+                            };
+                            let is_there = sent.acknowledged.is_some_and(|then| then + SEEN_WITHIN < at)
+                                && !taken.contains(suffix);
+                            is_better && is_there && sent.name == event.name.as_str() && (sent.fits || !with_schema)
+                        });
+                        wrong.extend(better.map(|(better, _)| {
+                            format!(
+                                "`{}` of `{id}` ({mode:?}) took `{}`, and `{better}` was there",
+                                event.point, got.signal
+                            )
+                        }));
+                    }
+                    taken.extend(event.signals.iter().map(|taken| taken.signal.as_str()));
+                    cursors.insert(event.name.as_str(), &event.cursor);
+                }
+                _ => {}
+            }
+        }
+    }
+    wrong
+}
+
+/// Whether the waits of a run take whatever comes next. A graph may have schemas, which its log does not show.
+fn is_plain(told: &Told) -> bool {
+    told.run.version.is_some() || told.run.of.as_str() == crate::code::EVOLVING
+}

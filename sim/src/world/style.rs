@@ -1,0 +1,77 @@
+//! What kind of world a seed makes. Most have a little of everything; some have much of one thing.
+
+use std::time::Duration;
+
+use crate::options::{Ingredient, Options};
+
+/// What kind of world it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Style {
+    /// Nothing fails: code must run exactly as often as the log says.
+    pub(super) peaceful: bool,
+    /// Programs wait for the same name again and again, and many senders, some of them slow, send it.
+    pub(super) busy: bool,
+    /// Graphs and programs are large.
+    pub(super) wide: bool,
+    /// Some processes have no layer that repeats what failed.
+    pub(super) bare: bool,
+    /// Processes of one machine know when one of them dies.
+    pub(super) peers: bool,
+    pub(super) sweeper: bool,
+    pub(super) retention: bool,
+    pub(super) clock_steps: bool,
+    /// Each signal is sent by a new process with a clock of its own, after the one before was acknowledged.
+    pub(super) fresh_senders: bool,
+    /// A put takes up to a tenth of the lease.
+    pub(super) slow_puts: bool,
+    /// No worker is there from the first moment to the second.
+    pub(super) absence: Option<(Duration, Duration)>,
+    /// Many signals are sent at once, while no worker is there if there is such a time.
+    pub(super) signal_burst: bool,
+    /// Many control objects are sent at once, likewise.
+    pub(super) control_burst: bool,
+    /// Index objects and wake-ups are deleted in the end, for the sweeper to restore.
+    pub(super) damage: bool,
+    /// When new code is rolled out, and the time from one worker to the next.
+    pub(super) deploy_at: Option<(Duration, Duration)>,
+}
+
+impl Style {
+    pub(super) fn draw(options: &Options, chance: &mut fastrand::Rng, atomic: bool) -> Self {
+        let (deploy, stagger) = (chance.u64(5..40), [0, chance.u64(..15)][chance.usize(..2)]);
+        let (away, back) = (chance.u64(5..30), chance.u64(8..30));
+        let mut has = |ingredient, of: u32| chance.u32(..of) == 0 && options.has(ingredient);
+        let deploys = has(Ingredient::Deploys, 3);
+        let (sweeper, retention) = (has(Ingredient::Sweeper, 6), has(Ingredient::Retention, 5));
+        let clock_steps = has(Ingredient::ClockSteps, 3) && atomic;
+        let absence = has(Ingredient::Absence, 3);
+        let signal_burst = has(Ingredient::SignalBursts, if absence { 2 } else { 8 });
+        let control_burst = has(Ingredient::ControlBursts, if absence { 2 } else { 8 });
+        let slow_puts = has(Ingredient::SlowPuts, 10);
+        let damage = has(Ingredient::Damage, 12) && !retention;
+        let peaceful = chance.u32(..6) == 0;
+        let seconds = Duration::from_secs;
+        Self {
+            peaceful,
+            busy: chance.u32(..4) == 0,
+            wide: chance.u32(..4) == 0,
+            bare: chance.u32(..3) == 0,
+            peers: atomic && chance.bool(),
+            sweeper,
+            retention,
+            clock_steps: clock_steps && !peaceful,
+            fresh_senders: chance.u32(..4) == 0,
+            slow_puts,
+            absence: absence.then(|| (seconds(away), seconds(away + back))),
+            signal_burst,
+            control_burst,
+            damage,
+            deploy_at: deploys.then(|| (seconds(deploy), seconds(stagger))),
+        }
+    }
+
+    /// Whether the world has this ingredient.
+    pub(super) fn has(&self, options: &Options, ingredient: Ingredient) -> bool {
+        options.has(ingredient) && !(self.peaceful && ingredient.is_fault())
+    }
+}
