@@ -191,3 +191,52 @@ async fn a_run_that_is_paused_for_another_reason_is_not_resumed_under_code_that_
     kit.run_until_idle().await.unwrap();
     assert_eq!(run.result::<u32>().await.unwrap(), 2);
 }
+
+#[tokio::test]
+async fn a_wait_keeps_the_schema_it_was_opened_with_when_code_changes_it() {
+    let code = |kind: &'static str| {
+        let schema = json!({"type": kind});
+        move |engine: Builder| {
+            let graph = Graph::<Value>::new("g").signal("first").schema(schema.clone()).signal("second").after("first");
+            engine.workflow(graph.schema(schema))
+        }
+    };
+    let kit = Kit::start(code("integer")).await.unwrap();
+    let run = kit.client().start("g", &json!({})).id("r").await.unwrap();
+    kit.settle().await.unwrap();
+    let kit = kit.crash(code("string")).await.unwrap();
+    let run = kit.client().run(run.id()).unwrap();
+    let refused = run.signal("first", "text").await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidPayload, "the open wait wants what it was opened for");
+    run.signal("first", &7).await.unwrap();
+    kit.settle().await.unwrap();
+    assert_eq!(run.waiting().await.unwrap()[0].point.as_str(), "second", "what was accepted is consumed");
+    let refused = run.signal("second", &7).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidPayload, "a wait that was opened later has the new schema");
+    run.signal("second", "text").await.unwrap();
+    kit.run_until_idle().await.unwrap();
+    assert_eq!(run.status().await.unwrap(), Status::Completed);
+}
+
+#[tokio::test]
+async fn an_early_signal_that_the_changed_schema_does_not_take_is_kept_and_shown_with_the_reason() {
+    let code = |kind: &'static str| {
+        let schema = json!({"type": kind});
+        move |engine: Builder| {
+            let step = |_: StepCtx<Value>| async { Ok::<_, Failure>(()) };
+            let graph = Graph::<Value>::new("g").step("later", step).delay(Duration::from_secs(3_600));
+            engine.workflow(graph.signal("go").after("later").schema(schema))
+        }
+    };
+    let kit = Kit::start(code("integer")).await.unwrap();
+    kit.client().start("g", &json!({})).id("r").await.unwrap().signal("go", &7).await.unwrap();
+    kit.settle().await.unwrap();
+    let kit = kit.crash(code("string")).await.unwrap();
+    kit.run_until_idle().await.unwrap();
+    let run = kit.client().run("r").unwrap();
+    let kept = run.signals(Some("go")).await.unwrap();
+    assert!(kept.len() == 1 && kept[0].misfit.as_ref().unwrap().contains("`go` does not take it"), "{kept:?}");
+    run.signal("go", "text").await.unwrap();
+    kit.run_until_idle().await.unwrap();
+    assert_eq!(run.status().await.unwrap(), Status::Completed);
+}
