@@ -70,7 +70,10 @@ impl Client {
         RunHandle { inner: Arc::clone(&self.inner), run }
     }
 
-    /// Runs, unfinished ones first, then finished ones from the last day back.
+    /// Lists a page of runs: unfinished ones first, then finished ones, the newest first.
+    ///
+    /// A run that does not change while it is listed is on exactly one page, whatever other runs do. A run that ends between
+    /// two pages may be on both, as unfinished and as finished.
     pub async fn list(&self, filter: &Filter) -> Result<Listing> {
         list::list(&self.inner, filter).await
     }

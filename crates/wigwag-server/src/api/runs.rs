@@ -108,7 +108,8 @@ pub(crate) struct ListQuery {
     /// `failed` or `cancelled`.
     #[schemars(with = "Option<super::shape::Status>")]
     status: Option<String>,
-    /// At most so many; 50 unless said otherwise, 1000 at most.
+    /// Most items on the page: 50 by default, 1000 at most. A page reads a bounded number of runs, so that it may have fewer
+    /// items, or none, and still a `next`.
     #[schemars(range(min = 1, max = PAGE_MAX))]
     limit: Option<usize>,
     /// After the place that the page before gave as `next`.
@@ -116,12 +117,12 @@ pub(crate) struct ListQuery {
     after: Option<String>,
 }
 
-/// Some runs, unfinished ones first, then finished ones from the last day back.
+/// A page of runs: unfinished ones first, then finished ones, the newest first.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Listing {
     #[schemars(with = "Vec<super::shape::Summary>")]
     items: Vec<Summary>,
-    /// Give it as `after` for the items that follow; absent after the last.
+    /// Cursor of the next page, for `after`; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
     /// Runs that would be in this list and cannot be read, in words.

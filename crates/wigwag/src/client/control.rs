@@ -5,13 +5,15 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
-use wigwag_core::{Control, Definition, Key, Order, Path, PauseCause, Run, RunRef, Status, TypeName, version};
-use wigwag_store::{Batch, STAMP, limits::LIST_PAGE};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use wigwag_core::{Control, Definition, Key, Order, Path, PauseCause, Run, RunRef, Status, TypeName, limits, version};
+use wigwag_store::{Batch, Listed, STAMP};
 
 use super::RunHandle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inner::Inner;
 use crate::log;
+use crate::pages::Pages;
 
 /// What became of asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,10 +153,8 @@ impl IntoFuture for Resume {
 }
 
 /// Says exactly what of a run still does not fit the newest code.
-async fn check_fits(handle: &RunHandle, run: &Run) -> Result<()> {
-    let known = definitions(&handle.inner, &run.of).await?;
-    let own = handle.inner.registry.workflow(&run.of).map(|workflow| workflow.definition.clone());
-    let newest = own.or_else(|| known.last().cloned());
+async fn check_fits(handle: &RunHandle, run: &mut Run) -> Result<()> {
+    let newest = current_definition(&handle.inner, &run.of).await?;
     let is_function = |definition: &Definition| definition.style == wigwag_core::Style::Function;
     if newest.as_ref().is_some_and(|newest| newest.hash == run.definition_hash || is_function(newest)) {
         return Ok(());
@@ -264,8 +264,8 @@ impl IntoFuture for Migrate {
             let known = definitions(&handle.inner, &run.of).await?;
             let own = handle.inner.registry.workflow(&run.of).map(|workflow| workflow.definition.clone());
             let target = match &self.hash {
-                Some(hash) => known.into_iter().find(|known| known.hash == *hash),
-                None => own.or_else(|| known.into_iter().next_back()),
+                Some(hash) => definition_by_hash(&handle.inner, &run.of, hash).await?,
+                None => current_definition(&handle.inner, &run.of).await?,
             };
             let target = target.ok_or_else(|| {
                 let hash = self.hash.map(|hash| format!(" with the hash `{hash}`")).unwrap_or_default();
@@ -282,8 +282,16 @@ impl IntoFuture for Migrate {
 
 /// What workers have known of a type, the newest last.
 pub(super) async fn definitions(inner: &Inner, of: &TypeName) -> Result<Vec<Definition>> {
-    let page = inner.store.list(&format!("definition/{of}/"), "", LIST_PAGE).await?;
-    let mut listed = page.entries;
+    let mut listed = definition_keys(inner, of).await?;
+    listed.sort_by_key(|listed| listed.modified);
+    let read = listed.into_iter().map(|listed| async move { read_definition(inner, &listed.key).await });
+    let found: Vec<_> = stream::iter(read).buffered(16).try_collect().await?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// The definition of a type that was stored last, if it can be read.
+async fn newest_definition(inner: &Inner, of: &TypeName) -> Result<Option<Definition>> {
+    let mut listed = definition_keys(inner, of).await?;
     listed.sort_by_key(|listed| listed.modified);
     let mut definitions = Vec::new();
     for listed in listed {
@@ -293,7 +301,22 @@ pub(super) async fn definitions(inner: &Inner, of: &TypeName) -> Result<Vec<Defi
             definitions.push(definition);
         }
     }
-    Ok(definitions)
+    Ok(None)
+}
+
+async fn definition_keys(inner: &Inner, of: &TypeName) -> Result<Vec<Listed>> {
+    let prefix = format!("definition/{of}/");
+    let mut listed = Vec::new();
+    let mut pages = Pages::new(&*inner.store, &prefix);
+    while let Some(page) = pages.next().await? {
+        listed.extend(page);
+    }
+    Ok(listed)
+}
+
+async fn read_definition(inner: &Inner, key: &str) -> Result<Option<Definition>> {
+    let object = inner.store.get(key).await?;
+    Ok(object.and_then(|object| serde_json::from_slice(&object.body).ok()))
 }
 
 /// The stored definition of that hash, if any worker stored it.
@@ -311,8 +334,7 @@ async fn definition_of(inner: &Inner, run: &Run) -> Result<Definition> {
     if run.task.is_some() {
         return Ok(Definition::task(run.of.clone()));
     }
-    let known = definitions(inner, &run.of).await?;
-    let own = known.into_iter().find(|known| known.hash == run.definition_hash);
+    let own = definition_by_hash(inner, &run.of, &run.definition_hash).await?;
     own.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("no worker has stored the definition of `{}`", run.of)))
 }
 
@@ -331,4 +353,12 @@ pub(super) async fn send(inner: &Arc<Inner>, run: &Run, order: Order) -> Result<
         _ = handle.poke(None);
     }
     Ok(())
+/// The definition that new runs follow: that of this engine, or the newest that workers have stored.
+pub(super) async fn current_definition(inner: &Inner, of: &TypeName) -> Result<Option<Definition>> {
+    match inner.registry.workflow(of) {
+        Some(workflow) => Ok(Some(workflow.definition.clone())),
+        None => newest_definition(inner, of).await,
+    }
+}
+
 }
