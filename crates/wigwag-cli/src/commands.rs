@@ -77,11 +77,12 @@ pub(crate) async fn run(args: Args) -> Result<(), Failed> {
     outcome.map_err(|failed| failed.with_flags(&flags(&store)))
 }
 
-/// Opens a store to look into it: one that does not exist is not made.
+/// Opens a store that exists, for reading only if it cannot be written. Commands that write are rejected then.
 fn open(args: &StoreArgs) -> Result<Opened, Failed> {
     no_server(args)?;
     let mut settings = settings(args);
     settings.embedded = EmbeddedSettings::existing();
+    settings.embedded.read_only = true;
     Ok(wigwag_store::open(&args.store, &settings)?)
 }
 

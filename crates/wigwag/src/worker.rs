@@ -54,6 +54,8 @@ pub(crate) struct Dispatcher {
     looks: HashMap<RunId, Vec<(String, Hint)>>,
     /// Hints that lead to nothing for this worker until then.
     passed: HashMap<String, Time>,
+    /// Lease hints of abandoned turns to check again, and when. A listing does not find them: they are not due yet.
+    retries: Vec<(Duration, String)>,
     finished: mpsc::Receiver<Visited>,
     finish: mpsc::Sender<Visited>,
     asks: mpsc::Receiver<Ask>,
@@ -120,6 +122,7 @@ impl Dispatcher {
             visits: HashSet::new(),
             looks: HashMap::new(),
             passed: HashMap::new(),
+            retries: Vec::new(),
             finished,
             finish,
             asks,
@@ -238,6 +241,7 @@ impl Dispatcher {
             Visit::Done => {
                 self.passed.remove(&key);
                 self.misfits.remove(&run);
+                self.inner.forget_abandoned(&key);
                 return;
             }
             Visit::Pass(until) => until,
@@ -252,6 +256,10 @@ impl Dispatcher {
             && let Some(shard) = self.shards.get_mut(usize::from(hint.shard))
         {
             shard.list_at = shard.list_at.min(at);
+        }
+        if self.inner.is_abandoned(&key) {
+            self.retries.push((at, key));
+            return;
         }
         self.passed.insert(key, until);
     }
@@ -273,6 +281,11 @@ impl Dispatcher {
         if boot >= self.present_at {
             self.present_at = boot + self.inner.settings.lease;
             self.be_present().await?;
+        }
+        for (_, key) in self.retries.extract_if(.., |(at, _)| *at <= boot).collect::<Vec<_>>() {
+            if let Ok(Key::Due(hint)) = key.parse::<Key>() {
+                self.enqueue(key, hint);
+            }
         }
         for place in 0..self.shards.len() {
             if boot >= self.shards[place].list_at && self.queue.len() < LIST_PAGE {
@@ -354,7 +367,7 @@ impl Dispatcher {
 
     fn until_next_look(&self) -> Duration {
         let boot = self.inner.clock.boot();
-        let mut at = self.present_at;
+        let mut at = self.retries.iter().map(|(at, _)| *at).fold(self.present_at, Duration::min);
         if self.queue.len() < LIST_PAGE {
             at = self.shards.iter().map(|shard| shard.list_at).fold(at, Duration::min);
         }
@@ -530,8 +543,10 @@ async fn visit(
             break;
         }
     }
-    let verdict =
-        look(loaded.as_ref().map(|loaded| &loaded.run), hint, now.at, now.uncertainty, |peer| inner.peer_lives(peer));
+    let is_abandoned = inner.is_abandoned(key)
+        && loaded.as_ref().is_some_and(|loaded| loaded.run.due_hints().any(|lease_hint| lease_hint == key));
+    let lives = |peer: &str| if is_abandoned { Some(false) } else { inner.peer_lives(peer) };
+    let verdict = look(loaded.as_ref().map(|loaded| &loaded.run), hint, now.at, now.uncertainty, lives);
     match (verdict, loaded) {
         (Look::Leave { until }, _) => Ok(Visit::Pass(until)),
         (Look::Orphan, _) => {
