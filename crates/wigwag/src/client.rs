@@ -4,6 +4,7 @@ mod control;
 mod follow;
 pub(crate) mod inbox;
 mod list;
+mod names;
 pub(crate) mod signal;
 mod start;
 mod wait;
@@ -40,6 +41,7 @@ pub struct Client {
 pub struct RunHandle {
     pub(crate) inner: Arc<Inner>,
     pub(crate) run: RunRef,
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Client {
@@ -67,7 +69,7 @@ impl Client {
     }
 
     fn handle(&self, run: RunRef) -> RunHandle {
-        RunHandle { inner: Arc::clone(&self.inner), run }
+        RunHandle::new(&self.inner, run)
     }
 
     /// Lists a page of runs: unfinished ones first, then finished ones, the newest first.
@@ -141,6 +143,10 @@ impl RunView {
 }
 
 impl RunHandle {
+    pub(crate) fn new(inner: &Arc<Inner>, run: RunRef) -> Self {
+        Self { inner: Arc::clone(inner), run, warnings: Vec::new() }
+    }
+
     /// Its id.
     #[must_use]
     pub fn id(&self) -> &RunId {

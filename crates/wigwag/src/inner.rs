@@ -185,12 +185,13 @@ impl Inner {
             stopping: watch::Sender::new(Stop::No),
             idle: Notify::new(),
             given_back: Mutex::default(),
+            abandoned: Mutex::default(),
             again: Notify::new(),
             works: AtomicBool::new(false),
-            abandoned: Mutex::default(),
             #[cfg(feature = "testing")]
             failures: Mutex::default(),
             last_sent: Mutex::default(),
+            registered: Mutex::default(),
             definitions: Mutex::default(),
             schemas: crate::schema::Schemas::default(),
             wakes: Mutex::default(),
@@ -289,9 +290,6 @@ impl Inner {
         self.idle.notify_waiters();
     }
 
-    pub(crate) fn take_given_back(&self) -> Vec<String> {
-        std::mem::take(&mut lock(&self.given_back))
-    }
     /// Lets this worker claim a run again before its own lease ends. The lease hint names the turn that was given up.
     pub(crate) fn abandon(&self, lease_hint: &str) {
         lock(&self.abandoned).insert(lease_hint.to_owned());
@@ -305,6 +303,9 @@ impl Inner {
         lock(&self.abandoned).remove(lease_hint);
     }
 
+    pub(crate) fn take_given_back(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.given_back))
+    }
 
     pub(crate) fn active(&self, run: &RunRef) -> Option<Arc<Handle>> {
         lock(&self.active).get(run).cloned()

@@ -27,13 +27,18 @@ pub(super) async fn run(args: &StoreArgs, id: &str, json: bool) -> Result<(), Fa
 pub(super) async fn show(args: &StoreArgs, target: &dyn Target, run: Run, json: bool) -> Result<(), Failed> {
     let run = target.whole(run, json).await?;
     if json {
+    let warnings = if run.status.is_final() { Vec::new() } else { target.diagnose(&run).await? };
         let state = shown_to_json(&run, "wigwag status", wigwag::dollars(&run.requests));
         writeln!(std::io::stdout().lock(), "{}", pretty(&String::from_utf8_lossy(&state)))?;
+        warnings.iter().for_each(|warning| warn(warning));
         return Ok(());
     }
     let open = if run.waits().next().is_some() { target.open_waits(&run.run).await? } else { Vec::new() };
     let mut stdout = std::io::stdout().lock();
-    for (name, value) in describe(args, &run, &open, now()) {
+    let mut lines = describe(args, &run, &open, fits_plainly, now());
+    let above = lines.iter().position(|(name, _)| *name == "started").unwrap_or_default();
+    lines.splice(above..above, warnings.into_iter().map(|warning| ("warning", warning)));
+    for (name, value) in lines {
         writeln!(stdout, "{name:<10}  {value}")?;
     }
     stdout.flush()?;

@@ -53,6 +53,8 @@ struct Page<T> {
 #[derive(Debug, Deserialize)]
 struct Started {
     id: RunId,
+    #[serde(default)]
+    warnings: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -291,7 +293,7 @@ impl Target for Remote {
         let (of, input, delay) = (new.of, new.input, new.delay.map(seconds));
         let body = Start { of, id: id.to_string(), input, at: new.at, delay };
         let started: Started = self.json(&self.post(&["runs"], &body)?.once(new_key())).await?;
-        Ok(RunRef::workflow(started.id))
+        Ok((RunRef::workflow(started.id), started.warnings))
     }
 
     async fn submit(&self, new: NewTask) -> Result<RunRef> {
@@ -323,6 +325,17 @@ impl Target for Remote {
 
     /// A server sends it whole.
     async fn whole(&self, run: Run, _: bool) -> Result<Run> {
+    /// A server sends them with the run.
+    async fn diagnose(&self, run: &Run) -> Result<Vec<String>> {
+        #[derive(Deserialize)]
+        struct Warned {
+            #[serde(default)]
+            warnings: Vec<String>,
+        }
+        let warned: Warned = self.json(&self.get_of(&run.run, &[])).await?;
+        Ok(warned.warnings)
+    }
+
         Ok(run)
     }
 

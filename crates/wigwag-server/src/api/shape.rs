@@ -85,6 +85,9 @@ pub(crate) struct Run {
     /// What these requests cost on a bucket, in dollars at the list prices of S3 Standard, without storage and traffic. The
     /// embedded store asks nobody and costs nothing. Absent with `requests`.
     dollars: Option<f64>,
+    /// Why the run may not proceed: no worker has registered its workflow, or that of a child it waits for. Absent if
+    /// nothing is wrong.
+    warnings: Option<Vec<String>>,
 }
 
 /// A place in a run where something is recorded.
