@@ -54,6 +54,12 @@ pub const SNAPSHOT_POINTS_BYTES_MAX: usize = 16 * 1024;
 /// What is kept of an error's message and backtrace: enough to read, not enough to fill an entry.
 pub const ERROR_BYTES_MAX: usize = 4 * 1024;
 
+/// Why somebody cancelled a run. It is part of its log, twice, and of every snapshot.
+pub const REASON_BYTES_MAX: usize = ERROR_BYTES_MAX;
+
+/// Steps that one migration renames or skips: each takes up to two paths in one entry.
+pub const MAPPING_MAX: usize = 256;
+
 /// How long the ids of folded control objects are remembered: longer than any writer stalls.
 pub const CONTROL_MEMORY: Duration = Duration::from_secs(3_600);
 
@@ -100,6 +106,7 @@ pub const SENDER_BYTES_MAX: usize = 256;
 /// Nobody waits longer for anything than a hundred years.
 pub const SPAN_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
+const _: () = assert!(2 * MAPPING_MAX * PATH_BYTES_MAX <= ENTRY_BYTES_SOFT);
 const _: () = assert!(INLINE_BYTES_MAX < PAYLOAD_BYTES_MAX);
 const _: () = assert!(LOOK_BACK.as_millis() >= PUT_MAX.as_millis() + 2 * UNCERTAINTY_MAX.as_millis());
 const _: () = assert!(ENTRY_BYTES_SOFT + 2 * INLINE_BYTES_MAX + DATA_BYTES_MAX < ENTRY_BYTES_MAX);

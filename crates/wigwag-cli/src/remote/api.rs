@@ -158,6 +158,8 @@ struct Made {
 #[derive(Debug, Deserialize)]
 struct Acknowledged {
     new: bool,
+    #[serde(default)]
+    compensating: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -284,7 +286,7 @@ impl Remote {
 
 #[async_trait(?Send)]
 impl Target for Remote {
-    async fn start(&self, new: NewRun) -> Result<RunRef> {
+    async fn start(&self, new: NewRun) -> Result<(RunRef, Vec<String>)> {
         // Named here, so that a repeat starts the same run.
         let id = match &new.id {
             Some(id) => checked(id)?,
@@ -323,8 +325,6 @@ impl Target for Remote {
         })
     }
 
-    /// A server sends it whole.
-    async fn whole(&self, run: Run, _: bool) -> Result<Run> {
     /// A server sends them with the run.
     async fn diagnose(&self, run: &Run) -> Result<Vec<String>> {
         #[derive(Deserialize)]
@@ -336,6 +336,8 @@ impl Target for Remote {
         Ok(warned.warnings)
     }
 
+    /// A server sends it whole.
+    async fn whole(&self, run: Run, _: bool) -> Result<Run> {
         Ok(run)
     }
 
@@ -470,7 +472,11 @@ impl Target for Remote {
         };
         let request = self.post(&Self::of(run, &[ask.name()]), &body)?;
         let acknowledged: Acknowledged = self.json(&request).await?;
-        Ok(if acknowledged.new { Asked::Now } else { Asked::Before })
+        Ok(match acknowledged {
+            Acknowledged { compensating: true, .. } => Asked::Compensating,
+            Acknowledged { new: true, .. } => Asked::Now,
+            _ => Asked::Before,
+        })
     }
 
     async fn definitions(&self, of: &str) -> Result<Vec<Definition>> {

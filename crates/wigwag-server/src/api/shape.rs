@@ -285,6 +285,8 @@ pub(crate) struct Swept {
     stale_live: u64,
     /// Unfinished runs that were looked at.
     runs: u64,
+    /// Unfinished runs that changed too recently for every check; a later sweep judges them.
+    too_young: u64,
     /// Unfinished runs that had no usable hint, and got one.
     lost_runs: u64,
     /// Waits in the index that are over, removed.

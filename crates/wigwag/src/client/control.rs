@@ -23,6 +23,8 @@ pub enum Asked {
     Now,
     /// Somebody had asked before.
     Before,
+    /// The run failed and is being compensated: it ends without a cancel, and this one is not recorded.
+    Compensating,
 }
 
 impl RunHandle {
@@ -98,15 +100,28 @@ impl IntoFuture for Cancel {
 
     fn into_future(self) -> Self::IntoFuture {
         async move {
+            check_reason(self.reason.as_deref())?;
             let run = self.run.unfinished().await?;
-            if run.cancel.is_some() || matches!(run.status, Status::Compensating) {
+            if run.cancel.is_some() {
                 return Ok(Asked::Before);
+            }
+            if run.status == Status::Compensating {
+                return Ok(Asked::Compensating);
             }
             send(&self.run.inner, &run, Order::Cancel { reason: self.reason }).await?;
             Ok(Asked::Now)
         }
         .boxed()
     }
+}
+
+fn check_reason(reason: Option<&str>) -> Result<()> {
+    let bytes = reason.map_or(0, str::len);
+    if bytes > limits::REASON_BYTES_MAX {
+        let what = format!("a reason has at most {} bytes, got: {bytes}", limits::REASON_BYTES_MAX);
+        return Err(Error::invalid(what).hint("shorten it, or put the details elsewhere and name the place"));
+    }
+    Ok(())
 }
 
 /// Cancels a child with its parent. One that has ended, or never was, is no trouble.
@@ -140,10 +155,10 @@ impl IntoFuture for Resume {
 
     fn into_future(self) -> Self::IntoFuture {
         async move {
-            let run = self.run.unfinished().await?;
+            let mut run = self.run.unfinished().await?;
             let Some(pause) = &run.pause else { return Err(self.run.not_now(&run, "is not paused")) };
             if pause.why == PauseCause::Version && !self.anyway {
-                check_fits(&self.run, &run).await?;
+                check_fits(&self.run, &mut run).await?;
             }
             send(&self.run.inner, &run, Order::Resume).await?;
             Ok(Asked::Now)
@@ -159,11 +174,14 @@ async fn check_fits(handle: &RunHandle, run: &mut Run) -> Result<()> {
     if newest.as_ref().is_some_and(|newest| newest.hash == run.definition_hash || is_function(newest)) {
         return Ok(());
     }
+    log::make_whole(&*handle.inner.store, run).await?;
+    let fits_plainly = newest.is_some_and(|newest| version::migrate(run, &newest, &BTreeMap::new()).is_ok());
+    let mapping = if fits_plainly { "" } else { " --rename OLD=NEW --skip STEP" };
     let steps = run.error.as_ref().map(|error| error.incompatible_steps.clone()).unwrap_or_default();
     let named = steps.iter().map(|step| format!("`{step}`")).collect::<Vec<_>>().join(", ");
     let what = format!("run `{}` does not fit the code at {named}", handle.run.id);
     Err(Error::new(ErrorKind::Conflict, what).hint(format!(
-        "migrate it: `wigwag migrate {} --rename OLD=NEW --skip STEP`; or put the old code back and resume with `--anyway`",
+        "migrate it: `wigwag migrate {}{mapping}`; or put the old code back and resume with `--anyway`",
         handle.run.id
     )))
 }
@@ -255,14 +273,22 @@ impl IntoFuture for Migrate {
             if let Some(mistake) = self.mistake {
                 return Err(mistake);
             }
+            if self.mapping.len() > limits::MAPPING_MAX {
+                let (max, got) = (limits::MAPPING_MAX, self.mapping.len());
+                let what = format!("a migration renames or skips at most {max} steps, got: {got}");
+                return Err(Error::invalid(what).hint("migrate to a definition that is closer to the run, then again"));
+            }
+            if let Some(hash) = self.hash.as_ref().filter(|hash| !is_hash(hash)) {
+                let what = "not the hash of a definition (want `sha256:` and 64 hexadecimal digits)";
+                let shown: String = hash.chars().take(80).collect();
+                return Err(Error::invalid(format!("{what}: `{}`", shown.escape_debug())));
+            }
             let handle = self.run;
             let mut run = handle.unfinished().await?;
             if run.status != Status::Paused {
                 return Err(handle.not_now(&run, "is migrated while it is paused, but it is not"));
             }
             log::make_whole(&*handle.inner.store, &mut run).await?;
-            let known = definitions(&handle.inner, &run.of).await?;
-            let own = handle.inner.registry.workflow(&run.of).map(|workflow| workflow.definition.clone());
             let target = match &self.hash {
                 Some(hash) => definition_by_hash(&handle.inner, &run.of, hash).await?,
                 None => current_definition(&handle.inner, &run.of).await?,
@@ -280,7 +306,12 @@ impl IntoFuture for Migrate {
     }
 }
 
-/// What workers have known of a type, the newest last.
+fn is_hash(text: &str) -> bool {
+    let digits = text.strip_prefix("sha256:").unwrap_or_default();
+    digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Definitions of a type that workers have stored, the newest last.
 pub(super) async fn definitions(inner: &Inner, of: &TypeName) -> Result<Vec<Definition>> {
     let mut listed = definition_keys(inner, of).await?;
     listed.sort_by_key(|listed| listed.modified);
@@ -293,12 +324,9 @@ pub(super) async fn definitions(inner: &Inner, of: &TypeName) -> Result<Vec<Defi
 async fn newest_definition(inner: &Inner, of: &TypeName) -> Result<Option<Definition>> {
     let mut listed = definition_keys(inner, of).await?;
     listed.sort_by_key(|listed| listed.modified);
-    let mut definitions = Vec::new();
-    for listed in listed {
-        if let Some(object) = inner.store.get(&listed.key).await?
-            && let Ok(definition) = serde_json::from_slice::<Definition>(&object.body)
-        {
-            definitions.push(definition);
+    for listed in listed.into_iter().rev() {
+        if let Some(definition) = read_definition(inner, &listed.key).await? {
+            return Ok(Some(definition));
         }
     }
     Ok(None)
@@ -324,6 +352,14 @@ pub(super) async fn definition_by_hash(inner: &Inner, of: &TypeName, hash: &str)
     let key = Key::Definition { of: of.clone(), hash: hash.into() }.to_string();
     let object = log::get_named(&*inner.store, &key).await?;
     Ok(object.and_then(|object| serde_json::from_slice(&object.body).ok()))
+}
+
+/// The definition that new runs follow: that of this engine, or the newest that workers have stored.
+pub(super) async fn current_definition(inner: &Inner, of: &TypeName) -> Result<Option<Definition>> {
+    match inner.registry.workflow(of) {
+        Some(workflow) => Ok(Some(workflow.definition.clone())),
+        None => newest_definition(inner, of).await,
+    }
 }
 
 /// The definition that a run follows.
@@ -353,12 +389,4 @@ pub(super) async fn send(inner: &Arc<Inner>, run: &Run, order: Order) -> Result<
         _ = handle.poke(None);
     }
     Ok(())
-/// The definition that new runs follow: that of this engine, or the newest that workers have stored.
-pub(super) async fn current_definition(inner: &Inner, of: &TypeName) -> Result<Option<Definition>> {
-    match inner.registry.workflow(of) {
-        Some(workflow) => Ok(Some(workflow.definition.clone())),
-        None => newest_definition(inner, of).await,
-    }
-}
-
 }

@@ -243,7 +243,8 @@ impl Message {
                 .hint("put the data elsewhere, and send where it is")
         };
         let payload = call.payload.map_err(too_large)?;
-        for (what, text) in [("a sender", &call.source.by), ("an idempotency key", &call.key)] {
+        let (by, via) = (&call.source.by, &call.source.via);
+        for (what, text) in [("a sender", by), ("a channel", via), ("an idempotency key", &call.key)] {
             let bytes = text.as_ref().map_or(1, String::len);
             if bytes == 0 || bytes > limits::SENDER_BYTES_MAX {
                 let max = limits::SENDER_BYTES_MAX;
@@ -270,8 +271,8 @@ impl Message {
         now: Time,
     ) -> Result<Option<Bound>> {
         self.check_running(run)?;
-        self.check_point(run, definition, now)?;
         self.check_name(run, definition)?;
+        self.check_point(run, definition, now)?;
         self.check_payload(inner, run, definition)?;
         let fits = |schema: &serde_json::Value| inner.schemas.check(schema, &self.payload).is_ok();
         self.bound(run, now, fits)
@@ -288,7 +289,6 @@ impl Message {
         }
     }
 
-    /// A point must be a wait that is open, or one that the graph will come to.
     /// A strict signal must have a name that the run's graph knows.
     fn check_name(&self, run: &Run, definition: Option<&wigwag_core::Definition>) -> Result<()> {
         match names::unknown_signal(&self.name, run, definition).filter(|_| self.strict) {
@@ -298,6 +298,7 @@ impl Message {
         }
     }
 
+    /// A point must be a wait that is open, or one that the graph will come to.
     fn check_point(&self, run: &Run, definition: Option<&wigwag_core::Definition>, now: Time) -> Result<()> {
         let Some(point) = &self.point else { return Ok(()) };
         let to_come = definition.and_then(|definition| definition.step(point)).is_some_and(|node| {
