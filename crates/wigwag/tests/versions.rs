@@ -77,6 +77,45 @@ async fn every_row_of_the_version_table_holds() {
 }
 
 #[tokio::test]
+async fn after_a_change_of_dependencies_alone_the_hint_is_a_plain_migrate_and_it_works() {
+    let rows: [(Steps, &str); 2] = [
+        (&[("a", &[]), ("wait", &["a"]), ("c", &["wait", "a"])], "`wigwag migrate r`"),
+        (
+            &[("n", &[]), ("a", &["n"]), ("wait", &["a"]), ("c", &["wait"])],
+            "`wigwag migrate r --rename OLD=NEW --skip STEP`",
+        ),
+    ];
+    for (new, command) in rows {
+        let kit = deployed(new).await;
+        let run = kit.client().run("r").unwrap();
+        kit.advance(Duration::from_secs(3_600)).await.unwrap();
+        kit.advance(Duration::from_secs(40)).await.unwrap();
+        assert_eq!(run.status().await.unwrap(), Status::Paused);
+        let refused = run.resume().await.unwrap_err();
+        assert!(refused.advice().unwrap().contains(command), "want {command}, got: {:?}", refused.advice());
+        if !command.contains("--") {
+            run.migrate().await.unwrap();
+            kit.run_until_idle().await.unwrap();
+            assert_eq!(run.status().await.unwrap(), Status::Completed);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_migration_that_is_too_large_or_names_no_hash_is_rejected() {
+    let kit = deployed(OLD).await;
+    let run = kit.client().run("r").unwrap();
+    let many = (0..300).fold(run.migrate(), |call, number| call.skip(&format!("s{number}")));
+    let error = many.await.unwrap_err();
+    assert!(error.to_string().contains("at most 256 steps, got: 300"), "{error}");
+    for hash in ["", "a/b", "sha256:12", &"x".repeat(100_000)] {
+        let error = run.migrate().to(hash).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains("not the hash of a definition") && error.to_string().len() < 300);
+    }
+}
+
+#[tokio::test]
 async fn a_migration_renames_or_skips_and_the_run_goes_on() {
     let kit = deployed(&[("a", &[]), ("wait", &["a"]), ("see", &["wait"])]).await;
     let run = kit.client().run("r").unwrap();
