@@ -254,7 +254,7 @@ async fn a_parked_run_that_could_continue_is_named() {
     ];
     for (between, why) in rows {
         let kit = an_unserved_graph().await;
-        let hash = keys(&kit, "definitions/", ".json").await.into_iter().find(|key| key.contains("pair")).unwrap();
+        let hash = keys(&kit, "definition/", ".json").await.into_iter().find(|key| key.contains("pair")).unwrap();
         let hash = kit.store().get(&hash).await.unwrap().unwrap().body;
         let hash = serde_json::from_slice::<Value>(&hash).unwrap()["hash"].clone();
         let follows = json!({"type": "run.migrated", "definition_hash": hash});
