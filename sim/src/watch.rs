@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use wigwag_core::PointStatus::Completed;
 use wigwag_core::audit::{Breach, Promise};
-use wigwag_core::{Event, Key, RunRef, prefix, read_entry, read_state};
+use wigwag_core::{Key, Path, Point, Run, RunRef, prefix, read_entry, read_state};
 use wigwag_store::{Batch, Memory, Operation, Store as _};
 
 /// What was seen. Clones are the same.
@@ -21,8 +22,8 @@ struct Seen {
     entries: BTreeMap<(RunRef, u64), Duration>,
     /// Batches that were refused because they are beyond a drawn limit: the last one of each process.
     excesses: BTreeMap<String, String>,
-    /// Completed steps of each run that no restart dropped.
-    recorded: BTreeMap<RunRef, BTreeSet<String>>,
+    /// Every run as its log folds to it so far.
+    folded: BTreeMap<RunRef, Run>,
     /// What runs were when retention took them.
     attic: BTreeMap<RunRef, Vec<(String, Bytes)>>,
     /// Control objects that each process put, in order: the run and the control's id.
@@ -64,7 +65,10 @@ impl Watch {
     /// Whether the result of a step is in the log, and was not dropped by a restart since.
     #[must_use]
     pub fn is_recorded(&self, run: &RunRef, step: &str) -> bool {
-        self.seen().recorded.get(run).is_some_and(|steps| steps.contains(step))
+        let is_completed = |(path, point): (&Path, &Point)| path.as_str() == step && point.status == Completed;
+        let seen = self.seen();
+        let Ok(path) = Path::new(step) else { return false };
+        seen.folded.get(run).and_then(|run| run.points.get_key_value(&path)).is_some_and(is_completed)
     }
 
     /// Simulated time of each entry.
@@ -144,7 +148,7 @@ impl Watch {
                     // The id is free: what follows is another run.
                     if let Ok(Key::Entry { run, .. }) = key.parse::<Key>() {
                         seen.snapshots.remove(&run);
-                        seen.recorded.remove(&run);
+                        seen.folded.remove(&run);
                     }
                 }
                 _ => {}
@@ -175,16 +179,10 @@ impl Seen {
         self.visits.remove(&run);
         self.entries.insert((run.clone(), seq), at);
         let Ok(Ok(entry)) = read_entry(body) else { return };
-        let steps = self.recorded.entry(run).or_default();
-        for event in entry.events {
-            match event {
-                Event::StepCompleted(event) => _ = steps.insert(event.point.to_string()),
-                Event::RunRestarted(event) if event.refused.is_none() && event.from.is_none() => steps.clear(),
-                Event::RunRestarted(event) if event.refused.is_none() => {
-                    event.dropped.iter().for_each(|path| _ = steps.remove(path.as_str()));
-                }
-                _ => {}
-            }
+        // The audit says what does not fold.
+        match self.folded.get_mut(&run) {
+            Some(folded) => _ = folded.apply(&entry),
+            None => self.folded.extend(Run::begin(run.clone(), &entry).ok().map(|begun| (run, begun))),
         }
     }
 }

@@ -289,16 +289,15 @@ impl Run {
         if event.refused.is_some() {
             return;
         }
+        for path in self.dropped_by(event) {
+            self.forget(&path);
+        }
         if event.from.is_none() {
-            (self.points, self.open, self.unrolled, self.rolled) = Default::default();
             self.data = initial_data(&self.input);
             // From the start it follows whatever code takes it.
             if !is_mutated(Mutation::RestartKeepsDefinition) {
                 (self.definition_hash, self.version) = Default::default();
             }
-        }
-        for path in &event.dropped {
-            self.forget(path);
         }
         self.take_back();
         self.status = Status::Running;
@@ -314,13 +313,13 @@ impl Run {
             return Ok(());
         }
         for (old, new) in &event.renamed {
-            self.rename(old, new)?;
+            for path in self.within(old) {
+                let below = &path.as_str()[old.as_str().len()..];
+                self.rename(&path, &Path::new(format!("{new}{below}"))?)?;
+            }
         }
         for path in &event.skipped {
-            let from = self.points.range(path.clone()..).map(|(point, _)| point);
-            let alike = from.take_while(|point| point.as_str().starts_with(path.as_str()));
-            let within: Vec<Path> = alike.filter(|point| point.is_within(path)).cloned().collect();
-            within.iter().for_each(|point| self.forget(point));
+            self.within(path).iter().for_each(|point| self.forget(point));
             self.open_point(path, PointKind::Step, here)?;
             self.settle(path, PointStatus::Skipped, here.at, here)?;
         }
@@ -418,8 +417,10 @@ impl Run {
             return Ok(());
         }
         self.undone(&event.point)?;
-        let error = event.error.clone().at(&event.point);
-        self.compensation_errors.push(CompensationError { point: event.point.clone(), error });
+        if self.compensation_errors.len() < limits::current().compensation_errors_max {
+            let error = event.error.clone().at(&event.point);
+            self.compensation_errors.push(CompensationError { point: event.point.clone(), error });
+        }
         Ok(())
     }
 
@@ -582,9 +583,20 @@ impl Run {
         self.unrolled = settled.into_iter().map(|(path, _)| path.clone()).collect();
     }
 
+    /// Returns the recorded points at a path and below it.
+    fn within(&self, path: &Path) -> Vec<Path> {
+        let from = self.points.range(path.clone()..).map(|(point, _)| point);
+        let alike = from.take_while(|point| point.as_str().starts_with(path.as_str()));
+        alike.filter(|point| point.is_within(path)).cloned().collect()
+    }
+
     /// Drops a record. Whoever does so takes back what was rolled out.
     fn forget(&mut self, path: &Path) {
-        self.points.remove(path);
+        if let Some(wait) = self.points.remove(path).and_then(|point| point.wait)
+            && let Some(inbox) = self.signals.get_mut(&wait.name)
+        {
+            inbox.keep_taken(&wait.received);
+        }
         self.open.remove(path);
     }
 

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::limits::UNCERTAINTY_MAX;
-use crate::{Entry, Event, Path, Point, Refusal, Run, RunMigrated, RunRef, SignalReceived, Time, stamp_of};
+use crate::version::name_after;
+use crate::{Entry, Event, Path, Point, Refusal, Run, RunRef, SignalReceived, Time, stamp_of};
 
 /// What is promised, numbered as in `docs/internals/guarantees.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -250,32 +251,43 @@ pub fn one_run_per_id(told: &Told) -> Vec<String> {
 pub fn a_recorded_result_never_changes(told: &Told) -> Vec<String> {
     let mut completed: BTreeSet<Path> = BTreeSet::new();
     let mut wrong = Vec::new();
-    for (entry, event) in told.events() {
-        match event {
-            Event::RunRestarted(event) if event.refused.is_none() && event.from.is_none() => completed.clear(),
-            Event::RunRestarted(event) if event.refused.is_none() => {
-                completed.retain(|path| !event.dropped.contains(path));
+    // Which records a restart drops follows from the run before it; a log that contradicts itself has none.
+    let mut before: Option<Run> = None;
+    for entry in &told.log {
+        let dropped = before.as_ref().map(|run| dropped_in(run, entry)).unwrap_or_default();
+        for event in &entry.events {
+            match event {
+                Event::RunRestarted(event) if event.refused.is_none() => {
+                    completed.retain(|path| event.from.is_some() && !dropped.contains(path));
+                }
+                Event::RunMigrated(event) if event.refused.is_none() => {
+                    completed = completed.iter().map(|path| name_after(&event.renamed, path)).collect();
+                }
+                Event::StepCompleted(event) if !completed.insert(event.point.clone()) => {
+                    wrong.push(format!("`{}` is recorded again in entry {}", event.point, entry.seq));
+                }
+                Event::StepStarted(event) if completed.contains(&event.point) => {
+                    wrong.push(format!("`{}` is recorded, and begins again in entry {}", event.point, entry.seq));
+                }
+                _ => {}
             }
-            Event::RunMigrated(event) if event.refused.is_none() => {
-                completed = completed.iter().map(|path| name_after(event, path)).collect();
-            }
-            Event::StepCompleted(event) if !completed.insert(event.point.clone()) => {
-                wrong.push(format!("`{}` is recorded again in entry {}", event.point, entry.seq));
-            }
-            Event::StepStarted(event) if completed.contains(&event.point) => {
-                wrong.push(format!("`{}` is recorded, and begins again in entry {}", event.point, entry.seq));
-            }
-            _ => {}
         }
+        before = match before {
+            None if entry.seq == 1 => Run::begin(told.run.run.clone(), entry).ok(),
+            Some(mut run) => run.apply(entry).is_ok().then_some(run),
+            None => None,
+        };
     }
     wrong
 }
 
-/// What a point is called after a migration.
-fn name_after(migrated: &RunMigrated, path: &Path) -> Path {
-    let from = migrated.renamed.iter().find(|(old, _)| path.is_within(old));
-    let renamed = from.and_then(|(old, new)| format!("{new}{}", &path.as_str()[old.as_str().len()..]).parse().ok());
-    renamed.unwrap_or_else(|| path.clone())
+/// The records that a restart in this entry drops.
+fn dropped_in(before: &Run, entry: &Entry) -> BTreeSet<Path> {
+    let restarts = entry.events.iter().filter_map(|event| match event {
+        Event::RunRestarted(event) if event.refused.is_none() => Some(event),
+        _ => None,
+    });
+    restarts.flat_map(|restart| before.dropped_by(restart)).collect()
 }
 
 /// Every entry is by the owner of the turn, and nobody claims while another's lease lasts, unless that one's process
@@ -330,7 +342,7 @@ pub fn every_wait_is_closed_once(told: &Told) -> Vec<String> {
                 continue;
             }
             Event::RunMigrated(event) if event.refused.is_none() => {
-                open = open.iter().map(|path| name_after(event, path)).collect();
+                open = open.iter().map(|path| name_after(&event.renamed, path)).collect();
                 continue;
             }
             Event::SignalReceived(event) => &event.point,

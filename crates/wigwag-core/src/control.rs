@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::event::*;
+use crate::failure::cut_to;
 use crate::{
-    Definition, Event, Mode, Name, Path, PauseCause, PointStatus, Refusal, Run, Status, Time, is_suffix, version,
+    Definition, Event, Mode, Name, Path, PauseCause, PointStatus, Refusal, Run, Status, Time, is_suffix, limits,
+    version,
 };
 
 /// A control object.
@@ -81,6 +83,16 @@ impl Control {
     }
 }
 
+/// A reason, cut to what the log has room for. Clients reject a longer one.
+fn bounded(reason: Option<&String>) -> Option<String> {
+    reason.map(|reason| cut_to(reason.clone(), limits::current().reason_bytes_max))
+}
+
+/// What names take in an event.
+fn bytes_of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> usize {
+    paths.into_iter().map(|path| path.as_str().len() + 4).sum()
+}
+
 impl Run {
     /// The events that a control object becomes. It always becomes one, so that it is never folded twice.
     ///
@@ -91,24 +103,28 @@ impl Run {
         let ended = self.status.is_final().then(|| format!("the run is `{}`", self.status));
         match &control.order {
             Order::Cancel { reason } => {
+                let reason = bounded(reason.as_ref());
                 let refused = ended.or_else(|| self.cancel.as_ref().map(|_| "it is being cancelled".into()));
-                vec![RunCancelRequested { reason: reason.clone(), control: id, refused }.into()]
+                vec![RunCancelRequested { reason, control: id, refused }.into()]
             }
             Order::Pause { reason } => {
                 let busy = matches!(self.status, Status::Compensating | Status::Paused) || self.cancel.is_some();
                 let refused = ended.or_else(|| busy.then(|| format!("the run is `{}`", self.status)));
                 let why = PauseCause::ByHand;
-                vec![RunPaused { why, error: None, reason: reason.clone(), control: Some(id), refused }.into()]
+                let reason = bounded(reason.as_ref());
+                vec![RunPaused { why, error: None, reason, control: Some(id), refused }.into()]
             }
             Order::Resume => vec![self.fold_resume(id, definition, now)],
             Order::Restart { from, expected_seq } => {
                 let restart = self.fold_restart(id, from.as_ref(), *expected_seq, definition);
-                let gone = |path: &Path| match &restart {
-                    Event::RunRestarted(RunRestarted { refused: Some(_), .. }) => false,
-                    Event::RunRestarted(event) => event.from.is_none() || event.dropped.contains(path),
-                    _ => false,
+                let dropped: BTreeSet<Path> = match &restart {
+                    Event::RunRestarted(event) if event.refused.is_none() => {
+                        self.dropped_by(event).into_iter().collect()
+                    }
+                    _ => BTreeSet::new(),
                 };
-                self.closings(gone, Closing::Finished, now).chain([restart.clone()]).collect()
+                let closings = self.closings(|path| dropped.contains(path), Closing::Finished, now);
+                closings.chain([restart]).collect()
             }
             Order::Migrate { definition_hash, mapping, expected_seq } => {
                 self.fold_migrate(id, definition_hash, mapping, *expected_seq, definition, now)
@@ -156,7 +172,7 @@ impl Run {
                     && self.definition_hash != definition.hash
                     && definition.style == crate::Style::Graph =>
             {
-                let steps = self.error.iter().flat_map(|error| &error.incompatible_steps);
+                let steps = self.error.iter().flat_map(|error| error.incompatible_steps.iter().take(10));
                 let named = steps.map(|step| format!("`{step}`")).collect::<Vec<_>>().join(", ");
                 Some(format!("the code still does not fit the run at {named}; migrate it"))
             }
@@ -168,31 +184,56 @@ impl Run {
 
     fn fold_restart(&self, control: String, from: Option<&Path>, expected_seq: u64, definition: &Definition) -> Event {
         let wrong = |refused: String| {
-            RunRestarted { from: from.cloned(), dropped: Vec::new(), control: control.clone(), refused: Some(refused) }
+            RunRestarted { from: from.cloned(), steps: Vec::new(), control: control.clone(), refused: Some(refused) }
                 .into()
         };
         if self.seq != expected_seq {
             return wrong(format!("the run has moved on: entry {}, expected {expected_seq}", self.seq));
         }
-        match from.map(|from| self.dropped_by_restart(from, definition)).transpose() {
+        match from.map(|from| self.steps_to_restart(from, definition)).transpose() {
             Err(refusal) => wrong(refusal.to_string()),
-            Ok(dropped) => {
-                let dropped = dropped.unwrap_or_default();
-                RunRestarted { from: from.cloned(), dropped, control, refused: None }.into()
+            Ok(steps) => {
+                let steps = steps.unwrap_or_default();
+                RunRestarted { from: from.cloned(), steps, control, refused: None }.into()
             }
         }
     }
 
-    /// The points whose records go when the run goes back to a step: that step, what comes after it, and what was undone.
-    pub fn dropped_by_restart(&self, from: &Path, definition: &Definition) -> Result<Vec<Path>, Refusal> {
-        let Some(start) = self.points.get(from) else {
+    /// Returns the steps of a graph that run again when the run goes back to a step; of a function none are named.
+    ///
+    /// Rejects a step that the run never reached, and a graph with more such steps than an event can name.
+    pub fn steps_to_restart(&self, from: &Path, definition: &Definition) -> Result<Vec<Path>, Refusal> {
+        if !self.points.contains_key(from) {
             let known = self.points.keys().take(20).map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
             return Err(Refusal::new(format!("run `{}` never came to `{from}`; it has: {known}", self.id())));
+        }
+        if definition.style == crate::Style::Function {
+            return Ok(Vec::new());
+        }
+        let steps: Vec<Path> = version::downstream(definition, from).into_iter().collect();
+        let (bytes, max) = (bytes_of(&steps), limits::current().named_steps_bytes_max);
+        if bytes > max {
+            let what =
+                format!("the names of the steps after `{from}` take {bytes} bytes, and an entry has room for {max}");
+            return Err(Refusal::new(format!("{what}; restart the run from its beginning")));
+        }
+        Ok(steps)
+    }
+
+    /// Returns the points whose records a restart drops: those of the steps that run again, failed ones, waits that ended
+    /// with the run, and steps that were compensated.
+    #[must_use]
+    pub fn dropped_by(&self, restart: &RunRestarted) -> Vec<Path> {
+        let Some(from) = &restart.from else { return self.points.keys().cloned().collect() };
+        let start = self.points.get(from).and_then(|point| point.started_at);
+        let steps: BTreeSet<&str> = restart.steps.iter().map(Path::as_str).collect();
+        let runs_again = |path: &Path| {
+            let ends = path.as_str().match_indices('/').map(|(end, _)| end).chain([path.as_str().len()]);
+            ends.into_iter().any(|end| steps.contains(&path.as_str()[..end]))
         };
-        let after = version::downstream(definition, from);
-        let is_after = |path: &Path, point: &crate::Point| match definition.style {
-            crate::Style::Function => point.started_at >= start.started_at,
-            _ => after.iter().any(|name| path.is_within(name)) || point.status == PointStatus::Failed,
+        let is_after = |path: &Path, point: &crate::Point| match steps.is_empty() {
+            true => point.started_at >= start,
+            false => runs_again(path) || point.status == PointStatus::Failed,
         };
         // A wait that ended with the run is waited for again.
         let is_after = |path: &Path, point: &crate::Point| is_after(path, point) || point.is_closed();
@@ -201,7 +242,7 @@ impl Run {
         let undone: BTreeSet<Path> =
             undone.map(|behind| self.undo_order().into_iter().take(behind).collect()).unwrap_or_default();
         let dropped = self.points.iter().filter(|(path, point)| is_after(path, point) || undone.contains(*path));
-        Ok(dropped.map(|(path, _)| path.clone()).collect())
+        dropped.map(|(path, _)| path.clone()).collect()
     }
 
     fn fold_migrate(
@@ -214,12 +255,16 @@ impl Run {
         now: Time,
     ) -> Vec<Event> {
         let moved = (self.seq != expected_seq).then(|| "the run has moved on".to_owned());
+        let bytes = bytes_of(mapping.keys()) + bytes_of(mapping.values().flatten());
+        let large = bytes > limits::current().named_steps_bytes_max;
+        let moved = moved
+            .or_else(|| large.then(|| format!("the mapping takes {bytes} bytes, more than an entry has room for")));
         let other = (definition.hash != hash).then(|| "this worker has other code".to_owned());
         let busy = self.status.is_final() || self.status == Status::Compensating;
         let busy = busy.then(|| format!("the run is `{}`", self.status));
         let checked = version::migrate(self, definition, mapping);
         let refused = moved.or(other).or(busy).or_else(|| checked.as_ref().err().map(ToString::to_string));
-        let migrated = checked.unwrap_or_default();
+        let migrated = checked.ok().filter(|_| refused.is_none()).unwrap_or_default();
         let resumes = refused.is_none() && self.pause.is_some();
         let skipped = migrated.skipped.clone();
         let gone = |path: &Path| refused.is_none() && skipped.iter().any(|skipped| path.is_within(skipped));

@@ -163,9 +163,9 @@ events! {
         /// Back to which step; from the start if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<Path>,
-        /// The points whose records were dropped; all if `from` is absent.
+        /// Of a graph: the steps that run again. [`crate::Run::dropped_by`] says which records that drops.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        dropped: Vec<Path>,
+        steps: Vec<Path>,
         /// The control object that asked for it.
         control: String,
         /// Why it had no effect, if it had none.
@@ -179,7 +179,7 @@ events! {
         /// The version of the function, if it is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<u32>,
-        /// Points that have another name now.
+        /// Steps that have another name now, with everything below them.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         renamed: BTreeMap<Path, Path>,
         /// Points that are passed over.

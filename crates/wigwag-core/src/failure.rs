@@ -21,7 +21,7 @@ pub struct Fault {
     /// Where it happened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<Path>,
-    /// For a version mismatch: the steps that do not fit.
+    /// For a version mismatch: the steps that do not fit, at most a hundred of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub incompatible_steps: Vec<String>,
     /// For a version mismatch: the hash the run has.
@@ -67,16 +67,23 @@ impl Fault {
 
     /// The code does not fit the run: these steps.
     #[must_use]
-    pub fn version_mismatch(expected: &str, found: &str, steps: Vec<String>) -> Self {
+    pub fn version_mismatch(expected: &str, found: &str, mut steps: Vec<String>) -> Self {
         let named = steps.iter().take(10).map(|step| format!("`{step}`")).collect::<Vec<_>>().join(", ");
-        let message = format!("the code does not fit the run at {named}");
+        let more = steps.len().saturating_sub(10);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let message = format!("the code does not fit the run at {named}{more}");
+        steps.truncate(limits::current().named_misfits_max);
         let fault = Self::new("VersionMismatch", message);
         Self { incompatible_steps: steps, expected: Some(expected.into()), found: Some(found.into()), ..fault }
     }
 }
 
-fn cut(mut text: String) -> String {
-    let max = limits::current().error_bytes_max;
+fn cut(text: String) -> String {
+    cut_to(text, limits::current().error_bytes_max)
+}
+
+/// Shortens a text to so many bytes, and marks that it was.
+pub(crate) fn cut_to(mut text: String, max: usize) -> String {
     if text.len() > max {
         let end = (0..=max).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
         text.truncate(end);

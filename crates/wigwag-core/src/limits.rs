@@ -42,6 +42,28 @@ pub const ENTRY_EVENTS_MAX: usize = 256;
 /// Serialized size of events after which an entry is committed and the rest goes into the next one.
 pub const ENTRY_BYTES_SOFT: usize = 512 * 1024;
 
+/// Objects that are put before one entry (large payloads, places in the index of waits): on a bucket each is a request,
+/// and all of them must land well within a lease.
+pub const ENTRY_PUTS_MAX: usize = 128;
+
+/// Bytes of the large payloads that are put before one entry.
+pub const ENTRY_BLOB_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Steps that one restart or migration names in its event.
+pub const NAMED_STEPS_BYTES_MAX: usize = 256 * 1024;
+
+/// Incompatible steps that a version mismatch names.
+pub const NAMED_MISFITS_MAX: usize = 100;
+
+/// Failed compensations that the snapshot keeps; the log has all of them.
+pub const COMPENSATION_ERRORS_MAX: usize = 100;
+
+/// A reason for a cancel or a pause is for people to read; it is written into the log and every snapshot.
+pub const REASON_BYTES_MAX: usize = 4 * 1024;
+
+/// Serialized size of finished steps in one chunk. Entries are not split between chunks.
+pub const CHUNK_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 /// In a long turn a snapshot is written after so many entries, so that a takeover reads at most these.
 pub const SNAPSHOT_ENTRIES: u64 = 64;
 
@@ -103,7 +125,18 @@ pub const SPAN_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
 const _: () = assert!(INLINE_BYTES_MAX < PAYLOAD_BYTES_MAX);
 const _: () = assert!(LOOK_BACK.as_millis() >= PUT_MAX.as_millis() + 2 * UNCERTAINTY_MAX.as_millis());
-const _: () = assert!(ENTRY_BYTES_SOFT + 2 * INLINE_BYTES_MAX + DATA_BYTES_MAX < ENTRY_BYTES_MAX);
+// An entry below its soft limit takes one more event of any kind, or one group of events that belong together.
+const _: () = assert!(ENTRY_BYTES_SOFT + TASK_IDS_BYTES_MAX + 2 * PATH_BYTES_MAX + 4 * 1024 < ENTRY_BYTES_MAX);
+const _: () = assert!(ENTRY_BYTES_SOFT + INLINE_BYTES_MAX + DATA_BYTES_MAX + RECEIVED_BYTES_MAX < ENTRY_BYTES_MAX);
+const _: () = assert!(ENTRY_BYTES_SOFT + NAMED_STEPS_BYTES_MAX + INLINE_BYTES_MAX < ENTRY_BYTES_MAX);
+// A quorum gives its payloads as one array.
+const _: () = assert!(QUORUM_MAX as usize * (PAYLOAD_BYTES_MAX + 1) + 1 <= BODY_BYTES_MAX);
+const _: () = assert!(CHUNK_BYTES_MAX + ENTRY_BYTES_MAX < BODY_BYTES_MAX);
+
+/// What a quorum's event adds beside its payload: signals and their senders, whose names may need escapes of six bytes
+/// a byte; and the other waits of a race, which are closed with it.
+const RECEIVED_BYTES_MAX: usize =
+    QUORUM_MAX as usize * (SUFFIX_BYTES_MAX + 6 * SENDER_BYTES_MAX + 32) + RACE_MAX * (PATH_BYTES_MAX + 128);
 
 /// Who reads a run quickly, and again within this, finds what was added meanwhile: of a run that ended no longer ago
 /// retention takes nothing but the name.
@@ -116,7 +149,7 @@ pub const SIGNALS_READ_AT_ONCE: usize = 16;
 pub const BATCH_OPERATIONS_MAX: usize = 4_096;
 
 /// Bytes of one stored object; equal to the store's own limit, which the engine asserts.
-pub const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub const BODY_BYTES_MAX: usize = 65 * 1024 * 1024;
 
 /// Joined results of tasks: one object of the store, held in memory whole.
 pub const JOINED_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -142,6 +175,8 @@ pub struct Limits {
     pub entry_bytes_soft: usize,
     pub entry_bytes_max: usize,
     pub error_bytes_max: usize,
+    pub entry_puts_max: usize,
+    pub entry_blob_bytes_max: usize,
     pub inline_bytes_max: usize,
     pub payload_bytes_max: usize,
     pub points_max: usize,
@@ -151,6 +186,11 @@ pub struct Limits {
     pub interruptions_max: u32,
     pub snapshot_entries: u64,
     pub snapshot_points_bytes_max: usize,
+    pub chunk_bytes_max: usize,
+    pub named_steps_bytes_max: usize,
+    pub named_misfits_max: usize,
+    pub compensation_errors_max: usize,
+    pub reason_bytes_max: usize,
     pub control_memory: Duration,
     pub patrol_first: Duration,
     pub signals_read_at_once: usize,
@@ -169,6 +209,8 @@ impl Limits {
         entry_bytes_soft: ENTRY_BYTES_SOFT,
         entry_bytes_max: ENTRY_BYTES_MAX,
         error_bytes_max: ERROR_BYTES_MAX,
+        entry_puts_max: ENTRY_PUTS_MAX,
+        entry_blob_bytes_max: ENTRY_BLOB_BYTES_MAX,
         inline_bytes_max: INLINE_BYTES_MAX,
         payload_bytes_max: PAYLOAD_BYTES_MAX,
         points_max: POINTS_MAX,
@@ -178,6 +220,11 @@ impl Limits {
         interruptions_max: INTERRUPTIONS_MAX,
         snapshot_entries: SNAPSHOT_ENTRIES,
         snapshot_points_bytes_max: SNAPSHOT_POINTS_BYTES_MAX,
+        chunk_bytes_max: CHUNK_BYTES_MAX,
+        named_steps_bytes_max: NAMED_STEPS_BYTES_MAX,
+        named_misfits_max: NAMED_MISFITS_MAX,
+        compensation_errors_max: COMPENSATION_ERRORS_MAX,
+        reason_bytes_max: REASON_BYTES_MAX,
         control_memory: CONTROL_MEMORY,
         patrol_first: PATROL_FIRST,
         signals_read_at_once: SIGNALS_READ_AT_ONCE,

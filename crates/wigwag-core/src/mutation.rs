@@ -101,6 +101,8 @@ mutations! {
     RolledForgotten,
     /// Retention takes a child before its parent was told of its end.
     PruneBeforeReport,
+    /// Code that changes a run's data is called before the claim is durable, by every worker that races for it.
+    CodeBeforeClaim,
 }
 
 #[cfg(feature = "testing")]

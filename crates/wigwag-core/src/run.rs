@@ -223,6 +223,27 @@ pub struct Point {
     pub place: u32,
 }
 
+impl Point {
+    /// Returns about how many bytes the point takes in a snapshot.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let fault = |error: &Fault| error.message.len() + error.detail.as_ref().map_or(0, String::len);
+        let wait = self.wait.as_deref().map_or(0, |wait| {
+            let received =
+                wait.received.iter().map(|one| 32 + one.signal.len() + one.by.as_ref().map_or(0, String::len));
+            100 + received.sum::<usize>() + wait.schema.as_ref().map_or(0, |schema| schema.to_string().len())
+        });
+        let children = match &self.children {
+            Some(Children::Tasks(ids)) => ids.iter().map(|id| id.as_str().len() + 3).sum(),
+            _ => 0,
+        };
+        180 + wait
+            + children
+            + self.result.as_ref().and_then(Data::inline).map_or(0, |payload| payload.text().len())
+            + self.error.as_ref().map_or(0, fault)
+    }
+}
+
 fn is_step(kind: &PointKind) -> bool {
     *kind == PointKind::Step
 }
@@ -315,6 +336,9 @@ pub struct Rolled {
     pub to: u64,
     /// How many points are in it.
     pub points: usize,
+    /// The latest stamp of a signal that one of them took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<Time>,
 }
 
 /// One execution of a workflow, folded from its log.

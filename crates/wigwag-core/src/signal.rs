@@ -112,6 +112,14 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// Returns signals in the order in which a wait of this mode considers them.
+    fn in_order<'a>(self, suffixes: &'a BTreeSet<String>) -> Box<dyn Iterator<Item = &'a String> + 'a> {
+        match self {
+            Self::Queue => Box::new(suffixes.iter()),
+            Self::Latest => Box::new(suffixes.iter().rev()),
+        }
+    }
+
     /// Whether it is the one that need not be said.
     #[must_use]
     pub fn is_queue(&self) -> bool {
@@ -150,6 +158,29 @@ pub struct Wait {
     pub received: Vec<Taken>,
 }
 
+impl Wait {
+    /// Whether a signal at this place in the inbox may be taken: it was not, and it was sent in time. What it carries is
+    /// not known yet.
+    #[must_use]
+    pub fn is_offered(&self, point: &Point, inbox: &Inbox, suffix: &str) -> bool {
+        let in_time = match (point.until, stamp_of(suffix)) {
+            (Some(until), Some(stamp)) => stamp <= until,
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        in_time && inbox.offers(suffix, self.mode)
+    }
+}
+
+impl Signal {
+    /// Whether it may be taken by the wait at this path: it is for any, or for this one.
+    #[must_use]
+    pub fn is_meant_for(&self, path: &Path, wait: &Wait) -> bool {
+        let only = self.only.as_ref().is_none_or(|only| only.point == *path && only.seq == wait.seq);
+        only && self.point.as_ref().is_none_or(|point| point == path)
+    }
+}
+
 /// A signal that a wait took.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
@@ -179,9 +210,12 @@ pub struct Inbox {
     /// Nothing up to here is looked at any more, unless a late note names it. Never goes back.
     #[serde(default)]
     pub floor: String,
-    /// Signals above the floor that were taken.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    /// Signals above the floor that were taken. Not stored: the points that took them say so ([`Run::unroll`]).
+    #[serde(skip)]
     pub taken: BTreeSet<String>,
+    /// Those of them whose points were dropped, by a restart for example.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub taken_by_dropped: BTreeSet<String>,
     /// Signals that slow senders named: offered wherever they lie.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub late: BTreeSet<String>,
@@ -210,8 +244,33 @@ impl Inbox {
         if *floor > *self.floor || is_mutated(Mutation::FloorGoesBack) {
             self.floor = floor.into();
         }
-        let floor = &self.floor;
-        self.taken.retain(|signal| signal > floor);
+        forget_up_to(&mut self.taken, &self.floor);
+        forget_up_to(&mut self.taken_by_dropped, &self.floor);
+    }
+
+    /// Returns the moment of the floor, which is a moment or the place of a signal.
+    pub(crate) fn floor_at(&self) -> Time {
+        self.floor.split('_').next().and_then(|stamp| stamp.parse().ok()).unwrap_or_default()
+    }
+
+    /// Notes a signal that a recorded point took, when the run is read from its snapshot and chunks.
+    pub(crate) fn restore(&mut self, taken: &Taken) {
+        if taken.signal > self.floor {
+            self.taken.insert(taken.signal.clone());
+        }
+    }
+
+    /// Keeps in mind what a point took whose record is dropped.
+    pub(crate) fn keep_taken(&mut self, received: &[Taken]) {
+        let above = received.iter().filter(|taken| taken.signal > self.floor);
+        self.taken_by_dropped.extend(above.map(|taken| taken.signal.clone()));
+    }
+}
+
+/// Drops what a floor that only rises has passed.
+fn forget_up_to(signals: &mut BTreeSet<String>, floor: &String) {
+    while signals.first().is_some_and(|first| first <= floor) {
+        signals.pop_first();
     }
 }
 
@@ -227,10 +286,30 @@ pub struct Inboxes {
 /// What was found in one inbox.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// All that is there above the floor, and what late notes named.
+    /// All that is there above the floor and was not taken, and what late notes named.
     pub suffixes: BTreeSet<String>,
     /// Those that were read: of a queue the first ones, else the last.
     pub signals: BTreeMap<String, Arc<Signal>>,
+    /// Those that need not be read, because it is known that no open wait takes them.
+    pub misfits: BTreeSet<String>,
+}
+
+impl Seen {
+    /// Removes a signal that a wait took.
+    pub fn remove(&mut self, suffix: &str) {
+        self.suffixes.remove(suffix);
+        self.signals.remove(suffix);
+    }
+}
+
+/// What a wait can take of the signals that were found.
+enum Takes {
+    /// These signals.
+    Signals(Vec<String>),
+    /// It depends on a signal that was not read yet.
+    Unread,
+    /// Nothing.
+    Nothing,
 }
 
 /// What a look at the inboxes leads to.
@@ -290,6 +369,9 @@ impl Run {
     /// out if nothing stamped in time is there.
     ///
     /// `asked` says which waits somebody still waits at; `fits` whether a payload looks as that wait wants it.
+    ///
+    /// Nothing follows while it depends on a signal that was not read yet: a wait that was opened later, or one that
+    /// takes the newest, must not overtake.
     pub fn decide(
         &self,
         found: &Inboxes,
@@ -305,11 +387,15 @@ impl Run {
         {
             return Some(Decision::TimeOut { point: (*path).clone() });
         }
-        let took = waits.iter().filter_map(|&(path, point, wait)| {
-            let seen = found.names.get(&wait.name)?;
-            Some((path, wait, self.takes(path, point, wait, seen, &fits)?))
-        });
-        let offers: Vec<Offer<'_>> = took.collect();
+        let mut offers: Vec<Offer<'_>> = Vec::new();
+        for &(path, point, wait) in &waits {
+            let Some(seen) = found.names.get(&wait.name) else { continue };
+            match self.takes(path, point, wait, seen, &fits) {
+                Takes::Signals(signals) => offers.push((path, wait, signals)),
+                Takes::Unread => return None,
+                Takes::Nothing => {}
+            }
+        }
         if let Some((point, _, signals)) = served_first(&offers) {
             return Some(Decision::Receive { point: (*point).clone(), signals: signals.clone() });
         }
@@ -332,57 +418,56 @@ impl Run {
         wait: &Wait,
         seen: &Seen,
         fits: &impl Fn(&Path, &Wait, &Signal) -> bool,
-    ) -> Option<Vec<String>> {
+    ) -> Takes {
         let empty = Inbox::default();
         let inbox = self.signals.get(&wait.name).unwrap_or(&empty);
-        let meant = |signal: &Signal| {
-            let only = signal.only.as_ref().is_none_or(|only| only.point == *path && only.seq == wait.seq);
-            only && signal.point.as_ref().is_none_or(|point| point == path)
-        };
-        let in_time = |suffix: &str| match (point.until, stamp_of(suffix)) {
-            (Some(until), Some(stamp)) => stamp <= until,
-            (None, Some(_)) => true,
-            (_, None) => false,
-        };
-        let offered = |(suffix, signal): &(&String, &Arc<Signal>)| {
-            inbox.offers(suffix, wait.mode) && in_time(suffix) && meant(signal) && fits(path, wait, signal)
-        };
-        let offered = seen.signals.iter().filter(offered);
-        let offered: Box<dyn Iterator<Item = _>> = match wait.mode {
-            Mode::Queue => Box::new(offered),
-            Mode::Latest => Box::new(offered.rev()),
-        };
-        let mut senders = BTreeSet::new();
-        let counted = offered.filter(|(_, signal)| senders.insert(signal.source.by.clone()));
         let wanted = wait.quorum.max(1) as usize;
-        let mut signals: Vec<String> = counted.take(wanted).map(|(suffix, _)| suffix.clone()).collect();
-        signals.sort();
-        (signals.len() == wanted).then_some(signals)
+        let (mut senders, mut signals) = (BTreeSet::new(), Vec::new());
+        for suffix in wait.mode.in_order(&seen.suffixes).filter(|suffix| wait.is_offered(point, inbox, suffix)) {
+            let Some(signal) = seen.signals.get(suffix) else {
+                if seen.misfits.contains(suffix) {
+                    continue;
+                }
+                return Takes::Unread;
+            };
+            if signal.is_meant_for(path, wait) && fits(path, wait, signal) && senders.insert(&signal.source.by) {
+                signals.push(suffix.clone());
+            }
+            if signals.len() == wanted {
+                signals.sort();
+                return Takes::Signals(signals);
+            }
+        }
+        Takes::Nothing
     }
 
     /// How far an inbox is read once a wait took these: the new cursor and the new floor.
     #[must_use]
     pub fn read_up_to(&self, wait: &Wait, took: &[String], found: &Inboxes) -> (String, String) {
-        let inbox = self.signals.get(&wait.name).cloned().unwrap_or_default();
-        let last = took.iter().max().cloned().unwrap_or_default();
+        let empty = Inbox::default();
+        let inbox = self.signals.get(&wait.name).unwrap_or(&empty);
         if wait.mode == Mode::Latest {
-            let cursor = last.max(inbox.cursor);
-            return (cursor.clone(), cursor.max(inbox.floor));
+            let cursor = took.iter().max().unwrap_or(&inbox.cursor).max(&inbox.cursor);
+            return (cursor.clone(), cursor.max(&inbox.floor).clone());
         }
         // Nobody knows what else is there.
-        let Some(seen) = found.names.get(&wait.name) else { return (inbox.cursor, inbox.floor) };
+        let Some(seen) = found.names.get(&wait.name) else { return (inbox.cursor.clone(), inbox.floor.clone()) };
         let is_left = |suffix: &&String| {
             let void = seen.signals.get(*suffix).is_some_and(|signal| self.is_void(signal));
             suffix.as_str() > inbox.floor.as_str() && !inbox.taken.contains(*suffix) && !took.contains(suffix) && !void
         };
         let first_left = seen.suffixes.iter().find(is_left).filter(|_| !is_mutated(Mutation::CursorPassesUnconsumed));
-        let behind = seen.suffixes.iter().chain(&inbox.taken).chain(took).chain([&inbox.cursor]);
-        let cursor = behind.filter(|suffix| first_left.is_none_or(|left| *suffix < left)).max();
-        let cursor = cursor.cloned().unwrap_or_default();
+        let is_behind = |suffix: &&String| first_left.is_none_or(|left| *suffix < left);
+        let last_behind = |set: &'_ BTreeSet<String>| match first_left {
+            Some(left) => set.range::<String, _>(..left).next_back().cloned(),
+            None => set.last().cloned(),
+        };
+        let taken = took.iter().chain([&inbox.cursor]).filter(is_behind).max().cloned();
+        let cursor = last_behind(&seen.suffixes).max(last_behind(&inbox.taken)).max(taken).unwrap_or_default();
         let back = if is_mutated(Mutation::LookBackOff) { Duration::ZERO } else { LOOK_BACK };
         let reached = stamp_of(&cursor).unwrap_or_default().min(found.since).before(back);
         let floor = reached.to_string();
-        let floor = if is_mutated(Mutation::FloorGoesBack) { floor } else { floor.max(inbox.floor) };
+        let floor = if is_mutated(Mutation::FloorGoesBack) { floor } else { floor.max(inbox.floor.clone()) };
         (cursor, floor)
     }
 
@@ -463,7 +548,8 @@ impl Run {
         if let Some((point, at)) = self.taker_of(suffix) {
             return Fate::Consumed { point: point.clone(), at };
         }
-        let inbox = self.signals.get(&signal.name).cloned().unwrap_or_default();
+        let empty = Inbox::default();
+        let inbox = self.signals.get(&signal.name).unwrap_or(&empty);
         match mode {
             _ if self.is_void(signal) => Fate::Void,
             Mode::Latest if suffix <= inbox.cursor.as_str() => Fate::Superseded,

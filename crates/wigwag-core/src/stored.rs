@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::limits::{self, POINTS_MAX};
 use crate::{
     CancelRequest, Chain, CompensationError, Data, Event, Fault, Inbox, Lease, Name, Parent, Path, Pause, Point,
-    Refusal, Requests, Rolled, Run, RunRef, Status, TaskSpec, Time, TypeName,
+    Refusal, Requests, Rolled, Run, RunRef, Status, TaskSpec, Time, TypeName, stamp_of,
 };
 
 /// One commit of a run.
@@ -35,6 +35,28 @@ impl Entry {
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         line(self)
+    }
+
+    /// Returns the same bytes, made of events that were serialized before, with commas between them.
+    #[must_use]
+    pub fn to_json_with_events(&self, events: &[u8]) -> Vec<u8> {
+        const HEAD: &str = "entries have text keys and no failing parts";
+        let mut bytes = Vec::with_capacity(events.len() + 256);
+        bytes.extend_from_slice(b"{\"seq\":");
+        bytes.extend_from_slice(self.seq.to_string().as_bytes());
+        bytes.extend_from_slice(b",\"by\":");
+        serde_json::to_writer(&mut bytes, &self.by).expect(HEAD);
+        bytes.extend_from_slice(b",\"at\":");
+        serde_json::to_writer(&mut bytes, &self.at).expect(HEAD);
+        bytes.extend_from_slice(b",\"events\":[");
+        bytes.extend_from_slice(events);
+        bytes.push(b']');
+        if !self.requests.is_none() {
+            bytes.extend_from_slice(b",\"requests\":");
+            serde_json::to_writer(&mut bytes, &self.requests).expect(HEAD);
+        }
+        bytes.extend_from_slice(b"}\n");
+        bytes
     }
 }
 
@@ -216,7 +238,7 @@ pub fn read_state(run: RunRef, body: &[u8]) -> Result<Run, Refusal> {
     let mut settled: Vec<(&Path, &Point)> = state.steps.iter().filter(|(_, point)| point.status.is_settled()).collect();
     settled.sort_by_key(|(_, point)| (point.seq, point.place));
     let unrolled = settled.into_iter().map(|(path, _)| path.clone()).collect();
-    Ok(Run {
+    let mut run = Run {
         run,
         of: state.of,
         definition_hash: state.definition_hash,
@@ -248,7 +270,21 @@ pub fn read_state(run: RunRef, body: &[u8]) -> Result<Run, Refusal> {
         requests: state.requests,
         created_at: state.created_at,
         updated_at: state.updated_at,
-    })
+    };
+    for inbox in run.signals.values_mut() {
+        inbox.taken.clone_from(&inbox.taken_by_dropped);
+    }
+    restore_taken(&mut run.signals, run.points.values());
+    Ok(run)
+}
+
+/// Notes in the inboxes which signals these points took.
+fn restore_taken<'a>(signals: &mut BTreeMap<Name, Inbox>, points: impl Iterator<Item = &'a Point>) {
+    for wait in points.filter_map(|point| point.wait.as_deref()) {
+        if let Some(inbox) = signals.get_mut(&wait.name) {
+            wait.received.iter().for_each(|taken| inbox.restore(taken));
+        }
+    }
 }
 
 /// Numbers that no log leads to: what is counted on from them would be nonsense.
@@ -272,6 +308,14 @@ pub struct Chunk {
     pub steps: BTreeMap<Path, Point>,
 }
 
+impl Chunk {
+    fn new(from: u64, to: u64, steps: BTreeMap<Path, Point>) -> Self {
+        let received = steps.values().filter_map(|point| point.wait.as_deref()).flat_map(|wait| &wait.received);
+        let taken = received.filter_map(|taken| stamp_of(&taken.signal)).max();
+        Self { range: Rolled { from, to, points: steps.len(), taken }, steps }
+    }
+}
+
 /// The bytes of a chunk: the same whoever writes it, because they follow from the log alone.
 #[must_use]
 pub fn chunk_to_json(chunk: &Chunk) -> Vec<u8> {
@@ -284,25 +328,47 @@ pub fn read_chunk(body: &[u8]) -> Result<Chunk, Refusal> {
 }
 
 impl Run {
-    /// Takes all settled points out of the snapshot into a chunk; `None` when there are none.
+    /// Moves all settled points out of the snapshot into chunks of a bounded size.
     ///
-    /// The chunk must be written before the snapshot that leaves them out.
+    /// The chunks must be written before the snapshot that leaves these points out. After a restart or a migration all
+    /// points that are left are moved again, so there may be many chunks. Points that were settled by one entry share a
+    /// chunk, so that a chunk is named by its range of entries.
     #[must_use]
-    pub fn roll(&mut self) -> Option<Chunk> {
-        if self.unrolled.is_empty() {
-            return None;
+    pub fn roll(&mut self) -> Vec<Chunk> {
+        let max = limits::current().chunk_bytes_max;
+        let mut from = self.rolled.last().map_or(1, |last| last.to + 1);
+        let mut chunks = Vec::new();
+        let mut steps: BTreeMap<Path, Point> = BTreeMap::new();
+        let (mut bytes, mut last) = (0, from);
+        for path in std::mem::take(&mut self.unrolled) {
+            let Some(point) = self.points.get(&path) else { continue };
+            if bytes >= max && point.seq > last {
+                chunks.push(Chunk::new(from, last, std::mem::take(&mut steps)));
+                (from, bytes) = (last + 1, 0);
+            }
+            bytes += point.bytes();
+            last = last.max(point.seq);
+            steps.insert(path, point.clone());
         }
-        let from = self.rolled.last().map_or(1, |last| last.to + 1);
-        let paths = std::mem::take(&mut self.unrolled);
-        let steps: BTreeMap<Path, Point> =
-            paths.into_iter().filter_map(|path| Some((path.clone(), self.points.get(&path)?.clone()))).collect();
-        let range = Rolled { from, to: self.seq, points: steps.len() };
-        self.rolled.push(range);
-        Some(Chunk { range, steps })
+        if !steps.is_empty() {
+            chunks.push(Chunk::new(from, self.seq, steps));
+        }
+        self.rolled.extend(chunks.iter().map(|chunk| chunk.range));
+        chunks
     }
 
     /// Puts back what a chunk holds.
     pub fn unroll(&mut self, chunk: Chunk) {
+        restore_taken(&mut self.signals, chunk.steps.values());
         self.points.extend(chunk.steps);
+    }
+
+    /// Returns the chunks that must be read before it is known which signals were taken: those of points that took
+    /// signals above a floor. Empty once all points are in memory.
+    #[must_use]
+    pub fn chunks_with_taken(&self) -> Vec<Rolled> {
+        let floor = self.signals.values().map(Inbox::floor_at).min();
+        let Some(floor) = floor.filter(|_| !self.is_whole()) else { return Vec::new() };
+        self.rolled.iter().filter(|rolled| rolled.taken.is_some_and(|last| last >= floor)).copied().collect()
     }
 }

@@ -88,17 +88,23 @@ pub fn migrate(run: &Run, new: &Definition, mapping: &BTreeMap<Path, Option<Path
     Ok(migration)
 }
 
-/// A step takes what lies below it along.
+/// Adds a renamed step, if the names of the points below it stay short enough.
 fn rename(run: &Run, old: &Path, target: &Path, migration: &mut Migration) -> Result<(), Refusal> {
     if let Some((other, _)) = migration.renamed.iter().find(|(_, taken)| *taken == target) {
         return Err(Refusal::new(format!("`{other}` and `{old}` cannot both become `{target}`")));
     }
     for path in run.points.keys().filter(|path| path.is_within(old)) {
-        let below = &path.as_str()[old.as_str().len()..];
-        migration.renamed.insert(path.clone(), Path::new(format!("{target}{below}"))?);
+        Path::new(format!("{target}{}", &path.as_str()[old.as_str().len()..]))?;
     }
     migration.renamed.insert(old.clone(), target.clone());
     Ok(())
+}
+
+/// What a point is called after a migration: a step takes the points below it along.
+pub(crate) fn name_after(renamed: &BTreeMap<Path, Path>, path: &Path) -> Path {
+    let from = renamed.iter().find(|(old, _)| path.is_within(old));
+    let moved = from.and_then(|(old, new)| format!("{new}{}", &path.as_str()[old.as_str().len()..]).parse().ok());
+    moved.unwrap_or_else(|| path.clone())
 }
 
 /// Every recorded step must be one of the new definition, be passed over, or be behind us; and nothing that is behind
@@ -107,7 +113,7 @@ fn check_fit(run: &Run, new: &Definition, migration: &Migration) -> Result<(), R
     if new.style != Style::Graph {
         return Ok(());
     }
-    let renamed = |path: &Path| migration.renamed.get(path).unwrap_or(path).clone();
+    let renamed = |path: &Path| name_after(&migration.renamed, path);
     let is_step = |path: &Path| !path.as_str().contains("/.delay");
     let steps = run.points.iter().filter(|(path, _)| is_step(path));
     let begun: BTreeMap<Path, &Point> = steps.map(|(path, point)| (renamed(path), point)).collect();

@@ -100,7 +100,7 @@ fn a_result_that_is_recorded_twice_or_whose_step_begins_again() {
     let restarted = r#"{"type":"run.restarted","control":"c"}"#;
     let restart = told(&[&list(&[&completed]), &list(&[restarted, started, &completed])]);
     assert_eq!(audit::a_recorded_result_never_changes(&restart), [] as [String; 0], "a restart drops it");
-    let some = r#"{"type":"run.restarted","from":"b","dropped":["b"],"control":"c"}"#;
+    let some = r#"{"type":"run.restarted","from":"b","steps":["b"],"control":"c"}"#;
     let kept = told(&[&list(&[&completed]), &list(&[some, &completed])]);
     assert_says(&audit::a_recorded_result_never_changes(&kept), "`a` is recorded again");
     let migrated = r#"{"type":"run.migrated","definition_hash":"h","renamed":{"a":"b"}}"#;

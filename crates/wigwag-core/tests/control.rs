@@ -215,7 +215,8 @@ fn a_restart_drops_what_it_must_and_keeps_the_rest() {
         let run = after(run_with(points), vec![failed("no")]);
         let events = folded(&run, restart(from, run.seq), definition);
         let Event::RunRestarted(event) = &events[0] else { panic!("{row}: {events:?}") };
-        assert_eq!((&event.dropped, &event.refused), (&paths(dropped), &None), "{row}");
+        let all_or_named = if from.is_none() { run.points.keys().cloned().collect() } else { paths(dropped) };
+        assert_eq!((run.dropped_by(event), &event.refused), (all_or_named, &None), "{row}");
         let run = after(run, events.clone());
         assert_eq!(run.points.keys().cloned().collect::<Vec<_>>(), paths(left), "{row}");
         let of_the_end = (&run.error, &run.result, &run.chain, &run.cancel);
@@ -232,9 +233,14 @@ fn a_restart_from_a_step_does_again_what_was_undone() {
         add(&mut run, vec![begun_undoable(step), done(step)]).unwrap();
     }
     add(&mut run, vec![begun("c"), broken("c", None), undoing("b"), undone("b")]).unwrap();
-    assert_eq!(run.dropped_by_restart(&path("c"), &definition).unwrap(), paths("b c"));
+    let dropped = |run: &Run| {
+        let events = folded(run, restart(Some("c"), run.seq), &definition);
+        let Some(Event::RunRestarted(event)) = events.last() else { panic!("{events:?}") };
+        run.dropped_by(event)
+    };
+    assert_eq!(dropped(&run), paths("b c"));
     add(&mut run, vec![undoing("a"), not_undone("a", None), failed("no")]).unwrap();
-    assert_eq!(run.dropped_by_restart(&path("c"), &definition).unwrap(), paths("a b c"));
+    assert_eq!(dropped(&run), paths("a b c"));
     let run = after(run.clone(), folded(&run, restart(Some("c"), run.seq), &definition));
     assert_eq!((run.chain, run.compensation_errors), (None, vec![]));
 }
@@ -270,12 +276,12 @@ fn what_was_rolled_out_comes_back_when_it_changes() {
     let (definition_hash, version, control, refused) = ("new".to_owned(), None, None, None);
     let skipped = paths("b");
     let migrated = RunMigrated { definition_hash, version, renamed, skipped, control, refused }.into();
-    let back = RunRestarted { from: Some(path("b")), dropped: paths("b"), control: "c1".into(), refused: None }.into();
+    let back = RunRestarted { from: Some(path("b")), steps: paths("b"), control: "c1".into(), refused: None }.into();
     let rows = [(migrated, "b=skipped c=completed x=completed"), (back, "a=completed c=completed")];
     for (event, points) in rows {
         let mut run = run_with("a=done b=done c=done");
-        let chunk = run.roll().unwrap();
-        assert_eq!((chunk.steps.len(), chunk.range), (3, Rolled { from: 1, to: 4, points: 3 }));
+        let chunk = run.roll().remove(0);
+        assert_eq!((chunk.steps.len(), chunk.range), (3, Rolled { from: 1, to: 4, points: 3, taken: None }));
         add(&mut run, vec![event]).unwrap();
         let run = taken_over(&run);
         let found: Vec<String> = run.points.iter().map(|(path, point)| format!("{path}={}", point.status)).collect();

@@ -154,7 +154,7 @@ fn a_turn() -> impl Strategy<Value = Event> {
         }
         .into()),
         (option::of(a_point()), vec(a_point(), 0..3), texts(), text())
-            .prop_map(|(from, dropped, control, refused)| RunRestarted { from, dropped, control, refused }.into()),
+            .prop_map(|(from, steps, control, refused)| RunRestarted { from, steps, control, refused }.into()),
         (texts(), option::of(any::<u32>()), btree_map(a_point(), a_point(), 0..3), vec(a_point(), 0..3), text())
             .prop_map(|(definition_hash, version, renamed, skipped, control)| {
                 RunMigrated { definition_hash, version, renamed, skipped, refused: control.clone(), control }.into()

@@ -95,7 +95,7 @@ fn events_of_the_run() -> Vec<Event> {
         RunResumed { shift: Duration::from_micros(1_500_000), control: control.clone(), refused: refused.clone() }
             .into(),
         RunCancelRequested { reason: reason.clone(), control: "c2".into(), refused: refused.clone() }.into(),
-        RunRestarted { from: Some(path("a")), dropped: paths("a b"), control: "c3".into(), refused: refused.clone() }
+        RunRestarted { from: Some(path("a")), steps: paths("a b"), control: "c3".into(), refused: refused.clone() }
             .into(),
         RunMigrated {
             definition_hash: "sha256:new".into(),
@@ -226,7 +226,7 @@ fn whole_run() -> (Run, Chunk) {
     let mut run = Run::begin("task/t1".parse().unwrap(), &entry(1, first)).unwrap();
     let [old, finished, failing]: [Event; 3] = ["old", "finished", "failing"].map(begun_undoable);
     add(&mut run, vec![old, done("old"), skipped("left-out")]).unwrap();
-    let chunk = run.roll().unwrap();
+    let chunk = run.roll().remove(0);
     let nothing = StepCompleted {
         point: path("finished"),
         at: at(3),

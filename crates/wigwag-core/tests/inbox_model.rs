@@ -228,7 +228,7 @@ impl World {
         let (id, payload, created_at, source) = (String::new(), Payload::null(), at(0), Source::default());
         let signal = Arc::new(Signal { id, name: go(), payload, created_at, source, only: None, point: None });
         let signals = suffixes.iter().map(|suffix| (suffix.clone(), Arc::clone(&signal))).collect();
-        Inboxes { since, names: BTreeMap::from([(go(), Seen { suffixes, signals })]) }
+        Inboxes { since, names: BTreeMap::from([(go(), Seen { suffixes, signals, ..Seen::default() })]) }
     }
 
     fn take(&mut self, most: usize) {

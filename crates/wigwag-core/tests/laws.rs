@@ -292,9 +292,9 @@ fn read_back(run: &Run, chunks: &Chunks) -> Run {
 /// Rolls finished points out, in memory and in a worker that knows the run from its snapshot alone.
 fn roll(run: &mut Run, chunks: &mut Chunks) {
     let mut other = read_back(run, chunks);
-    let chunk = run.roll();
-    assert_eq!(other.roll(), chunk);
-    if let Some(chunk) = chunk {
+    let rolled = run.roll();
+    assert_eq!(other.roll(), rolled);
+    for chunk in rolled {
         let before = chunks.insert((chunk.range.from, chunk.range.to), chunk_to_json(&chunk));
         assert_eq!(before, None, "a chunk is created once");
     }

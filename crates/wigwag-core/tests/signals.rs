@@ -361,8 +361,21 @@ fn what_was_listed_and_not_read_is_not_passed() {
     for unread in [key("5a"), key("9c")] {
         inbox.names.get_mut(&go()).unwrap().signals.remove(&unread);
     }
-    assert_eq!(settle(&mut run, &inbox), "p takes 7b");
+    assert_eq!(settle(&mut run, &inbox), "", "what the first one carries is not known");
+    inbox.names.get_mut(&go()).unwrap().misfits.insert(key("5a"));
+    assert_eq!(settle(&mut run, &inbox), "p takes 7b", "it is known not to fit");
     assert_eq!((read(&run).0, read(&run).2), (String::new(), "7b".into()));
+}
+
+#[test]
+fn a_wait_for_the_newest_does_not_overtake_a_queue_that_was_opened_before_it() {
+    let mut run = waits([wait_at("p"), latest_at("newest")].into_iter());
+    let mut inbox = found(20, "5a 7b 9c");
+    // A queue reads the first ones first, a wait for the newest the last ones.
+    inbox.names.get_mut(&go()).unwrap().signals.remove(&key("5a"));
+    assert_eq!(settle(&mut run, &inbox), "", "the newest would supersede what the queue has not read");
+    assert_eq!(settle(&mut run, &found(20, "5a 7b 9c")), "p takes 5a");
+    assert_eq!(settle(&mut run, &found(20, "5a 7b 9c")), "newest takes 9c");
 }
 
 #[test]

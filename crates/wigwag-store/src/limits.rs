@@ -8,8 +8,9 @@ pub const KEY_BYTES_MAX: usize = 1_024;
 /// Servers that keep objects as files cannot name a segment longer than a file name.
 pub const SEGMENT_BYTES_MAX: usize = 255;
 
-/// A body is held in memory whole, by us and by the server's single-request put.
-pub const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// A body is held in memory whole, by us and by the server's single-request put. 64 payloads of 1 MiB fit, as a quorum
+/// may collect them, with the commas between them.
+pub const BODY_BYTES_MAX: usize = 65 * 1024 * 1024;
 
 /// A batch is one transaction on the embedded store; a larger one would hold up everybody else.
 pub const BATCH_OPERATIONS_MAX: usize = 4_096;

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
-use wigwag_core::{Data, Hint, Key, Path, Payload, Run, RunId, RunRef, TaskSpec, Time, TypeName, kind_of, shard_of};
-use wigwag_store::{Clock, Stamp, Store};
+use wigwag_core::{
+    Data, Hint, Key, Path, Payload, Run, RunId, RunRef, TaskSpec, Time, TypeName, kind_of, limits, shard_of,
+};
+use wigwag_store::{Batch, Clock, Stamp, Store};
 
 use crate::Settings;
 use crate::error::{Error, Result};
@@ -59,6 +61,7 @@ pub(crate) struct Inner {
     /// Definitions that were read, by their hash.
     pub(crate) definitions: Mutex<HashMap<String, Arc<wigwag_core::Definition>>>,
     pub(crate) schemas: crate::schema::Schemas,
+    pub(crate) misfits: crate::misfits::MisfitCache,
     pub(crate) wakes: Mutex<HashMap<RunRef, Time>>,
 }
 
@@ -188,6 +191,7 @@ impl Inner {
             last_sent: Mutex::default(),
             definitions: Mutex::default(),
             schemas: crate::schema::Schemas::default(),
+            misfits: crate::misfits::MisfitCache::default(),
             wakes: Mutex::default(),
             not_at_once: Mutex::default(),
         }
@@ -385,6 +389,15 @@ impl Inner {
             .await?
             .ok_or_else(|| Error::damaged(format!("`{key}` is missing, which the log of `{run}` names")))?;
         serde_json::from_slice(&object.body).map_err(|error| Error::unreadable(&key, error))
+    }
+
+    /// Deletes any number of objects, as many in one batch as a batch takes.
+    pub(crate) async fn delete_all(&self, keys: impl IntoIterator<Item = String>) -> Result<()> {
+        let keys: Vec<String> = keys.into_iter().collect();
+        for keys in keys.chunks(limits::current().batch_operations_max) {
+            self.store.write(keys.iter().fold(Batch::new(), Batch::delete)).await?;
+        }
+        Ok(())
     }
 
     /// An id that begins with the time.

@@ -45,6 +45,7 @@ mod workflow;
 mod inner;
 mod log;
 mod mailbox;
+mod misfits;
 mod pages;
 mod panics;
 mod remote;

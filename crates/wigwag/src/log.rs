@@ -12,21 +12,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
+use futures_util::future::{FutureExt as _, try_join_all};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tracing::debug;
 use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
-    Blob, Data, Entry, Event, Fate, Key, Mode, Name, Path, Payload, Requests, Run, RunRef, Time, Tombstone,
-    chunk_to_json, limits, read_chunk, read_entry, read_state, state_to_json,
+    Blob, Chunk, Data, Entry, Event, Fate, Key, Mode, Name, Path, Payload, Requests, Rolled, Run, RunRef, Time,
+    Tombstone, chunk_to_json, limits, read_chunk, read_entry, read_state, state_to_json,
 };
 use wigwag_store::{Batch, Clear, Stamp, Store, Version};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::inner::Inner;
-use crate::tally::{Tally, of_batch};
+use crate::tally::Tally;
 
 const _: () = assert!(limits::BATCH_OPERATIONS_MAX == wigwag_store::limits::BATCH_OPERATIONS_MAX);
 const _: () = assert!(limits::BODY_BYTES_MAX == wigwag_store::limits::BODY_BYTES_MAX);
+
+/// Objects that are put before an entry at the same time: with so many, [`limits::ENTRY_PUTS_MAX`] take two round trips.
+const PUTS_AT_ONCE: usize = 64;
 
 /// A run as it was read.
 #[derive(Debug)]
@@ -195,7 +199,12 @@ pub(crate) async fn make_whole(store: &dyn Store, run: &mut Run) -> Result<()> {
     if run.is_whole() {
         return Ok(());
     }
-    for ranges in run.rolled.clone().chunks(16) {
+    let ranges = run.rolled.clone();
+    unroll(store, run, &ranges).await
+}
+
+async fn unroll(store: &dyn Store, run: &mut Run, ranges: &[Rolled]) -> Result<()> {
+    for ranges in ranges.chunks(16) {
         let keys =
             ranges.iter().map(|range| Key::Chunk { run: run.run.clone(), from: range.from, to: range.to }.to_string());
         let objects =
@@ -216,6 +225,12 @@ pub(crate) async fn read_whole(store: &dyn Store, run: &RunRef) -> Result<Option
     Ok(Some(loaded))
 }
 
+/// Reads the chunks that say which signals were taken lately, so that an inbox can be read.
+pub(crate) async fn make_inboxes_whole(store: &dyn Store, run: &mut Run) -> Result<()> {
+    let ranges = run.chunks_with_taken();
+    unroll(store, run, &ranges).await
+}
+
 /// Why a turn is over before the run parked or ended.
 #[derive(Debug)]
 pub(crate) enum Lost {
@@ -225,6 +240,8 @@ pub(crate) enum Lost {
     Lease,
     /// The store failed for longer than the lease.
     Store(Error),
+    /// What was staged can never be recorded: the same turn would be refused again and again.
+    Unrecordable(Error),
 }
 
 impl From<Error> for Lost {
@@ -239,9 +256,9 @@ impl From<wigwag_store::Error> for Lost {
     }
 }
 
-/// What goes with an entry.
+/// What is written with an entry.
 #[derive(Debug, Default)]
-pub(crate) struct Around {
+pub(crate) struct CommitPlan {
     /// Put before it: harmless without it.
     pub(crate) before: Vec<(String, Bytes)>,
     /// Put after it.
@@ -251,12 +268,12 @@ pub(crate) struct Around {
     /// With a snapshot, whether or not one is due.
     pub(crate) snapshot: bool,
     /// On what terms it lands; only where the store is atomic.
-    pub(crate) terms: Option<Terms>,
+    pub(crate) terms: Option<Preconditions>,
 }
 
-/// Terms on which an entry lands that brings something with it. It is tried once.
+/// What must hold for an entry to land that brings a signal with it. It is tried once.
 #[derive(Debug)]
-pub(crate) struct Terms {
+pub(crate) struct Preconditions {
     /// Where nothing may lie.
     pub(crate) clear: Vec<Clear>,
     /// What is stamped later gets no less.
@@ -265,7 +282,7 @@ pub(crate) struct Terms {
     pub(crate) tried: Arc<AtomicBool>,
 }
 
-impl Around {
+impl CommitPlan {
     /// What would be put and deleted in one commit is not put at all.
     pub(crate) fn leave_out_what_never_was(&mut self) {
         let put: Vec<String> = self.before.iter().map(|(key, _)| key.clone()).collect();
@@ -282,8 +299,12 @@ pub(crate) struct Log {
     inner: Arc<Inner>,
     pub(crate) run: Run,
     entry: Option<Entry>,
-    staged_bytes: usize,
+    /// The events of the entry that is being made, serialized: its size must be known before it is full.
+    events: Vec<u8>,
+    /// Places in the index of waits that the entry needs.
+    places: usize,
     blobs: Vec<(String, Bytes)>,
+    blob_bytes: usize,
     /// The input, while it is not in the store yet.
     input: Option<Payload>,
     snapshot: Option<Version>,
@@ -305,8 +326,10 @@ impl Log {
             snapshot: loaded.snapshot,
             run: loaded.run,
             entry: None,
-            staged_bytes: 0,
+            events: Vec::new(),
+            places: 0,
             blobs: Vec::new(),
+            blob_bytes: 0,
             input: None,
             snapshot_seq,
             snapshot_at,
@@ -326,6 +349,7 @@ impl Log {
     ) -> Result<Self> {
         let run = Run::begin(run, &first)?;
         let mut log = Self::new(inner, Loaded { run, snapshot: None });
+        first.events.iter().for_each(|event| append(&mut log.events, event));
         (log.entry, log.blobs, log.snapshot_seq, log.input) = (Some(first), blobs, 0, Some(input));
         Ok(log)
     }
@@ -345,8 +369,12 @@ impl Log {
 
     /// Whether the entry that is being made takes no more.
     pub(crate) fn is_full(&self) -> bool {
+        let limits = limits::current();
         let events = self.entry.as_ref().map_or(0, |entry| entry.events.len());
-        events >= limits::current().entry_events_max || self.staged_bytes >= limits::current().entry_bytes_soft
+        events >= limits.entry_events_max
+            || self.events.len() >= limits.entry_bytes_soft
+            || self.blobs.len() + self.places >= limits.entry_puts_max
+            || self.blob_bytes >= limits.entry_blob_bytes_max
     }
 
     /// Adds an event to the entry that is being made, and folds it.
@@ -359,17 +387,18 @@ impl Log {
             requests: Requests::default(),
         });
         let event = event.into();
-        self.staged_bytes += beside_payloads(&event);
-        self.run.stage(entry, event).map_err(|refusal| Lost::Store(Error::damaged(refusal.to_string())))
+        append(&mut self.events, &event);
+        self.places += usize::from(matches!(event, Event::SignalWaiting(_)));
+        Ok(self.run.stage(entry, event)?)
     }
 
     /// How a payload is recorded: in place, or in an object that is put before the entry.
     pub(crate) fn data(&mut self, point: Option<&Path>, payload: &Payload) -> Data {
         if Data::fits(payload) {
-            self.staged_bytes += payload.text().len();
             return Data::Inline(payload.clone());
         }
         let (data, put) = blob(&self.inner, &self.run.run, point, payload);
+        self.blob_bytes += put.1.len();
         self.blobs.push(put);
         data
     }
@@ -388,39 +417,46 @@ impl Log {
     }
 
     /// Writes the entry that is being made. When it returns, the entry is durable and ours.
-    pub(crate) async fn commit(&mut self, around: Around) -> Result<(), Lost> {
+    pub(crate) async fn commit(&mut self, around: CommitPlan) -> Result<(), Lost> {
         let Some(mut entry) = self.entry.take() else { return Ok(()) };
-        self.staged_bytes = 0;
+        let events = std::mem::take(&mut self.events);
+        (self.places, self.blob_bytes) = (0, 0);
         let atomic = self.inner.store.traits().atomic;
         let wants_snapshot = around.snapshot || self.snapshot_is_due();
-        let mut before = Batch::new();
-        for (key, body) in self.blobs.drain(..).chain(around.before) {
-            before = before.put(key, body);
-        }
+        let mut before: Vec<(String, Bytes)> = self.blobs.drain(..).collect();
         if wants_snapshot && atomic {
-            before = self.roll().into_iter().fold(before, |before, (key, body)| before.put(key, body));
+            before.extend(self.roll());
         }
+        before.extend(around.before);
         // A hint may have led here more than once.
         let delete: BTreeSet<String> = around.delete.into_iter().collect();
-        let puts = 1 + u64::from(wants_snapshot && atomic) + around.after.len() as u64;
-        let rest = Requests { puts, deletes: delete.len() as u64, ..Requests::default() };
-        self.count(&mut entry, of_batch(&before).and(rest));
-        let body = Bytes::from(entry.to_json());
+        let puts = before.len() as u64 + 1 + u64::from(wants_snapshot && atomic) + around.after.len() as u64;
+        self.count(&mut entry, Requests { puts, deletes: delete.len() as u64, ..Requests::default() });
+        let body = Bytes::from(entry.to_json_with_events(&events));
         if body.len() > limits::current().entry_bytes_max {
             let what = format!("entry {} of `{}` has {} bytes", entry.seq, self.run.run, body.len());
-            return Err(Lost::Store(Error::invalid(what)));
+            return Err(Lost::Unrecordable(Error::invalid(what)));
         }
         let key = Key::Entry { run: self.run.run.clone(), seq: entry.seq }.to_string();
-        let mut batch = before.create(&key, body);
+        let mut after = around.after;
         if wants_snapshot && atomic {
-            batch =
-                batch.put(Key::State { run: self.run.run.clone() }.to_string(), state_to_json(&self.run, &entry.by));
+            after.insert(
+                0,
+                (Key::State { run: self.run.run.clone() }.to_string(), state_to_json(&self.run, &entry.by).into()),
+            );
             self.snapshot_written();
         }
-        batch = around.after.into_iter().fold(batch, |batch, (key, body)| batch.put(key, body));
-        batch = delete.into_iter().fold(batch, Batch::delete);
+        let mut delete: Vec<String> = delete.into_iter().collect();
+        let fixed = 1 + after.len();
+        self.put_early(&mut before, fixed).await?;
+        let room = limits::current().batch_operations_max.saturating_sub(fixed + before.len());
+        let late = delete.split_off(room.min(delete.len()));
+        let batch = before.into_iter().fold(Batch::new(), |batch, (key, body)| batch.put(key, body));
+        let batch = batch.create(&key, body);
+        let batch = after.into_iter().fold(batch, |batch, (key, body)| batch.put(key, body));
+        let mut batch = delete.into_iter().fold(batch, Batch::delete);
         let mut once = None;
-        if let Some(Terms { clear, stamp_from, tried }) = around.terms {
+        if let Some(Preconditions { clear, stamp_from, tried }) = around.terms {
             batch = clear.into_iter().fold(batch, Batch::only_if_clear).stamp_from(stamp_from);
             once = Some(tried);
         }
@@ -428,10 +464,59 @@ impl Log {
         metrics::counter!("wigwag_entries_total").increment(1);
         let received = entry.events.iter().filter(|event| matches!(event, Event::SignalReceived(_))).count();
         metrics::counter!("wigwag_signals_received_total").increment(received as u64);
+        if !late.is_empty() && self.holds_lease() {
+            self.inner.delete_all(late).await?;
+        }
         if wants_snapshot && !atomic {
             self.write_snapshot().await?;
         }
         Ok(())
+    }
+
+    /// Puts what has no room in the batch of the entry. On a bucket that is all but one object: they are put at the same
+    /// time, because one after the other they could take longer than the lease.
+    ///
+    /// What if we die here? They are harmless without the entry: hints too many, and objects that nothing names.
+    async fn put_early(&self, before: &mut Vec<(String, Bytes)>, fixed: usize) -> Result<(), Lost> {
+        let room = match self.inner.store.traits().atomic {
+            true => limits::current().batch_operations_max.saturating_sub(fixed),
+            false => 1,
+        };
+        if before.len() <= room {
+            return Ok(());
+        }
+        // What must land with the entry stands last.
+        let keep = before.split_off(before.len() - room);
+        let early = std::mem::replace(before, keep);
+        let room = if self.inner.store.traits().atomic { limits::current().batch_operations_max } else { 1 };
+        let batches = early.chunks(room).map(|puts| {
+            let batch = puts.iter().fold(Batch::new(), |batch, (key, body)| batch.put(key, body.clone()));
+            self.put_while_leased(batch).boxed()
+        });
+        stream::iter(batches.collect::<Vec<_>>()).buffer_unordered(PUTS_AT_ONCE).try_collect::<Vec<()>>().await?;
+        Ok(())
+    }
+
+    /// Puts objects that may be put again, for as long as the lease lasts.
+    async fn put_while_leased(&self, batch: Batch) -> Result<(), Lost> {
+        let mut pause = Duration::from_millis(20);
+        loop {
+            if !self.holds_lease() {
+                return Err(Lost::Lease);
+            }
+            let Err(error) = self.inner.store.write(batch.clone()).await else { return Ok(()) };
+            use wigwag_store::ErrorKind as Store;
+            match error.kind() {
+                Store::Unknown | Store::Unavailable => {}
+                Store::Invalid => return Err(Lost::Unrecordable(error.into())),
+                _ => return Err(Lost::Store(error.into())),
+            }
+            if self.lease_ends.is_none() && pause > Duration::from_secs(1) {
+                return Err(Lost::Store(error.into()));
+            }
+            self.inner.clock.sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(2));
+        }
     }
 
     /// Says in an entry what was asked since the one before it, and what its own commit asks, which is counted before it is.
@@ -491,6 +576,7 @@ impl Log {
                 // Something is in the way, or its stamp too far ahead: the entry is not there, nor anything else of it.
                 Store::Changed | Store::Invalid if once.is_some() => return Err(Lost::Taken),
                 Store::Unavailable => {}
+                Store::Invalid => return Err(Lost::Unrecordable(error.into())),
                 _ => return Err(Lost::Store(error.into())),
             }
             // Before the claim there is no lease to hold, and nothing lost by giving up; who brings something is told.
@@ -512,7 +598,7 @@ impl Log {
         if self.snapshot_seq == self.run.seq {
             return Ok(());
         }
-        if let Some((key, body)) = self.roll() {
+        for (key, body) in self.roll() {
             self.inner.store.write(Batch::new().put(key, body)).await?;
         }
         let key = Key::State { run: self.run.run.clone() }.to_string();
@@ -546,45 +632,26 @@ impl Log {
         Ok(())
     }
 
-    /// Points that take too much of the snapshot leave it.
-    fn roll(&mut self) -> Option<(String, Bytes)> {
-        let bytes: usize = self.run.unrolled.iter().filter_map(|path| self.run.points.get(path)).map(size).sum();
+    /// Moves settled points out of the snapshot once they take too much of it; returns the chunks to put.
+    fn roll(&mut self) -> Vec<(String, Bytes)> {
+        let unrolled = self.run.unrolled.iter().filter_map(|path| self.run.points.get(path));
+        let bytes: usize = unrolled.map(wigwag_core::Point::bytes).sum();
         if bytes < limits::current().snapshot_points_bytes_max {
-            return None;
+            return Vec::new();
         }
-        let chunk = self.run.roll()?;
-        let (from, to) = (chunk.range.from, chunk.range.to);
-        Some((Key::Chunk { run: self.run.run.clone(), from, to }.to_string(), chunk_to_json(&chunk).into()))
+        let run = self.run.run.clone();
+        let key =
+            |chunk: &Chunk| Key::Chunk { run: run.clone(), from: chunk.range.from, to: chunk.range.to }.to_string();
+        self.run.roll().iter().map(|chunk| (key(chunk), chunk_to_json(chunk).into())).collect()
     }
 }
 
-/// What an event adds to its entry beside payloads, which are counted where they are made.
-fn beside_payloads(event: &Event) -> usize {
-    let fault = |fault: &wigwag_core::Fault| fault.message.len() + fault.detail.as_ref().map_or(0, String::len);
-    let patch = |patch: &Option<serde_json::Map<String, serde_json::Value>>| {
-        patch.as_ref().map_or(0, |patch| serde_json::to_string(patch).map_or(0, |text| text.len()))
-    };
-    match event {
-        Event::StepCompleted(event) => patch(&event.patch),
-        Event::SignalWaiting(event) => event.schema.as_ref().map_or(0, |schema| schema.to_string().len()),
-        Event::SignalReceived(event) => patch(&event.patch) + event.signals.len() * 100,
-        Event::SignalRefused(event) => fault(&event.error),
-        Event::SignalTimeout(event) => patch(&event.patch) + event.error.as_ref().map_or(0, fault),
-        Event::StepFailed(event) => fault(&event.error),
-        Event::ChildFailed(event) => fault(&event.error),
-        Event::CompensationFailed(event) => fault(&event.error),
-        _ => 0,
+/// Adds an event to those that are serialized.
+fn append(events: &mut Vec<u8>, event: &Event) {
+    if !events.is_empty() {
+        events.push(b',');
     }
-}
-
-/// About what a point takes in a snapshot.
-fn size(point: &wigwag_core::Point) -> usize {
-    let wait = point.wait.as_deref().map_or(0, |wait| {
-        100 + wait.received.len() * 100 + wait.schema.as_ref().map_or(0, |schema| schema.to_string().len())
-    });
-    180 + wait
-        + point.result.as_ref().and_then(Data::inline).map_or(0, |payload| payload.text().len())
-        + point.error.as_ref().map_or(0, |error| error.message.len() + error.detail.as_ref().map_or(0, String::len))
+    serde_json::to_writer(events, event).expect("events have text keys and no failing parts");
 }
 
 pub(crate) fn is_by(body: &[u8], by: &str) -> bool {

@@ -14,6 +14,7 @@ mod inbox;
 mod mail;
 mod park;
 mod sources;
+mod unrecordable;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -35,7 +36,7 @@ use wigwag_store::{Clear, Stamp};
 use crate::context::Ctx;
 use crate::error::{Error, Result};
 use crate::inner::{Handle, Inner, Stop, lock};
-use crate::log::{Around, Log, Lost, Terms};
+use crate::log::{CommitPlan, Log, Lost, Preconditions};
 use crate::mailbox::{BodyId, Mailbox, Reply, Request, Slot, Spec};
 use crate::scope::{self, Made, Outputs, Scope};
 use crate::spans;
@@ -74,6 +75,8 @@ pub(crate) struct Turn {
     offers: BTreeMap<Path, inbox::Offer>,
     /// The run is not there before this turn's first entry is.
     is_new: bool,
+    /// The claim is durable: this turn owns the run.
+    is_claimed: bool,
     /// The claim's own entry parked the run.
     parked: Option<park::Parked>,
     outputs: Outputs,
@@ -81,7 +84,7 @@ pub(crate) struct Turn {
     /// The function's own scope: it keeps how steps are undone after the function returned.
     root: Option<Arc<Scope>>,
     releases: Vec<Release>,
-    around: Around,
+    around: CommitPlan,
     /// The signal that the claim brings, until it is durable.
     brings: Option<Brought>,
     ending: Option<Ending>,
@@ -163,7 +166,7 @@ impl Turn {
         workflow: Arc<Workflow>,
         mut log: Log,
         permit: OwnedSemaphorePermit,
-        found_hint: Option<String>,
+        found_hints: impl IntoIterator<Item = String>,
     ) -> Result<Self, Lost> {
         let boot = inner.clock.boot();
         let now = inner.now().await?;
@@ -172,7 +175,7 @@ impl Turn {
         let until = now.at.after(lease);
         let (hint, body) = inner.lease_hint(&log.run.index_type(), &log.run.run, until);
         let lease_hint = Key::Due(hint).to_string();
-        let old: BTreeSet<String> = log.run.due_hints().cloned().chain(found_hint).collect();
+        let old: BTreeSet<String> = log.run.due_hints().cloned().chain(found_hints).collect();
         let claimed = RunClaimed {
             owner: inner.worker.clone(),
             peer: inner.peer.clone(),
@@ -182,7 +185,7 @@ impl Turn {
         log.stage(claimed, now.at)?;
         log.lease_ends = Some((boot + lease).saturating_sub(now.uncertainty));
         let put = if is_mutated(Mutation::ClaimWithoutHint) { vec![] } else { vec![(lease_hint.clone(), body)] };
-        let around = Around { before: put, delete: old.into_iter().collect(), ..Around::default() };
+        let around = CommitPlan { before: put, delete: old.into_iter().collect(), ..CommitPlan::default() };
         let input = log.input().await?;
         let mailbox = Arc::new(Mailbox::default());
         let handle = Arc::new(Handle::new(Arc::clone(&mailbox)));
@@ -209,6 +212,7 @@ impl Turn {
             look_at: None,
             offers: BTreeMap::new(),
             is_new,
+            is_claimed: false,
             parked: None,
             input,
             root: None,
@@ -253,6 +257,11 @@ impl Turn {
         }
     }
 
+    /// Makes the turn look at all sources once it holds the run.
+    pub(crate) fn look_again(&self) {
+        _ = self.handle.poke(None);
+    }
+
     /// Adds a delete to the claim.
     pub(crate) fn delete_after(&mut self, key: String) {
         self.around.delete.push(key);
@@ -265,10 +274,8 @@ impl Turn {
             self.commit().await?;
         }
         if is_mutated(Mutation::HintDeletedEarly) {
-            let early = std::mem::take(&mut self.around.delete)
-                .into_iter()
-                .fold(wigwag_store::Batch::new(), wigwag_store::Batch::delete);
-            self.inner.store.write(early).await?;
+            let early = std::mem::take(&mut self.around.delete);
+            self.inner.delete_all(early).await?;
         }
         self.begin_function().await;
         self.gather().await?;
@@ -320,6 +327,7 @@ impl Turn {
                     // The dispatcher passes over hints of our own leases unless it is told.
                     _ = self.handle.poke(Some(&self.lease_hint));
                 }
+                Err(Lost::Unrecordable(error)) => self.stop_unrecordable(&error).await,
             }
         })
     }
@@ -401,17 +409,25 @@ impl Turn {
         if let Err(lost) = self.log.commit(around).await {
             // Where a batch lands in parts, our hints are there; nobody else relies on them.
             if matches!(lost, Lost::Taken) && !self.inner.store.traits().atomic {
-                let hints = deleted.iter().filter(|key| key.starts_with("due/"));
-                let batch = hints.fold(wigwag_store::Batch::new(), |batch, key| batch.delete(key));
-                let _ = self.inner.store.write(batch).await;
+                let hints = deleted.into_iter().filter(|key| key.starts_with("due/"));
+                let _ = self.inner.delete_all(hints).await;
             }
             return Err(lost);
         }
-        self.is_new = false;
+        (self.is_new, self.is_claimed) = (false, true);
         if let Some(landed) = landed {
             landed.send_replace(true);
         }
         self.release().await
+    }
+
+    /// Makes the claim durable before users' code is called that is not simply run again: of several workers that race
+    /// for the run, only the winner calls it.
+    async fn own_before_calling(&mut self, code: bool) -> Result<(), Lost> {
+        if code && !self.is_claimed && !is_mutated(Mutation::CodeBeforeClaim) {
+            self.commit().await?;
+        }
+        Ok(())
     }
 
     /// Users' code failed on these.
@@ -432,7 +448,7 @@ impl Turn {
             clear.clear();
         }
         self.around.before.extend(puts);
-        self.around.terms = Some(Terms { clear, stamp_from: Stamp::from_micros(stamp.micros()), tried });
+        self.around.terms = Some(Preconditions { clear, stamp_from: Stamp::from_micros(stamp.micros()), tried });
         Ok(Some(landed))
     }
 
@@ -457,8 +473,7 @@ impl Turn {
             self.spawn_root();
         }
         if !controls.is_empty() && self.log.holds_lease() {
-            let batch = controls.into_iter().fold(wigwag_store::Batch::new(), wigwag_store::Batch::delete);
-            self.inner.store.write(batch).await?;
+            self.inner.delete_all(controls).await?;
         }
         Ok(())
     }
@@ -708,6 +723,6 @@ fn is_retrying(point: &wigwag_core::Point) -> bool {
 
 impl From<wigwag_core::Refusal> for Lost {
     fn from(refusal: wigwag_core::Refusal) -> Self {
-        Self::Store(Error::from(refusal))
+        Self::Unrecordable(Error::from(refusal))
     }
 }

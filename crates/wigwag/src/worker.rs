@@ -19,7 +19,7 @@ use wigwag_core::{
 use wigwag_store::{Batch, Change, Changes, limits::LIST_PAGE};
 
 use crate::error::{ErrorKind, Result};
-use crate::inner::{Inner, Stop};
+use crate::inner::{Handle, Inner, Stop};
 use crate::log::{self, Loaded, Log, Lost};
 use crate::tally;
 use crate::turn::{Turn, complete_end, decide, index_of_closed, look_at_sources, patrol_after};
@@ -34,6 +34,22 @@ const PLACE_AGE: Duration = Duration::from_secs(120);
 /// After how long a hint is followed again whose run another took at the same moment.
 const LOST_AGAIN: Duration = Duration::from_millis(50);
 
+/// How long a hint that was handed to the turn of its run is left to it: the turn deletes it after its next look. Until
+/// then listings must not count it as new, or they would follow each other without a pause.
+const HANDED_FOR: Duration = Duration::from_secs(5);
+
+/// A run that could not be stopped although its next entry can never be recorded is tried again after this.
+const UNRECORDABLE_AGAIN: Duration = Duration::from_secs(600);
+
+/// Restarts and migrations that are folded into one claim: all but one of them only say why they had no effect.
+const EARLY_CONTROLS_MAX: usize = 100;
+
+/// The hints that led to one run, the earliest first: one look at the run serves all of them.
+type DueHints = Vec<(String, Hint)>;
+
+/// Which run a hint leads to; runs and tasks of one id are told apart by what they are called in the index.
+type Led = (RunId, String);
+
 /// What others ask of the dispatcher.
 #[derive(Debug)]
 pub(crate) enum Ask {
@@ -47,11 +63,14 @@ pub(crate) enum Ask {
 pub(crate) struct Dispatcher {
     inner: Arc<Inner>,
     shards: Vec<Shard>,
-    queue: VecDeque<(String, Hint)>,
-    /// Hints that are being looked at.
+    /// Runs that are to be looked at.
+    queue: VecDeque<Led>,
+    /// The hints that led to them; and to runs that are being looked at, for the next look.
+    pending: HashMap<Led, DueHints>,
+    /// Hints that are in hand: pending, or being looked at.
     visits: HashSet<String>,
-    /// Runs that are being looked at, with further hints that led there: they wait, and find it driven or not.
-    looks: HashMap<RunId, Vec<(String, Hint)>>,
+    /// Runs that are being looked at.
+    looks: HashSet<Led>,
     /// Hints that lead to nothing for this worker until then.
     passed: HashMap<String, Time>,
     finished: mpsc::Receiver<Visited>,
@@ -82,10 +101,11 @@ struct Shard {
     more: bool,
 }
 
-/// What came of looking at a hint.
+/// What came of looking at a run.
 #[derive(Debug)]
 struct Visited {
-    key: String,
+    led: Led,
+    hints: DueHints,
     run: RunRef,
     outcome: Visit,
 }
@@ -117,8 +137,9 @@ impl Dispatcher {
             inner,
             shards,
             queue: VecDeque::new(),
+            pending: HashMap::new(),
             visits: HashSet::new(),
-            looks: HashMap::new(),
+            looks: HashSet::new(),
             passed: HashMap::new(),
             finished,
             finish,
@@ -214,6 +235,7 @@ impl Dispatcher {
     fn take_given_back(&mut self) {
         for key in self.inner.take_given_back() {
             if let Ok(Key::Due(hint)) = key.parse::<Key>() {
+                self.passed.remove(&key);
                 self.enqueue(key, hint);
             }
         }
@@ -227,16 +249,24 @@ impl Dispatcher {
             return;
         }
         self.visits.insert(key.clone());
-        self.queue.push_back((key, hint));
+        let led = (hint.run.clone(), hint.kind.clone());
+        let pending = self.pending.entry(led.clone()).or_default();
+        pending.push((key, hint));
+        if pending.len() == 1 && !self.looks.contains(&led) {
+            self.queue.push_back(led);
+        }
     }
 
     fn take_visited(&mut self, visited: Visited) {
-        let Visited { key, run, outcome } = visited;
-        self.visits.remove(&key);
-        self.queue.extend(self.looks.remove(&run.id).unwrap_or_default());
+        let Visited { led, hints, run, outcome } = visited;
+        self.looks.remove(&led);
+        if self.pending.contains_key(&led) {
+            self.queue.push_back(led);
+        }
+        hints.iter().for_each(|(key, _)| _ = self.visits.remove(key));
         let until = match outcome {
             Visit::Done => {
-                self.passed.remove(&key);
+                hints.iter().for_each(|(key, _)| _ = self.passed.remove(key));
                 self.misfits.remove(&run);
                 return;
             }
@@ -248,12 +278,12 @@ impl Dispatcher {
             }
         };
         let at = self.inner.clock.boot() + until.since(self.inner.about_now());
-        if let Ok(Key::Due(hint)) = key.parse::<Key>()
-            && let Some(shard) = self.shards.get_mut(usize::from(hint.shard))
-        {
-            shard.list_at = shard.list_at.min(at);
+        for (key, hint) in hints {
+            if let Some(shard) = self.shards.get_mut(usize::from(hint.shard)) {
+                shard.list_at = shard.list_at.min(at);
+            }
+            self.passed.insert(key, until);
         }
-        self.passed.insert(key, until);
     }
 
     fn list_all_soon(&mut self) {
@@ -364,48 +394,59 @@ impl Dispatcher {
         at.saturating_sub(boot)
     }
 
-    /// Looks at hints as long as there is room for turns.
+    /// Looks at runs as long as there is room for turns.
     async fn start_visits(&mut self) {
-        while let Some((key, hint)) = self.queue.pop_front() {
-            let families = self.inner.registry.families(&hint.kind).to_vec();
-            let runs = families.iter().map(|family| RunRef { family: *family, id: hint.run.clone() });
+        while let Some(led) = self.queue.pop_front() {
+            let Some(mut hints) = self.pending.remove(&led) else { continue };
+            let families = self.inner.registry.families(&led.1).to_vec();
+            let runs = families.iter().map(|family| RunRef { family: *family, id: led.0.clone() });
             if let Some(handle) = runs.clone().find_map(|run| self.inner.active(&run)) {
-                self.visits.remove(&key);
-                // The hint that guards our own lease says nothing new.
-                if hint.owner() == Some(self.inner.worker.as_str()) || handle.poke(Some(&key)) {
-                    continue;
-                }
-                // Its turn has just ended.
-                self.visits.insert(key.clone());
+                self.hand_over(&handle, &mut hints);
             }
-            if let Some(waiting) = self.looks.get_mut(&hint.run) {
-                waiting.push((key, hint));
+            if hints.is_empty() {
                 continue;
             }
             let Ok(permit) = Arc::clone(&self.inner.permits).try_acquire_owned() else {
-                self.queue.push_front((key, hint));
+                self.pending.insert(led.clone(), hints);
+                self.queue.push_front(led);
                 return;
             };
-            self.looks.insert(hint.run.clone(), Vec::new());
             let patience = runs.clone().find_map(|run| self.misfits.get(&run).copied());
+            let first = RunRef { family: families.first().copied().unwrap_or(Family::Workflow), id: led.0.clone() };
+            hints.sort_by_key(|(_, hint)| hint.due);
+            self.looks.insert(led.clone());
             let (inner, finish) = (Arc::clone(&self.inner), self.finish.clone());
-            let first = RunRef { family: families.first().copied().unwrap_or(Family::Workflow), id: hint.run.clone() };
             tokio::spawn(async move {
                 // What it took to find out that a run is to be claimed is a part of its turn.
-                let visit = tally::counted(visit(&inner, &families, &key, &hint, permit, patience));
+                let visit = tally::counted(visit(&inner, &families, &hints, permit, patience));
                 let outcome = std::panic::AssertUnwindSafe(visit).catch_unwind().await.unwrap_or_else(|_| {
-                    let what = format!("looking at run `{}` panicked", hint.run);
+                    let what = format!("looking at run `{}` panicked", first.id);
                     Err(crate::Error::new(ErrorKind::Damaged, what))
                 });
                 let outcome = outcome.unwrap_or_else(|error| {
                     // A run that cannot be read must not be tried in a circle.
                     let again = if error.kind() == ErrorKind::Damaged { 300 } else { 2 };
-                    warn!(run = %hint.run, %error, "a hint could not be followed; again in {again} s");
+                    warn!(run = %first.id, %error, "a hint could not be followed; again in {again} s");
                     Visit::Pass(inner.about_now().after(Duration::from_secs(again)))
                 });
-                let _ = finish.send(Visited { key, run: first, outcome }).await;
+                let _ = finish.send(Visited { led, hints, run: first, outcome }).await;
             });
         }
+    }
+
+    /// Hands hints to the turn of their run, which deletes them after its next look; leaves them if the turn just ended.
+    fn hand_over(&mut self, handle: &Handle, hints: &mut DueHints) {
+        let until = self.inner.about_now().after(HANDED_FOR);
+        hints.retain(|(key, hint)| {
+            // The hint that guards our own lease says nothing new.
+            let own = hint.owner() == Some(self.inner.worker.as_str());
+            let handed = own || handle.poke(Some(key));
+            if handed {
+                self.visits.remove(key);
+                self.passed.insert(key.clone(), until);
+            }
+            !handed
+        });
     }
 
     fn answer_idlers(&mut self) {
@@ -502,12 +543,11 @@ fn peer_of(owner: &str) -> &str {
     owner.rsplit_once('-').map_or(owner, |(peer, _)| peer)
 }
 
-/// Follows one hint to its run.
+/// Looks at the run that these hints lead to.
 async fn visit(
     inner: &Arc<Inner>,
     families: &[Family],
-    key: &str,
-    hint: &Hint,
+    hints: &DueHints,
     permit: OwnedSemaphorePermit,
     patience: Option<Duration>,
 ) -> Result<Visit> {
@@ -515,13 +555,14 @@ async fn visit(
     if now.uncertainty > Duration::from_millis(2_500) {
         return Ok(Visit::Pass(now.at.after(Duration::from_secs(1))));
     }
+    let Some((_, hint)) = hints.first() else { return Ok(Visit::Done) };
     let mut loaded = None;
     for family in families {
         let run = RunRef { family: *family, id: hint.run.clone() };
         match log::read(&*inner.store, &run).await {
             Ok(found) => loaded = found,
             Err(error) if error.kind() == ErrorKind::Gone => {
-                inner.store.write(Batch::new().delete(key)).await?;
+                inner.delete_all(keys_of(hints)).await?;
                 return Ok(Visit::Done);
             }
             Err(error) => return Err(error),
@@ -535,11 +576,12 @@ async fn visit(
     match (verdict, loaded) {
         (Look::Leave { until }, _) => Ok(Visit::Pass(until)),
         (Look::Orphan, _) => {
-            inner.store.write(Batch::new().delete(key)).await?;
+            let old = hints.iter().filter(|(_, other)| other.due == hint.due);
+            inner.delete_all(old.map(|(key, _)| key.clone())).await?;
             Ok(Visit::Done)
         }
-        (Look::Ended, Some(loaded)) => ended(inner, loaded, key, permit).await,
-        (Look::Free, Some(loaded)) => free(inner, loaded, key, hint, permit, patience, now.at).await,
+        (Look::Ended, Some(loaded)) => ended(inner, loaded, hints, permit).await,
+        (Look::Free, Some(loaded)) => free(inner, loaded, hints, permit, patience, now.at).await,
         _ => {
             // Its starter is about to make it, or died.
             let young = now.at.since(hint.due) < Duration::from_secs(10);
@@ -548,8 +590,17 @@ async fn visit(
     }
 }
 
+fn keys_of(hints: &DueHints) -> impl Iterator<Item = String> {
+    hints.iter().map(|(key, _)| key.clone())
+}
+
 /// A run that has ended: it is restarted if somebody asked, else its end is completed.
-async fn ended(inner: &Arc<Inner>, mut loaded: Loaded, key: &str, permit: OwnedSemaphorePermit) -> Result<Visit> {
+async fn ended(
+    inner: &Arc<Inner>,
+    mut loaded: Loaded,
+    hints: &DueHints,
+    permit: OwnedSemaphorePermit,
+) -> Result<Visit> {
     let found = look_at_sources(inner, &loaded.run).await?;
     let Some(workflow) = inner.registry.find(&loaded.run.of, loaded.run.task.as_ref()).cloned() else {
         return Ok(Visit::Pass(inner.about_now().after(inner.settings.lease)));
@@ -563,7 +614,7 @@ async fn ended(inner: &Arc<Inner>, mut loaded: Loaded, key: &str, permit: OwnedS
     let stale: Vec<String> = asked.map(key_of).chain(found.folded.iter().cloned()).collect();
     let ended = |completed| if completed { Visit::Done } else { Visit::Pass(inner.about_now().after(LOST_AGAIN)) };
     let Some((suffix, control)) = restart else {
-        return complete_end(inner, loaded, key, stale).await.map(ended);
+        return complete_end(inner, loaded, keys_of(hints), stale).await.map(ended);
     };
     log::make_whole(&*inner.store, &mut loaded.run).await?;
     let now = inner.now().await?.at;
@@ -573,7 +624,7 @@ async fn ended(inner: &Arc<Inner>, mut loaded: Loaded, key: &str, permit: OwnedS
         events.iter().any(|event| matches!(event, wigwag_core::Event::RunRestarted(event) if event.refused.is_some()));
     if refused {
         debug!(%run, "a restart came too late");
-        return complete_end(inner, loaded, key, stale).await.map(ended);
+        return complete_end(inner, loaded, keys_of(hints), stale).await.map(ended);
     }
     let done = loaded.run.done_key();
     let mut log = Log::new(Arc::clone(inner), loaded);
@@ -586,7 +637,7 @@ async fn ended(inner: &Arc<Inner>, mut loaded: Loaded, key: &str, permit: OwnedS
         if !is_mutated(Mutation::RestartKeepsDefinition) {
             follow_or_pause(&mut log, &workflow, &misfits, now)?;
         }
-        let mut turn = Turn::claim(Arc::clone(inner), workflow, log, permit, Some(key.to_owned())).await?;
+        let mut turn = Turn::claim(Arc::clone(inner), workflow, log, permit, keys_of(hints)).await?;
         turn.put_before(live);
         turn.with_snapshot();
         turn.delete_after(done.to_string());
@@ -595,7 +646,7 @@ async fn ended(inner: &Arc<Inner>, mut loaded: Loaded, key: &str, permit: OwnedS
         }
         turn.launch().await
     };
-    settle(inner, outcome.await)
+    settle(inner, &run, hints, outcome.await).await
 }
 
 /// Somebody who completed the end of a run while it was restarted, and died before it saw that, has taken the run out of
@@ -612,8 +663,7 @@ async fn live_again(inner: &Inner, run: &wigwag_core::Run) -> Result<Option<(Str
 async fn free(
     inner: &Arc<Inner>,
     mut loaded: Loaded,
-    key: &str,
-    hint: &Hint,
+    hints: &DueHints,
     permit: OwnedSemaphorePermit,
     patience: Option<Duration>,
     now: Time,
@@ -622,17 +672,19 @@ async fn free(
         return Ok(Visit::Pass(now.after(inner.settings.lease)));
     };
     let live = live_again(inner, &loaded.run).await?;
+    log::make_inboxes_whole(&*inner.store, &mut loaded.run).await?;
     let mut found = look_at_sources(inner, &loaded.run).await?;
     let run = &loaded.run;
     let heeds = run.pause.is_none() && run.chain.is_none();
-    let signalled = heeds && decide(inner, run, &workflow, &mut found.inboxes, |_| true).await?.is_some();
+    let signalled = heeds && decide(inner, run, &mut found.inboxes, |_| true).await?.is_some();
     let timer = run.next_at.is_some_and(|at| at <= now);
     let waits = run.parked || run.not_before.is_some_and(|at| at > now) && run.lease.is_none();
     if waits && !timer && !signalled && found.is_empty() {
         if let Some((key, body)) = live {
             inner.store.write(Batch::new().put(key, body)).await?;
         }
-        return put_off(inner, &loaded, key, hint, now).await;
+        inner.delete_all(found.folded).await?;
+        return put_off(inner, &loaded, hints, now).await;
     }
     log::make_whole(&*inner.store, &mut loaded.run).await?;
     let misfits = misfits(inner, &loaded.run, &workflow).await?;
@@ -644,13 +696,16 @@ async fn free(
             return Ok(Visit::Misfit(now.after(left)));
         }
     }
+    let run = loaded.run.run.clone();
     let mut log = Log::new(Arc::clone(inner), loaded);
     let outcome = async {
         // These name the entry they expect, and so come before anything else.
-        let (early, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut found.controls)
+        let (mut early, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut found.controls)
             .into_iter()
             .partition(|(_, control)| matches!(control.order, Order::Restart { .. } | Order::Migrate { .. }));
         found.controls = rest;
+        // Those for which this entry has no room are found again.
+        early.truncate(EARLY_CONTROLS_MAX);
         let mut closed = Vec::new();
         for (suffix, control) in &early {
             let events = log.run.fold_control(suffix, control, &workflow.definition, now);
@@ -661,9 +716,11 @@ async fn free(
         }
         let misfits = if early.is_empty() { misfits } else { self::misfits(inner, &log.run, &workflow).await? };
         follow_or_pause(&mut log, &workflow, &misfits, now)?;
-        let run = log.run.run.clone();
-        let mut turn = Turn::claim(Arc::clone(inner), workflow, log, permit, Some(key.to_owned())).await?;
+        let mut turn = Turn::claim(Arc::clone(inner), workflow, log, permit, keys_of(hints)).await?;
         live.into_iter().for_each(|live| turn.put_before(live));
+        if early.len() == EARLY_CONTROLS_MAX {
+            turn.look_again();
+        }
         for (suffix, _) in early {
             turn.delete_after(Key::Control { run: run.clone(), suffix }.to_string());
         }
@@ -671,7 +728,7 @@ async fn free(
         turn.take_found(found).await?;
         turn.launch().await
     };
-    settle(inner, outcome.await)
+    settle(inner, &run, hints, outcome.await).await
 }
 
 /// A run that the worker's code fits follows it from here on; one that it does not fit is paused.
@@ -724,27 +781,52 @@ async fn misfits(inner: &Inner, run: &wigwag_core::Run, workflow: &Workflow) -> 
     })
 }
 
-fn settle(inner: &Inner, outcome: Result<(), Lost>) -> Result<Visit> {
+async fn settle(inner: &Arc<Inner>, run: &RunRef, hints: &DueHints, outcome: Result<(), Lost>) -> Result<Visit> {
     match outcome {
         Ok(()) => Ok(Visit::Done),
         // The winner does not know of this hint: soon it leads to a turn here, to an end, or to another's lease.
         Err(Lost::Taken | Lost::Lease) => Ok(Visit::Pass(inner.about_now().after(LOST_AGAIN))),
         Err(Lost::Store(error)) => Err(error),
+        Err(Lost::Unrecordable(error)) => match stop_unrecordable(inner, run, hints, &error).await {
+            Ok(()) => Ok(Visit::Done),
+            Err(Lost::Store(error)) => Err(error),
+            Err(lost) => {
+                warn!(%run, %error, ?lost, "the next entry of the run can never be recorded, nor that it stops");
+                Ok(Visit::Pass(inner.about_now().after(UNRECORDABLE_AGAIN)))
+            }
+        },
     }
 }
 
+/// Stops a run whose claim could not be recorded, with a claim that holds nothing else.
+async fn stop_unrecordable(
+    inner: &Arc<Inner>,
+    run: &RunRef,
+    hints: &DueHints,
+    error: &crate::Error,
+) -> Result<(), Lost> {
+    warn!(%run, %error, "an entry of the run can never be recorded; the run is stopped");
+    let Some(loaded) = log::read_whole(&*inner.store, run).await? else { return Err(Lost::Taken) };
+    let is_free = !loaded.run.status.is_final() && loaded.run.lease.is_none();
+    let drives = inner.can_drive(&loaded.run.of, loaded.run.task.as_ref());
+    let Some((workflow, permit)) = drives.filter(|_| is_free) else { return Err(Lost::Taken) };
+    let log = Log::new(Arc::clone(inner), loaded);
+    let mut turn = Turn::claim(Arc::clone(inner), workflow, log, permit, keys_of(hints)).await?;
+    turn.stage_stop(error).await?;
+    turn.launch().await
+}
+
 /// Parked with nothing to do: the hint the run stands on gets a successor first; any other just goes.
-async fn put_off(inner: &Inner, loaded: &Loaded, key: &str, hint: &Hint, now: Time) -> Result<Visit> {
+async fn put_off(inner: &Inner, loaded: &Loaded, hints: &DueHints, now: Time) -> Result<Visit> {
     let run = &loaded.run;
-    let mut batch = Batch::new();
-    if run.hints.iter().any(|listed| hint.descends_from(listed)) {
+    let stands_on = |hint: &Hint| run.hints.iter().any(|listed| hint.descends_from(listed));
+    if let Some((_, hint)) = hints.iter().find(|(_, hint)| stands_on(hint)) {
         let due = run.next_at.or(run.not_before).filter(|at| *at > now);
         let due = due.unwrap_or_else(|| now.after(patrol_after(Some(hint))));
         let successor = Key::Due(hint.successor(due)).to_string();
         inner.store.write(Batch::new().put(successor, crate::inner::facts(&run.index_type(), &run.run))).await?;
     }
-    batch = batch.delete(key);
-    inner.store.write(batch).await?;
+    inner.delete_all(keys_of(hints)).await?;
     Ok(Visit::Done)
 }
 

@@ -78,7 +78,7 @@ pub(crate) fn resumed(shift: Duration) -> Event {
 }
 
 pub(crate) fn restarted() -> Event {
-    RunRestarted { from: None, dropped: vec![], control: "c".into(), refused: None }.into()
+    RunRestarted { from: None, steps: vec![], control: "c".into(), refused: None }.into()
 }
 
 pub(crate) fn completed() -> Event {

@@ -200,7 +200,7 @@ impl IntoFuture for Restart {
             if let Some(from) = &from {
                 log::make_whole(&*handle.inner.store, &mut run).await?;
                 let definition = definition_of(&handle.inner, &run).await?;
-                run.dropped_by_restart(from, &definition)?;
+                run.steps_to_restart(from, &definition)?;
             }
             let expected_seq = run.seq;
             send(&handle.inner, &run, Order::Restart { from, expected_seq }).await?;

@@ -151,7 +151,7 @@ impl RunHandle {
     /// The waits of this run that are open, the earliest opened first.
     pub async fn waiting(&self) -> Result<Vec<OpenWait>> {
         let run = self.read().await?.run;
-        open_waits(&self.inner, &run).await
+        Ok(open_waits(&run))
     }
 
     /// The signals that were sent to this run, of one name or of all, and what became of each.
@@ -237,7 +237,7 @@ impl RunHandle {
         {
             fate = said;
         }
-        let misfit = if fate == Fate::Unconsumed { misfit(&self.inner, run, definition, &signal) } else { None };
+        let misfit = if fate == Fate::Unconsumed { misfit(&self.inner, run, &signal) } else { None };
         let Signal { id, payload, created_at, source, only, point, .. } = signal;
         let meant_for = only.map(|only| only.point).or(point);
         Ok(Some(SignalView { id, suffix, name, payload, created_at, source, meant_for, fate, misfit }))
@@ -245,12 +245,11 @@ impl RunHandle {
 }
 
 /// Why no open wait for its name takes a signal.
-fn misfit(inner: &Inner, run: &Run, definition: Option<&Definition>, signal: &Signal) -> Option<String> {
+fn misfit(inner: &Inner, run: &Run, signal: &Signal) -> Option<String> {
     let waits = run.waits_in_order().into_iter().filter(|(_, _, wait)| wait.name == signal.name);
     let mut why = None;
     for (path, _, wait) in waits {
-        let schema = schema_of(definition, path, wait);
-        match schema.map(|schema| inner.schemas.check(schema, &signal.payload)) {
+        match wait.schema.as_ref().map(|schema| inner.schemas.check(schema, &signal.payload)) {
             Some(Err(misfit)) => _ = why.get_or_insert_with(|| format!("`{path}` does not take it {misfit}")),
             _ => return None,
         }
@@ -258,14 +257,8 @@ fn misfit(inner: &Inner, run: &Run, definition: Option<&Definition>, signal: &Si
     why
 }
 
-fn schema_of<'a>(definition: Option<&'a Definition>, path: &Path, wait: &'a wigwag_core::Wait) -> Option<&'a Value> {
-    let declared = definition.and_then(|definition| definition.step(path)?.signal.as_ref()?.schema.as_ref());
-    declared.or(wait.schema.as_ref())
-}
-
 /// The waits of a run that are open, the earliest opened first.
-pub(super) async fn open_waits(inner: &Inner, run: &Run) -> Result<Vec<OpenWait>> {
-    let definition = definition_at_hand(inner, run).await?;
+pub(super) fn open_waits(run: &Run) -> Vec<OpenWait> {
     let view = |(path, point, wait): (&Path, &wigwag_core::Point, &wigwag_core::Wait)| OpenWait {
         name: wait.name.clone(),
         point: path.clone(),
@@ -273,9 +266,9 @@ pub(super) async fn open_waits(inner: &Inner, run: &Run) -> Result<Vec<OpenWait>
         deadline: point.until,
         mode: wait.mode,
         quorum: wait.quorum,
-        schema: schema_of(definition.as_deref(), path, wait).cloned(),
+        schema: wait.schema.clone(),
     };
-    Ok(run.waits_in_order().into_iter().map(view).collect())
+    run.waits_in_order().into_iter().map(view).collect()
 }
 
 /// What a run's definition says, if it was stored. Definitions are never changed, and so are remembered.
@@ -352,7 +345,7 @@ async fn check_waiting(inner: &Inner, key: &str) -> Result<Vec<WaitingRun>> {
         .filter(|(_, _, wait)| wait.name == name && wait.seq == seq)
         .map(|(path, ..)| path.clone())
         .collect();
-    let open = open_waits(inner, &run).await?;
+    let open = open_waits(&run);
     let mine = open.into_iter().filter(|wait| points.contains(&wait.point));
     let view = |wait| WaitingRun {
         id: run.run.id.clone(),

@@ -14,13 +14,13 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt as _};
+use futures_util::future::{self, BoxFuture, FutureExt as _};
 use futures_util::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
     Bound, Key, Mode, Name, Order, Path, Payload, Point, Refusal, Run, RunId, RunRef, Signal, Source, Time, Wait,
-    is_suffix, limits, sha256_hex, stamp_of, suffix,
+    is_suffix, limits, prefix, sha256_hex, stamp_of, suffix,
 };
 use wigwag_store::{Batch, STAMP};
 
@@ -29,6 +29,7 @@ use super::{Client, RunHandle, StartCall, control};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inner::{Inner, lock, time};
 use crate::log::{self, Loaded};
+use crate::pages::Pages;
 use crate::spans;
 
 /// So many signals of [`Client::signal_many`] are on their way at once.
@@ -171,7 +172,10 @@ impl SignalCall {
         let inner = Arc::clone(&self.inner);
         let message = Message::of(self)?;
         let began = inner.clock.boot();
-        let Loaded { mut run, snapshot } = read_or_start(&inner, &message).await?;
+        // The inbox is listed after this call began, so that it shows what was acknowledged before; and beside the run,
+        // so that it takes no longer.
+        let read = future::try_join(read_or_start(&inner, &message), newest_stamp(&inner, &message));
+        let (Loaded { mut run, snapshot }, newest) = read.await?;
         if message.point.is_some() {
             log::make_whole(&*inner.store, &mut run).await?;
         }
@@ -189,7 +193,7 @@ impl SignalCall {
             let receipt = Receipt { id: id_in(&suffix), suffix, state: SignalState::Waiting, repeated: false };
             return Ok((receipt, Sent { inner, run, message, definition, only }));
         }
-        let put = put_signal(&inner, &message, &mut run, only, began).await?;
+        let put = put_signal(&inner, &message, &mut run, only, Stamps { read_at: began, newest }).await?;
         let mode = run.mode_of(&message.name, definition.as_deref());
         let state = settle(&inner, &message, &run, mode, &put).await?;
         let receipt = Receipt { id: id_in(&put.suffix), suffix: put.suffix, state, repeated: put.repeated };
@@ -308,15 +312,17 @@ impl Message {
         }
     }
 
-    /// The payload must look as the definition says, or else as one of the open waits does.
+    /// The payload must look as one of the open waits wants it; if none is open, as the definition says.
+    ///
+    /// A wait keeps the schema that it was opened with: whoever waits has recorded it, and workers go by it too.
     fn check_payload(&self, inner: &Inner, run: &Run, definition: Option<&wigwag_core::Definition>) -> Result<()> {
         let declared = definition.and_then(|definition| definition.signal(&self.name)?.schema.as_ref());
         let open = self.waits(run);
-        let schemas: Vec<&serde_json::Value> = match declared {
-            Some(schema) => vec![schema],
+        let schemas: Vec<&serde_json::Value> = match open.is_empty() {
+            true => declared.into_iter().collect(),
             // One that takes anything takes this.
-            None if open.iter().any(|(_, _, wait)| wait.schema.is_none()) => Vec::new(),
-            None => open.iter().filter_map(|(_, _, wait)| wait.schema.as_ref()).collect(),
+            false if open.iter().any(|(_, _, wait)| wait.schema.is_none()) => Vec::new(),
+            false => open.iter().filter_map(|(_, _, wait)| wait.schema.as_ref()).collect(),
         };
         self.check_schemas(inner, &schemas)
     }
@@ -439,13 +445,44 @@ struct Put {
     hinted: bool,
 }
 
-/// Puts the signal and reads what was added to the run since, which was read at `read_at` or later.
+/// What was known before a signal is put.
+#[derive(Clone, Copy, Debug)]
+struct Stamps {
+    /// The run was read at this moment or later, by the clock that counts suspended time.
+    read_at: Duration,
+    /// The newest stamp in the inbox, if it is near the store's time or ahead of it.
+    newest: Option<Time>,
+}
+
+/// The newest stamp in the inbox, where the sender knows the store's time by an estimate only.
+///
+/// Senders that wait for each other must be heard in the order in which they were acknowledged. Each stamps by the
+/// earliest time that it may be, so no stamp is ahead of the store's time; but an estimate may be behind by twice its
+/// uncertainty. What was acknowledged before lies in the inbox, and the next stamp goes behind it.
+async fn newest_stamp(inner: &Inner, message: &Message) -> Result<Option<Time>> {
+    if inner.store.traits().atomic {
+        return Ok(None);
+    }
+    let now = inner.now().await?;
+    let prefix = prefix::inbox(&message.run, &message.name);
+    let mut pages = Pages::after(&*inner.store, &prefix, &format!("{prefix}{}", now.at.before(now.uncertainty * 2)));
+    let mut newest = None;
+    while let Some(entries) = pages.next().await? {
+        let stamps = entries.iter().filter_map(|listed| stamp_of(listed.key.rsplit('/').next()?));
+        newest = stamps.max().max(newest);
+    }
+    // One that is further ahead than clocks may be apart is no measure.
+    let ahead = now.at.after(limits::UNCERTAINTY_MAX * 2);
+    Ok(newest.filter(|newest| *newest <= ahead))
+}
+
+/// Puts the signal and reads what was added to the run since.
 async fn put_signal(
     inner: &Arc<Inner>,
     message: &Message,
     run: &mut Run,
     only: Option<Bound>,
-    read_at: Duration,
+    Stamps { read_at, newest }: Stamps,
 ) -> Result<Put> {
     let began = inner.clock.boot();
     let now = inner.now().await?;
@@ -453,9 +490,12 @@ async fn put_signal(
         let what = format!("the store's time is known to {:?} only, too little to send signals", now.uncertainty);
         return Err(Error::new(ErrorKind::Unavailable, what).hint("check the clock of this machine, then try again"));
     }
+    // The earliest moment that it may be: a stamp that is ahead of the store's time would overtake others.
+    let earliest = if inner.store.traits().atomic { now.at } else { now.at.before(now.uncertainty) };
+    let least = newest.map_or(earliest, |newest| earliest.max(newest.after(Duration::from_micros(1))));
     let put = match &message.key {
-        Some(key) if !is_mutated(Mutation::KeyIgnored) => put_with_key(inner, message, run, only, key, now.at).await?,
-        _ => put_without_key(inner, message, run, only, now.at).await?,
+        Some(key) if !is_mutated(Mutation::KeyIgnored) => put_with_key(inner, message, run, only, key, least).await?,
+        _ => put_without_key(inner, message, run, only, least).await?,
     };
     if is_mutated(Mutation::SenderReadsOnce) {
         return Ok(put);
@@ -734,7 +774,7 @@ async fn follow(sent: Sent, receipt: Receipt) -> Result<Consumed> {
         log::catch_up_run(&*inner.store, &mut run).await?;
         log::make_whole(&*inner.store, &mut run).await?;
         if let Some((point, at)) = run.taker_of(&receipt.suffix).map(|(point, at)| (point.clone(), at)) {
-            let next = open_waits(&inner, &run).await?;
+            let next = open_waits(&run);
             return Ok(Consumed { receipt, point, at, status: run.status, next });
         }
         message.check_running(&run)?;

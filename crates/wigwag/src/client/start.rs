@@ -341,7 +341,7 @@ async fn start_eagerly(
         Err(Lost::Taken) => existing(inner, start).await,
         Err(Lost::Lease) => Err(Error::new(ErrorKind::Unavailable, format!("run `{}` took too long to start", run.id))
             .hint("start it again with the same id: if it is there, it is the same run")),
-        Err(Lost::Store(error)) => Err(error),
+        Err(Lost::Store(error) | Lost::Unrecordable(error)) => Err(error),
     }
 }
 

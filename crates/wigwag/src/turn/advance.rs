@@ -84,6 +84,12 @@ impl Turn {
     }
 
     async fn enter_new(&mut self, node: &Node) -> Result<bool, Lost> {
+        let max = limits::current().points_max;
+        if self.log.run.points.len() >= max {
+            let failure = permanent(format!("a run has at most {max} points")).at(&node.name);
+            self.ending.get_or_insert(wigwag_core::Ending::Failed(failure.fault().clone()));
+            return Ok(false);
+        }
         if let Some(delay) = node.delay {
             match self.log.run.points.get(&node.name.delay()) {
                 None => {
@@ -102,6 +108,8 @@ impl Turn {
             self.fail_node(&node.name, 1, &failure, self.now)?;
             return Ok(false);
         }
+        let asks = self.workflow.node_code(&node.name).is_some_and(|code| code.when.is_some());
+        self.own_before_calling(asks).await?;
         match self.condition(node) {
             Ok(true) if node.kind == NodeKind::Signal => self.enter_signal(node).map(|()| false),
             Ok(true) => self.start_node(node, 1).await.map(|()| false),

@@ -99,13 +99,18 @@ impl Turn {
             return self.follow_undo().await;
         }
         if let Some(result) = self.returned.take() {
-            self.close_waits(Closing::Finished)?;
+            if !self.close_waits(Closing::Finished)? {
+                self.returned = Some(result);
+                return Ok(());
+            }
             let result = self.log.data(None, &result);
             return self.log.stage(RunCompleted { result }, self.now);
         }
         let done = self.frontier.as_ref().is_some_and(wigwag_core::Frontier::is_done);
         if done && self.bodies.is_empty() {
-            self.close_waits(Closing::Finished)?;
+            if !self.close_waits(Closing::Finished)? {
+                return Ok(());
+            }
             let result = self.graph_result().await?;
             let result = self.log.data(None, &result);
             return self.log.stage(RunCompleted { result }, self.now);
@@ -154,7 +159,9 @@ impl Turn {
         if running || begins {
             return Ok(());
         }
-        self.close_waits(if cancelling { Closing::Cancelled } else { Closing::Finished })?;
+        if !self.close_waits(if cancelling { Closing::Cancelled } else { Closing::Finished })? {
+            return Ok(());
+        }
         if self.undo.is_none() {
             self.undo = Some(self.log.run.undo_order());
         }
@@ -330,19 +337,19 @@ impl Turn {
                 return Err(Lost::Lease);
             }
             if is_mutated(Mutation::EndAfterHint) {
-                let early = hints.drain(..).fold(Batch::new(), Batch::delete);
-                self.inner.store.write(early).await?;
+                let early: Vec<String> = hints.drain(..).collect();
+                self.inner.delete_all(early).await?;
             }
             finish_index(&self.inner, &self.log.run).await?;
         }
         ended.increment(1);
         wake_parent(&self.inner, &self.log.run).await?;
         if !hints.is_empty() {
-            let batch = hints.into_iter().fold(Batch::new(), |batch, hint| batch.delete(hint));
-            self.inner.store.write(batch).await?;
+            self.inner.delete_all(hints).await?;
         }
         let inner = Arc::clone(&self.inner);
         // Whoever begins to wait from here on reads the log: they would not be told.
+        inner.misfits.forget(&run);
         inner.deactivate(&run, &self.handle);
         inner.tell_end(&run, || Some(self.log.run.take()));
         Ok(())
@@ -426,7 +433,12 @@ async fn index_changes(inner: &Inner, run: &Run) -> Result<Batch> {
 /// somebody may have restarted the run meanwhile.
 ///
 /// `stale` are control objects that came too late for it.
-pub(crate) async fn complete_end(inner: &Arc<Inner>, loaded: Loaded, hint: &str, stale: Vec<String>) -> Result<bool> {
+pub(crate) async fn complete_end(
+    inner: &Arc<Inner>,
+    loaded: Loaded,
+    hints: impl Iterator<Item = String>,
+    stale: Vec<String>,
+) -> Result<bool> {
     let run = if inner.store.traits().atomic {
         match finish_at_once(inner, loaded).await? {
             Some(run) => run,
@@ -445,9 +457,10 @@ pub(crate) async fn complete_end(inner: &Arc<Inner>, loaded: Loaded, hint: &str,
         log.run
     };
     wake_parent(inner, &run).await?;
-    let hints = run.due_hints().filter(|listed| *listed != hint);
-    let batch = hints.chain(&stale).fold(Batch::new(), |batch, key| batch.delete(key)).delete(hint);
-    inner.store.write(batch).await?;
+    // Those that led here go last: until then they bring whoever completes the end.
+    let found: Vec<String> = hints.collect();
+    let listed = run.due_hints().filter(|listed| !found.contains(*listed)).cloned();
+    inner.delete_all(listed.chain(stale).chain(found.iter().cloned())).await?;
     let of = run.run.clone();
     inner.tell_end(&of, || Some(run));
     Ok(true)

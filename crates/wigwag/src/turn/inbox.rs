@@ -88,7 +88,8 @@ pub(crate) async fn list_inboxes(inner: &Inner, run: &Run, names: &BTreeSet<Name
 
 fn note(run: &Run, name: &Name, suffix: String, seen: &mut Seen) {
     let floor = run.signals.get(name).map(|inbox| inbox.floor.as_str()).unwrap_or_default();
-    if suffix.as_str() > floor {
+    let is_taken = || run.signals.get(name).is_some_and(|inbox| !inbox.offers(&suffix, Mode::Queue));
+    if suffix.as_str() > floor && !is_taken() {
         if wigwag_core::stamp_of(&suffix).is_some() {
             seen.suffixes.insert(suffix);
         } else {
@@ -109,11 +110,10 @@ fn add_late(run: &Run, found: &mut Inboxes) {
 pub(crate) async fn decide(
     inner: &Inner,
     run: &Run,
-    workflow: &Workflow,
     found: &mut Inboxes,
     asked: impl Fn(&Path) -> bool,
 ) -> Result<Option<Decision>> {
-    let fits = |path: &Path, wait: &Wait, signal: &Signal| match workflow.schema(path, wait) {
+    let fits = |_: &Path, wait: &Wait, signal: &Signal| match &wait.schema {
         Some(schema) => inner.schemas.check(schema, &signal.payload).is_ok(),
         None => true,
     };
@@ -121,7 +121,11 @@ pub(crate) async fn decide(
         let decision = run.decide(found, &asked, fits);
         // Before nothing counts as having come in time, all that came must have been read.
         let settled = matches!(decision, Some(Decision::Receive { .. }));
-        if settled || !read_more(inner, run, found, &asked).await? {
+        if settled {
+            return Ok(decision);
+        }
+        if !read_more(inner, run, found, &asked).await? {
+            inner.misfits.remember(run, found, fits);
             return Ok(decision);
         }
     }
@@ -130,12 +134,13 @@ pub(crate) async fn decide(
 /// Reads some more of the signals that open waits may take; says whether there were any.
 async fn read_more(inner: &Inner, run: &Run, found: &mut Inboxes, asked: impl Fn(&Path) -> bool) -> Result<bool> {
     let mut wanted: BTreeSet<(Name, String)> = BTreeSet::new();
-    for (_, _, wait) in run.waits_in_order().into_iter().filter(|(path, ..)| asked(path)) {
+    for (_, point, wait) in run.waits_in_order().into_iter().filter(|(path, ..)| asked(path)) {
         let Some(seen) = found.names.get(&wait.name) else { continue };
         let empty = Inbox::default();
         let inbox = run.signals.get(&wait.name).unwrap_or(&empty);
-        let unread =
-            seen.suffixes.iter().filter(|one| !seen.signals.contains_key(*one) && inbox.offers(one, wait.mode));
+        let is_known = |one: &String| seen.signals.contains_key(one) || seen.misfits.contains(one);
+        let is_unread = |one: &&String| !is_known(one) && wait.is_offered(point, inbox, one);
+        let unread = seen.suffixes.iter().filter(is_unread);
         let some: Vec<&String> = match wait.mode {
             Mode::Queue => unread.take(limits::current().signals_read_at_once).collect(),
             Mode::Latest => unread.rev().take(limits::current().signals_read_at_once).collect(),
@@ -166,20 +171,26 @@ async fn read_signal(inner: &Inner, run: &Run, name: &Name, suffix: &str) -> Res
 }
 
 impl Workflow {
-    /// What the payloads of a wait must look like: as the definition says, else as the wait does.
-    pub(crate) fn schema<'a>(&'a self, path: &Path, wait: &'a Wait) -> Option<&'a Value> {
-        let node = self.definition.step(path).and_then(|node| node.signal.as_ref());
-        node.and_then(|signal| signal.schema.as_ref()).or(wait.schema.as_ref())
+    /// Whether users' code is called when the wait at this step has its signal or is timed out.
+    pub(crate) fn calls_code_at(&self, path: &Path) -> bool {
+        self.node_code(path).is_some_and(|code| code.on_receive.is_some() || code.on_timeout.is_some())
     }
 }
 
 impl Turn {
     /// Records that code waits for a signal.
-    pub(super) fn start_wait(&mut self, path: &Path, spec: &Spec) -> Result<(), Lost> {
-        let Spec::Wait { name, wait } = spec.clone() else { return Ok(()) };
+    pub(super) fn start_wait(&mut self, path: &Path, open: &OpenSlot) -> Result<(), Lost> {
+        let Spec::Wait { name, wait } = open.spec.clone() else { return Ok(()) };
         let after = wait.timeout.map(|span| self.now.after(span.min(limits::SPAN_MAX)));
         let relative = after.is_some_and(|after| wait.until.is_none_or(|until| after <= until));
         let deadline = after.into_iter().chain(wait.until).min();
+        // Waits that race are over together, also if they were opened by two entries.
+        let race = wait.race.as_ref().and_then(|first| self.log.run.points.get(first));
+        let race = race.filter(|first| !first.status.is_settled());
+        let (deadline, relative) = race.map_or((deadline, relative), |first| (first.until, first.relative));
+        if let Some(failure) = self.too_many_waits() {
+            return self.refuse_wait(path, open, name, &failure);
+        }
         let waiting = SignalWaiting {
             point: path.clone(),
             name,
@@ -193,9 +204,36 @@ impl Turn {
         self.stage_wait(waiting)
     }
 
+    /// Fails a wait for which there is no room. That is recorded: run again, the code must learn the same, however many
+    /// waits are open by then.
+    fn refuse_wait(&mut self, path: &Path, open: &OpenSlot, name: Name, failure: &Failure) -> Result<(), Lost> {
+        let waiting = SignalWaiting {
+            point: path.clone(),
+            name,
+            deadline: None,
+            relative: false,
+            mode: Mode::Queue,
+            quorum: 1,
+            race: None,
+            schema: None,
+        };
+        self.log.stage(waiting, self.now)?;
+        let error = failure.clone().at(path).fault().clone();
+        let over = SignalTimeout { point: path.clone(), at: self.now, error: Some(error.clone()), patch: None };
+        self.log.stage(over, self.now)?;
+        let reply = Reply::Failed { failure: Failure::recorded(error), at: self.now };
+        self.releases.push(Release::Reply(Arc::clone(&open.slot), reply));
+        Ok(())
+    }
+
     /// Records that a node of a graph waits for its signal.
     pub(super) fn enter_signal(&mut self, node: &wigwag_core::Node) -> Result<(), Lost> {
         let Some(signal) = node.signal.clone() else { return Ok(()) };
+        if let Some(failure) = self.too_many_waits() {
+            let failed = failure.at(&node.name).fault().clone();
+            self.ending.get_or_insert(wigwag_core::Ending::Failed(failed));
+            return Ok(());
+        }
         let waiting = SignalWaiting {
             point: node.name.clone(),
             name: signal.name,
@@ -204,16 +242,20 @@ impl Turn {
             mode: signal.mode,
             quorum: signal.quorum,
             race: None,
-            schema: None,
+            // Recorded, so that senders and workers go by the same schema for as long as the wait is open.
+            schema: signal.schema,
         };
         self.stage_wait(waiting)
     }
 
+    /// Whether the run has as many open waits as it may have.
+    fn too_many_waits(&self) -> Option<Failure> {
+        let max = limits::current().waits_max;
+        let is_full = self.log.run.waits().take(max).count() == max;
+        is_full.then(|| permanent(format!("a run waits for at most {max} signals at once")))
+    }
+
     fn stage_wait(&mut self, waiting: SignalWaiting) -> Result<(), Lost> {
-        if self.log.run.waits().take(limits::current().waits_max).count() == limits::current().waits_max {
-            let what = format!("a run waits for at most {} signals at once", limits::current().waits_max);
-            return self.refuse_wait(&waiting.point, &permanent(what));
-        }
         if self.is_new {
             // Nobody can have sent anything to a run that is not there yet.
             self.inboxes.since = self.inboxes.since.max(self.now);
@@ -221,20 +263,12 @@ impl Turn {
         } else {
             self.unseen.insert(waiting.point.clone());
             self.unlooked = true;
+            // What the waits before it did not take, this one may.
+            if let Some(seen) = self.inboxes.names.get_mut(&waiting.name) {
+                seen.misfits.clear();
+            }
         }
         self.log.stage(waiting, self.now)
-    }
-
-    /// A wait that cannot be opened fails; of a graph, the run does.
-    fn refuse_wait(&mut self, path: &Path, failure: &Failure) -> Result<(), Lost> {
-        match self.slots.get(path) {
-            Some(open) => open.slot.reply(Reply::Failed { failure: failure.clone().at(path), at: self.now }),
-            None if self.ending.is_none() => {
-                self.ending = Some(wigwag_core::Ending::Failed(failure.clone().at(path).fault().clone()));
-            }
-            None => {}
-        }
-        Ok(())
     }
 
     /// Whether somebody waits there: a node of the graph, or code that looked at the wait since it was last told.
@@ -267,10 +301,12 @@ impl Turn {
                 break;
             }
             let mut found = std::mem::take(&mut self.inboxes);
-            let decision =
-                decide(&self.inner, &self.log.run, &self.workflow, &mut found, |path| self.may_take(path)).await;
+            let decision = decide(&self.inner, &self.log.run, &mut found, |path| self.may_take(path)).await;
             self.inboxes = found;
-            match decision? {
+            let decision = decision?;
+            let calls_code = |decision: &Decision| self.workflow.calls_code_at(decision.point());
+            self.own_before_calling(decision.as_ref().is_some_and(calls_code)).await?;
+            match decision {
                 Some(decision) if self.slots.contains_key(decision.point()) => {
                     self.offer(&decision);
                     return Ok(any);
@@ -468,7 +504,7 @@ impl Turn {
         let losers = self.log.run.losers_to(path);
         self.log.stage(received, self.now)?;
         if let Some(seen) = self.inboxes.names.get_mut(&wait.name) {
-            suffixes.iter().for_each(|suffix| _ = seen.signals.remove(suffix));
+            suffixes.iter().for_each(|suffix| seen.remove(suffix));
         }
         self.leave_index(path, &wait);
         for loser in losers.into_iter().filter(|_| !is_mutated(Mutation::LosersStayOpen)) {
@@ -598,10 +634,16 @@ impl Turn {
         Ok(())
     }
 
-    /// The run ends: all its waits are over.
-    pub(super) fn close_waits(&mut self, why: Closing) -> Result<(), Lost> {
+    /// Closes the open waits of a run that ends; returns `false` if the entry has no room for all of them.
+    pub(super) fn close_waits(&mut self, why: Closing) -> Result<bool, Lost> {
         let open: Vec<Path> = self.log.run.waits().map(|(path, _)| path.clone()).collect();
-        open.iter().try_for_each(|path| self.close_wait(path, why))
+        for path in &open {
+            if self.log.is_full() {
+                return Ok(false);
+            }
+            self.close_wait(path, why)?;
+        }
+        Ok(!self.log.is_full())
     }
 
     /// Takes a wait that is over out of the index, unless another opened with it waits for the same.

@@ -100,7 +100,10 @@ impl Turn {
             Some(_) => {}
             None => self.open_new(&path, &mut open).await?,
         }
-        self.slots.insert(path, open);
+        // One that was answered at once is not waited for.
+        if self.log.run.points.get(&path).is_some_and(|point| !point.status.is_settled()) {
+            self.slots.insert(path, open);
+        }
         Ok(())
     }
 
@@ -119,7 +122,7 @@ impl Turn {
     async fn open_new(&mut self, path: &Path, open: &mut OpenSlot) -> Result<(), Lost> {
         match open.spec.clone() {
             Spec::Step { .. } => self.start_attempt(path, 1, open),
-            Spec::Wait { .. } => self.start_wait(path, &open.spec),
+            Spec::Wait { .. } => self.start_wait(path, open),
             Spec::SleepFor(span) => self.start_sleep(path, self.now.after(span.min(limits::SPAN_MAX)), true),
             Spec::SleepUntil(moment) => self.start_sleep(path, moment, false),
             Spec::Mark => {
@@ -220,9 +223,14 @@ impl Turn {
         outcome: Result<Payload, Failure>,
         at: Time,
     ) -> Result<(), Lost> {
-        let running = self.slots.get(path).and_then(|open| open.running);
-        if running.map(|(running, _)| running) != Some(attempt) {
+        let running = self.slots.get(path).and_then(|open| open.running.map(|running| (running, &open.spec)));
+        let Some(((_, deadline), spec)) = running.filter(|((running, _), _)| *running == attempt) else {
             return Ok(());
+        };
+        if at > deadline {
+            // It came too late, whether or not this turn had a thread to notice.
+            let timeout = Failure::timeout(step_policy(spec).1);
+            return self.take_failure(path, attempt, &timeout, deadline);
         }
         match outcome {
             Ok(payload) => {
@@ -297,6 +305,9 @@ impl Turn {
         self.slots.retain(|_, open| open.body != *body);
         self.forget_offers();
         self.held.retain(|request| !matches!(request, Request::Open { body: of, .. } if of == body));
+        let late = finished.deadline.filter(|deadline| at > *deadline);
+        let outcome = if late.is_some() { Err(Failure::timeout(finished.timeout)) } else { outcome };
+        let at = late.unwrap_or(at);
         match body {
             BodyId::Root => self.take_root(outcome, &finished.scope)?,
             BodyId::Step(path, _) => {
@@ -377,6 +388,9 @@ impl Turn {
             .map(|(id, _)| id.clone())
             .collect();
         for id in late {
+            if self.log.is_full() {
+                return Ok(());
+            }
             let Some(body) = self.bodies.remove(&id) else { continue };
             body.task.abort();
             self.slots.retain(|_, open| open.body != id);
@@ -397,6 +411,9 @@ impl Turn {
             })
             .collect();
         for (path, attempt, timeout) in late {
+            if self.log.is_full() {
+                return Ok(());
+            }
             match self.slots.get(&path) {
                 // It has just come out, and says so in a moment.
                 Some(open) if !open.slot.decide() => continue,

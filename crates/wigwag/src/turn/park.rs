@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 
 use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{Key, Path, RunParked, Status, Time};
-use wigwag_store::Batch;
 
 use super::{Turn, patrol_after};
 use crate::inner::Stop;
@@ -42,6 +41,10 @@ impl Turn {
     pub(super) fn may_park(&self) -> bool {
         if self.inner.stop() >= Stop::Now {
             return true;
+        }
+        // More is ready than this entry has room for.
+        if self.log.is_full() {
+            return false;
         }
         if !self.mail.is_empty() || self.returned.is_some() || !self.offers.is_empty() {
             return false;
@@ -163,9 +166,8 @@ impl Turn {
         self.log.write_snapshot().await?;
         self.give_back_if_overtaken(&mut left).await?;
         left.insert(self.lease_hint.clone());
-        let batch = left.into_iter().fold(Batch::new(), |batch, hint| batch.delete(hint));
         if self.log.holds_lease() {
-            self.inner.store.write(batch).await?;
+            self.inner.delete_all(left).await?;
         }
         if due_already {
             // It goes back to the dispatcher with the end of this turn.
@@ -196,9 +198,10 @@ impl Turn {
         let heeds = self.log.run.status != Status::Paused && self.ending.is_none() && self.log.run.cancel.is_none();
         let taken = heeds && {
             let asked = |path: &Path| self.is_asked(path);
-            decide(&self.inner, &self.log.run, &self.workflow, &mut found.inboxes, asked).await?.is_some()
+            decide(&self.inner, &self.log.run, &mut found.inboxes, asked).await?.is_some()
         };
         if found.is_empty() && !taken {
+            self.inner.delete_all(found.folded).await?;
             return Ok(false);
         }
         self.now = self.inner.now().await?.at;

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tracing::warn;
 use wigwag_core::{
-    ChildCompleted, ChildFailed, Children, Control, Data, Event, Inboxes, Key, Order, Path, Payload, Point, PointKind,
+    ChildCompleted, ChildFailed, Children, Control, Event, Inboxes, Key, Order, Path, Payload, Point, PointKind,
     PointStatus, Run, RunId, RunRef, Status, Time, limits, prefix,
 };
 use wigwag_store::{Listed, Store, limits::LIST_PAGE};
@@ -20,7 +20,7 @@ use crate::context::{Joined, TaskEnd};
 use crate::error::Result;
 use crate::failure::Failure;
 use crate::inner::Inner;
-use crate::log::{Lost, blob};
+use crate::log::Lost;
 use crate::mailbox::Reply;
 use crate::pages::Pages;
 
@@ -74,12 +74,21 @@ pub(super) async fn look_at_signals(inner: &Arc<Inner>, run: &Run, found: &mut F
     let page = inner.store.list(&prefix::signals(&run.run), "", LIST_PAGE).await?;
     if !page.more {
         found.inboxes = sort_inboxes(run, &names, since, &page.entries);
+        inner.misfits.mark(run, &mut found.inboxes);
         return look_at_controls(inner, run, page.entries, found).await;
     }
     found.inboxes = list_inboxes(inner, run, &names, since).await?;
-    // More than a page of control objects are found by and by.
-    let controls = inner.store.list(&prefix::controls(&run.run), "", LIST_PAGE).await?;
-    look_at_controls(inner, run, controls.entries, found).await
+    inner.misfits.mark(run, &mut found.inboxes);
+    let below = prefix::controls(&run.run);
+    let mut pages = Pages::new(&*inner.store, &below);
+    while let Some(entries) = pages.next().await? {
+        look_at_controls(inner, run, entries, found).await?;
+        // More than these are found when they are folded.
+        if found.controls.len() >= LIST_PAGE {
+            break;
+        }
+    }
+    Ok(())
 }
 
 async fn look_at_controls(inner: &Arc<Inner>, run: &Run, listed: Vec<Listed>, found: &mut Found) -> Result<()> {
@@ -159,8 +168,7 @@ impl Turn {
             return Err(Lost::Taken);
         }
         if !hints.is_empty() && self.log.holds_lease() {
-            let batch = hints.into_iter().fold(wigwag_store::Batch::new(), |batch, hint| batch.delete(hint));
-            self.inner.store.write(batch).await?;
+            self.inner.delete_all(hints).await?;
         }
         Ok(())
     }
@@ -185,8 +193,16 @@ impl Turn {
             }
             self.fold_children(&path, ends).await?;
         }
-        self.releases.extend(found.folded.into_iter().map(Release::DeleteControl));
+        // First of all, so that none of them is left when the run no longer remembers that it was folded.
+        if !found.folded.is_empty() && self.log.holds_lease() {
+            self.inner.delete_all(found.folded).await?;
+        }
         for (suffix, control) in found.controls {
+            if self.log.is_full() {
+                // The rest is found again.
+                _ = self.handle.poke(None);
+                break;
+            }
             // Each is folded on what the one before made of the run.
             let mut events = self.log.run.fold_control(&suffix, &control, &self.workflow.definition, self.now);
             if let Order::Late { name, signal } = &control.order {
@@ -305,7 +321,9 @@ impl Turn {
 
     /// Reads what those have to say that ended in time.
     pub(super) async fn close_all_overdue(&mut self) -> Result<(), Lost> {
-        for (path, point) in std::mem::take(&mut self.overdue) {
+        while !self.log.is_full()
+            && let Some((path, point)) = self.overdue.pop()
+        {
             let wanted = wanted_children(&self.log.run, &path, &point);
             let mut ends = read_ends(&self.inner, &self.log.run, wanted).await?;
             let joined = join(&self.log.run, &path, &point, &mut ends);
@@ -327,13 +345,7 @@ impl Turn {
             return Ok(());
         }
         let payload: Payload = serde_json::from_str(&text).expect("it was just written");
-        let result = if Data::fits(&payload) {
-            Data::Inline(payload.clone())
-        } else {
-            let (data, put) = blob(&self.inner, &self.log.run.run, Some(path), &payload);
-            self.around.before.push(put);
-            data
-        };
+        let result = self.log.data(Some(path), &payload);
         self.log.stage(ChildCompleted { point: path.clone(), at, result }, at)?;
         if let Some(open) = self.slots.remove(path) {
             self.releases.push(Release::Reply(open.slot, Reply::Closed { result: payload, at }));

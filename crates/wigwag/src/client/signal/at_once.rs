@@ -82,7 +82,8 @@ pub(super) async fn take_at_once(
     inner.tell_end(&run.run, || None);
     if !tried.load(Ordering::Acquire) {
         // Whatever kept the run from taking it keeps nobody from sending.
-        let by_code = begun.load(Ordering::Acquire) && !matches!(outcome, Ok(Err(Lost::Store(_))));
+        let by_code =
+            begun.load(Ordering::Acquire) && !matches!(outcome, Ok(Err(Lost::Store(_) | Lost::Unrecordable(_))));
         if by_code {
             lock(&inner.not_at_once).insert(run.of.clone(), inner.clock.boot() + NOT_AGAIN);
         }
@@ -90,6 +91,8 @@ pub(super) async fn take_at_once(
     }
     match outcome {
         Ok(Ok(()) | Err(Lost::Taken)) => Ok(None),
+        // Nothing of it is there: the signal is sent as any other.
+        Ok(Err(Lost::Unrecordable(_))) => Ok(None),
         Ok(Err(Lost::Store(error))) => Err(error),
         Ok(Err(Lost::Lease)) | Err(_) => {
             let what = format!("it took too long to bring signal `{}` to run `{}`", message.name, run.run.id);
@@ -115,6 +118,10 @@ fn may_drive(inner: &Inner, message: &Message, run: &Run, now: &Now) -> Option<(
     let (workflow, permit) = inner.can_drive(&run.of, run.task.as_ref())?;
     // What does not fit the code is looked at with more care.
     let same = run.definition_hash == workflow.definition.hash;
+    // Users' code that changes the run's data is called by the owner of the run alone: after a claim of its own.
+    if run.waits().any(|(path, _)| workflow.calls_code_at(path)) {
+        return None;
+    }
     let fits = same || workflow.definition.style == Style::Function && !run.definition_hash.is_empty();
     fits.then_some((workflow, permit))
 }

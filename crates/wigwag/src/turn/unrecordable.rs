@@ -1,0 +1,82 @@
+//! A run whose next entry can never be recorded: it is stopped with the reason, instead of being tried for ever.
+//!
+//! An entry, a payload or a batch is refused for good when it is over a limit that nothing checked before, or when an
+//! event contradicts what the log says. Both are bugs. The same turn would end the same way each time, and the run would
+//! take no signal and no cancel any more.
+//!
+//! A run that may be paused is paused: `resume` tries again, with better code for example. One that is being cancelled or
+//! compensated cannot be paused, and ends.
+//!
+//! What if we die here? Until the entry is there nothing happened, and the next turn is refused in the same way.
+
+use tracing::warn;
+use wigwag_core::{Closing, Ending, Fault, PauseCause, RunCancelled, RunFailed, RunPaused, Status};
+
+use super::Turn;
+use crate::error::Error;
+use crate::log::{self, CommitPlan, Log, Lost};
+
+impl Turn {
+    /// Stops the run that this turn holds. If even that fails, the run is tried again when the lease ends.
+    pub(super) async fn stop_unrecordable(&mut self, error: &Error) {
+        let run = self.log.run.run.clone();
+        warn!(%run, %error, "an entry of the run can never be recorded; the run is stopped");
+        if let Err(lost) = self.start_over_to_stop(error).await {
+            warn!(%run, ?lost, "the run could not be stopped; another turn follows when its lease ends");
+            _ = self.handle.poke(Some(&self.lease_hint));
+        }
+    }
+
+    /// Reads the run again, because what was staged is of no use, and records why it stops.
+    async fn start_over_to_stop(&mut self, error: &Error) -> Result<(), Lost> {
+        let loaded = log::read_whole(&*self.inner.store, self.run_ref()).await?;
+        let own = |owner: &str| owner == self.inner.worker;
+        let Some(loaded) = loaded.filter(|loaded| loaded.run.lease.as_ref().is_some_and(|lease| own(&lease.owner)))
+        else {
+            return Err(Lost::Taken);
+        };
+        self.abort_bodies();
+        self.mail.clear();
+        self.held.clear();
+        self.releases.clear();
+        self.overdue.clear();
+        self.around = CommitPlan::default();
+        (self.root, self.returned, self.ending, self.undo) = (None, None, None, None);
+        (self.begin_again, self.give_back, self.brings) = (false, false, None);
+        let lease_ends = self.log.lease_ends;
+        self.log = Log::new(std::sync::Arc::clone(&self.inner), loaded);
+        self.log.lease_ends = lease_ends;
+        self.rebuild_timers();
+        self.now = self.inner.now().await?.at;
+        self.stage_stop(error).await?;
+        match self.log.run.status.is_final() {
+            true => self.end().await,
+            false => self.park().await.map(drop),
+        }
+    }
+
+    /// Records why the run stops: paused where that is possible, else ended.
+    pub(crate) async fn stage_stop(&mut self, error: &Error) -> Result<(), Lost> {
+        let fault = Fault::new("Unrecordable", format!("the next entry of the run cannot be recorded: {error}"));
+        let run = &self.log.run;
+        if run.status == Status::Paused {
+            return Ok(());
+        }
+        if run.chain.is_none() && run.cancel.is_none() {
+            let error = Some(fault);
+            let paused = RunPaused { why: PauseCause::Failure, error, reason: None, control: None, refused: None };
+            return self.log.stage(paused, self.now);
+        }
+        let cancelled = match (&run.chain, &run.cancel) {
+            (Some(chain), _) => matches!(chain.cause, Ending::Cancelled(_)),
+            (None, cancel) => cancel.is_some(),
+        };
+        while !self.close_waits(Closing::Cancelled)? {
+            self.commit().await?;
+        }
+        match cancelled {
+            true => self.log.stage(RunCancelled { reason: Some(fault.message) }, self.now),
+            false => self.log.stage(RunFailed { error: fault }, self.now),
+        }
+    }
+}
