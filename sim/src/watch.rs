@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use wigwag_core::PointStatus::Completed;
 use wigwag_core::audit::{Breach, Promise};
-use wigwag_core::{Key, Path, Point, Run, RunRef, prefix, read_entry, read_state};
+use wigwag_core::{Event, Key, Path, PauseCause, Point, Run, RunRef, prefix, read_entry, read_state};
 use wigwag_store::{Batch, Memory, Operation, Store as _};
 
 /// What was seen. Clones are the same.
@@ -22,6 +22,8 @@ struct Seen {
     entries: BTreeMap<(RunRef, u64), Duration>,
     /// Batches that were refused because they are beyond a drawn limit: the last one of each process.
     excesses: BTreeMap<String, String>,
+    /// Simulated times at which a failure paused each run, by its id.
+    stopped: BTreeMap<String, Vec<Duration>>,
     /// Every run as its log folds to it so far.
     folded: BTreeMap<RunRef, Run>,
     /// What runs were when retention took them.
@@ -75,6 +77,12 @@ impl Watch {
     #[must_use]
     pub fn entries(&self) -> BTreeMap<(RunRef, u64), Duration> {
         self.seen().entries.clone()
+    }
+
+    /// Simulated times at which a failure paused each run, by its id.
+    #[must_use]
+    pub fn stopped(&self) -> BTreeMap<String, Vec<Duration>> {
+        self.seen().stopped.clone()
     }
 
     /// A batch of a process is beyond a drawn limit.
@@ -179,6 +187,10 @@ impl Seen {
         self.visits.remove(&run);
         self.entries.insert((run.clone(), seq), at);
         let Ok(Ok(entry)) = read_entry(body) else { return };
+        let stops = |event: &Event| matches!(event, Event::RunPaused(event) if event.why == PauseCause::Failure);
+        if entry.events.iter().any(stops) {
+            self.stopped.entry(run.id.to_string()).or_default().push(at);
+        }
         // The audit says what does not fold.
         match self.folded.get_mut(&run) {
             Some(folded) => _ = folded.apply(&entry),
