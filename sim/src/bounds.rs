@@ -48,9 +48,9 @@ impl Bounds {
         let few_day_keys = has(Ingredient::FewDayKeys, 3);
         let short_times = has(Ingredient::ShortTimes, 4);
         let limits = &mut self.limits;
-        let (events, soft) = (chance.usize(2..9), chance.usize(20..2_000));
+        let (events, puts, soft) = (chance.usize(2..9), chance.usize(1..6), chance.usize(20..2_000));
         if few_events {
-            limits.entry_events_max = events;
+            (limits.entry_events_max, limits.entry_puts_max) = (events, puts);
         }
         self.draw_bytes(chance, small_entries.then_some(soft), small_payloads, small_snapshots);
         let limits = &mut self.limits;
@@ -95,13 +95,16 @@ impl Bounds {
 
     fn draw_bytes(&mut self, chance: &mut fastrand::Rng, soft: Option<usize>, inline: bool, snapshots: bool) {
         let limits = &mut self.limits;
-        let (max, by_half) = (chance.usize(4..13) * 1_024, chance.bool());
-        let (error, ids) = (chance.usize(80..300), max * 2 / 5);
+        let (max, by_half) = (chance.usize(10..18) * 1_024, chance.bool());
+        let (text, misfits) = (chance.usize(80..300), chance.usize(2..20));
         if let Some(soft) = soft {
+            // Below its soft limit an entry takes one more event of any kind, of which some kinds name many steps or tasks.
+            let half = (max - 5_632) / 2;
             limits.entry_bytes_max = max;
-            limits.entry_bytes_soft = if by_half { max / 2 } else { soft.min(max / 2) };
-            limits.error_bytes_max = error;
-            limits.task_ids_bytes_max = ids;
+            limits.entry_bytes_soft = if by_half { half } else { soft.min(half) };
+            (limits.task_ids_bytes_max, limits.named_steps_bytes_max) = (half, half);
+            (limits.error_bytes_max, limits.reason_bytes_max) = (text, text);
+            (limits.named_misfits_max, limits.compensation_errors_max) = (misfits, misfits);
             // The waits of a run are closed in one entry, and an input stands in the first one.
             limits.waits_max = max / 160;
             limits.inline_bytes_max = max / 32;
@@ -110,9 +113,14 @@ impl Bounds {
         if inline {
             limits.inline_bytes_max = limits.inline_bytes_max.min(bytes);
         }
-        let (bytes, entries) = (chance.usize(100..400), chance.u64(2..5));
+        let blobs = chance.usize(200..4_000);
+        if inline {
+            limits.entry_blob_bytes_max = blobs;
+        }
+        let (bytes, entries, chunk) = (chance.usize(100..400), chance.u64(2..5), chance.usize(400..4_000));
         if snapshots {
             (limits.snapshot_points_bytes_max, limits.snapshot_entries) = (bytes, entries);
+            limits.chunk_bytes_max = chunk;
         }
     }
 

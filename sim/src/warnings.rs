@@ -35,15 +35,23 @@ impl Warnings {
         Collector { warnings: self.clone(), clock: clock.clone() }
     }
 
-    /// Errors that the same run met at least `times` times since then, each with its number.
+    /// Errors that the same run met at least `times` times since then, each with its number. A run that was stopped in
+    /// between, at one of the times that `stopped` gives for its id, began anew.
     #[must_use]
-    pub fn repeated(&self, since: Duration, times: usize) -> Vec<(Warning, usize)> {
+    pub fn repeated(
+        &self,
+        since: Duration,
+        times: usize,
+        stopped: &BTreeMap<String, Vec<Duration>>,
+    ) -> Vec<(Warning, usize)> {
         let warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut seen: BTreeMap<(String, String), (Warning, usize)> = BTreeMap::new();
+        let mut seen: BTreeMap<(String, String, usize), (Warning, usize)> = BTreeMap::new();
         for warning in warnings.iter().filter(|warning| warning.at >= since) {
             // Numbers, such as that of an entry or its size, may differ from try to try.
             let shape = warning.error.chars().filter(|letter| !letter.is_ascii_digit()).collect();
-            seen.entry((warning.run.clone(), shape)).or_insert_with(|| (warning.clone(), 0)).1 += 1;
+            let run = warning.run.trim_start_matches("workflow/").to_owned();
+            let stops = stopped.get(&run).map_or(0, |stops| stops.iter().filter(|at| **at < warning.at).count());
+            seen.entry((run, shape, stops)).or_insert_with(|| (warning.clone(), 0)).1 += 1;
         }
         seen.into_values().filter(|(_, count)| *count >= times).collect()
     }

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use wigwag_core::PointStatus::Completed;
 use wigwag_core::audit::{Breach, Promise};
-use wigwag_core::{Event, Key, Run, RunRef, prefix, read_entry, read_state};
+use wigwag_core::{Event, Key, Path, PauseCause, Point, Run, RunRef, prefix, read_entry, read_state};
 use wigwag_store::{Batch, Memory, Operation, Store as _};
 
 /// What was seen. Clones are the same.
@@ -21,9 +22,9 @@ struct Seen {
     entries: BTreeMap<(RunRef, u64), Duration>,
     /// Batches that were refused because they are beyond a drawn limit: the last one of each process.
     excesses: BTreeMap<String, String>,
-    /// Completed steps of each run that no restart dropped.
-    recorded: BTreeMap<RunRef, BTreeSet<String>>,
-    /// Each run, folded from the entries that were written: it says what a restart drops.
+    /// Simulated times at which a failure paused each run, by its id.
+    stopped: BTreeMap<String, Vec<Duration>>,
+    /// Every run as its log folds to it so far.
     folded: BTreeMap<RunRef, Run>,
     /// What runs were when retention took them.
     attic: BTreeMap<RunRef, Vec<(String, Bytes)>>,
@@ -66,13 +67,22 @@ impl Watch {
     /// Whether the result of a step is in the log, and was not dropped by a restart since.
     #[must_use]
     pub fn is_recorded(&self, run: &RunRef, step: &str) -> bool {
-        self.seen().recorded.get(run).is_some_and(|steps| steps.contains(step))
+        let is_completed = |(path, point): (&Path, &Point)| path.as_str() == step && point.status == Completed;
+        let seen = self.seen();
+        let Ok(path) = Path::new(step) else { return false };
+        seen.folded.get(run).and_then(|run| run.points.get_key_value(&path)).is_some_and(is_completed)
     }
 
     /// Simulated time of each entry.
     #[must_use]
     pub fn entries(&self) -> BTreeMap<(RunRef, u64), Duration> {
         self.seen().entries.clone()
+    }
+
+    /// Simulated times at which a failure paused each run, by its id.
+    #[must_use]
+    pub fn stopped(&self) -> BTreeMap<String, Vec<Duration>> {
+        self.seen().stopped.clone()
     }
 
     /// A batch of a process is beyond a drawn limit.
@@ -146,7 +156,7 @@ impl Watch {
                     // The id is free: what follows is another run.
                     if let Ok(Key::Entry { run, .. }) = key.parse::<Key>() {
                         seen.snapshots.remove(&run);
-                        seen.recorded.remove(&run);
+                        seen.folded.remove(&run);
                     }
                 }
                 _ => {}
@@ -177,23 +187,15 @@ impl Seen {
         self.visits.remove(&run);
         self.entries.insert((run.clone(), seq), at);
         let Ok(Ok(entry)) = read_entry(body) else { return };
-        let steps = self.recorded.entry(run.clone()).or_default();
-        let before = self.folded.remove(&run);
-        for event in &entry.events {
-            match event {
-                Event::StepCompleted(event) => _ = steps.insert(event.point.to_string()),
-                Event::RunRestarted(event) if event.refused.is_none() => {
-                    let dropped = before.as_ref().map(|run| run.dropped_by(event)).unwrap_or_default();
-                    dropped.iter().for_each(|path| _ = steps.remove(path.as_str()));
-                }
-                _ => {}
-            }
+        let stops = |event: &Event| matches!(event, Event::RunPaused(event) if event.why == PauseCause::Failure);
+        if entry.events.iter().any(stops) {
+            self.stopped.entry(run.id.to_string()).or_default().push(at);
         }
-        let folded = match before {
-            Some(mut folded) => folded.apply(&entry).is_ok().then_some(folded),
-            None => Run::begin(run.clone(), &entry).ok(),
-        };
-        self.folded.extend(folded.map(|folded| (run, folded)));
+        // The audit says what does not fold.
+        match self.folded.get_mut(&run) {
+            Some(folded) => _ = folded.apply(&entry),
+            None => self.folded.extend(Run::begin(run.clone(), &entry).ok().map(|begun| (run, begun))),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use wigwag_core::audit::Told;
-use wigwag_core::{Event, Mode};
+use wigwag_core::{Event, Mode, SignalWaiting, stamp_of};
 
 use super::events;
 use crate::world::{Known, Sent};
@@ -91,32 +91,33 @@ pub(super) fn waits_take_the_right_signal(runs: &[Told], known: &Known) -> Vec<S
         let id = told.run.run.id.as_str();
         let mine = known.sent.iter().filter(|sent| sent.run == id && !sent.strict && !sent.addressed);
         let mine: Vec<(&str, &Sent)> = mine.filter_map(|sent| Some((sent.suffix.as_deref()?, sent))).collect();
-        let mut waits: BTreeMap<&str, (Mode, bool, u32)> = BTreeMap::new();
+        let mut waits: BTreeMap<&str, &SignalWaiting> = BTreeMap::new();
         let (mut taken, mut cursors) = (BTreeSet::<&str>::new(), BTreeMap::<&str, &str>::new());
         for (entry, event) in events(told) {
             match event {
-                Event::SignalWaiting(event) => {
-                    let wait = (event.mode, event.schema.is_some(), event.quorum);
-                    waits.insert(event.point.as_str(), wait);
-                }
+                Event::SignalWaiting(event) => _ = waits.insert(event.point.as_str(), event),
                 Event::SignalReceived(event) => {
-                    let wait = waits.get(event.point.as_str()).copied().unwrap_or_default();
+                    let Some(wait) = waits.get(event.point.as_str()) else { continue };
                     let cursor = cursors.get(event.name.as_str()).copied().unwrap_or_default();
-                    if let ((mode, with_schema, 0 | 1), [got]) = (wait, &event.signals[..]) {
+                    if let (0 | 1, [got]) = (wait.quorum, &event.signals[..]) {
                         let at = known.entries.get(&(told.run.run.clone(), entry.seq)).copied().unwrap_or_default();
                         let better = mine.iter().find(|(suffix, sent)| {
-                            let is_better = match mode {
+                            let is_better = match wait.mode {
                                 Mode::Queue => **suffix < *got.signal && **suffix > *cursor,
                                 Mode::Latest => **suffix > *got.signal,
                             };
                             let is_there = sent.acknowledged.is_some_and(|then| then + SEEN_WITHIN < at)
                                 && !taken.contains(suffix);
-                            is_better && is_there && sent.name == event.name.as_str() && (sent.fits || !with_schema)
+                            // What was stamped after the deadline came too late for this wait.
+                            let in_time =
+                                wait.deadline.is_none_or(|until| stamp_of(suffix).is_some_and(|at| at <= until));
+                            let fits = sent.name == event.name.as_str() && (sent.fits || wait.schema.is_none());
+                            is_better && is_there && in_time && fits
                         });
                         wrong.extend(better.map(|(better, _)| {
                             format!(
-                                "`{}` of `{id}` ({mode:?}) took `{}`, and `{better}` was there",
-                                event.point, got.signal
+                                "`{}` of `{id}` ({:?}) took `{}`, and `{better}` was there",
+                                event.point, wait.mode, got.signal
                             )
                         }));
                     }

@@ -144,15 +144,17 @@ impl World {
         // What began in trouble has a minute to end.
         let since = self.trouble() + Duration::from_secs(60);
         let excesses = format!("; {:?}", self.network.watch.excesses());
-        let refused = self.warnings.repeated(since, SAME_ERRORS_MAX).into_iter().map(|(warning, times)| {
-            let (run, error) = (&warning.run, &warning.error);
-            // The errors of drawn limits have no text of their own.
-            let excesses = if error.contains("made by a test") { &excesses[..] } else { "" };
-            format!(
-                "`{run}` was refused {times} times for the same reason, first at {:?}: {error}{excesses}",
-                warning.at
-            )
-        });
+        let refused = self.warnings.repeated(since, SAME_ERRORS_MAX, &self.network.watch.stopped()).into_iter().map(
+            |(warning, times)| {
+                let (run, error) = (&warning.run, &warning.error);
+                // The errors of drawn limits have no text of their own.
+                let excesses = if error.contains("made by a test") { &excesses[..] } else { "" };
+                format!(
+                    "`{run}` was refused {times} times for the same reason, first at {:?}: {error}{excesses}",
+                    warning.at
+                )
+            },
+        );
         let visited = self.network.watch.visited_in_vain(VISITS_IN_VAIN_MAX).into_iter();
         let visited = visited.map(|(run, times)| format!("`{run}` was visited {times} times, and did not move"));
         refused.chain(visited).map(|what| Breach::new(Promise::WokenUp, what)).collect()
