@@ -406,8 +406,9 @@ impl Turn {
         if !self.log.is_staged() {
             return Ok(());
         }
-        let landed = self.take_brought()?;
         self.enter_index();
+        // What must land with the entry stands last of all that is put before it.
+        let landed = self.take_brought()?;
         let around = std::mem::take(&mut self.around);
         let deleted: Vec<String> = around.before.iter().map(|(key, _)| key.clone()).collect();
         if let Err(lost) = self.log.commit(around).await {
