@@ -77,11 +77,12 @@ pub(crate) async fn run(args: Args) -> Result<(), Failed> {
     outcome.map_err(|failed| failed.with_flags(&flags(&store)))
 }
 
-/// Opens a store to look into it: one that does not exist is not made.
+/// Opens a store that exists, for reading only if it cannot be written. Commands that write are rejected then.
 fn open(args: &StoreArgs) -> Result<Opened, Failed> {
     no_server(args)?;
     let mut settings = settings(args);
     settings.embedded = EmbeddedSettings::existing();
+    settings.embedded.read_only = true;
     Ok(wigwag_store::open(&args.store, &settings)?)
 }
 
@@ -206,12 +207,19 @@ async fn ask(target: &dyn Target, run: &RunRef, ask: &Ask, json: bool) -> Result
     let mut stdout = std::io::stdout().lock();
     let (id, what, is_new) = (&run.id, ask.name(), asked == Asked::Now);
     if json {
-        let shown = json!({"id": id.as_str(), "asked": what, "new": is_new});
+        let mut shown = json!({"id": id.as_str(), "asked": what, "new": is_new});
+        if asked == Asked::Compensating {
+            shown["compensating"] = true.into();
+        }
         writeln!(stdout, "{shown}")?;
-    } else if is_new {
-        writeln!(stdout, "`{id}` is asked to {what}")?;
-    } else {
-        writeln!(stdout, "`{id}` had been asked to {what} before")?;
+        return Ok(());
+    }
+    match asked {
+        Asked::Now => writeln!(stdout, "`{id}` is asked to {what}")?,
+        Asked::Compensating => {
+            writeln!(stdout, "`{id}` failed and is being compensated: {what} has no effect")?;
+        }
+        _ => writeln!(stdout, "`{id}` had been asked to {what} before")?,
     }
     Ok(())
 }

@@ -37,6 +37,11 @@ pub(crate) fn talk(what: &str) {
     let _ = writeln!(std::io::stderr(), "{what}");
 }
 
+/// Prints a warning on standard error.
+pub(crate) fn warn(what: &str) {
+    talk(&format!("warning: {what}"));
+}
+
 /// What a cell of a table shows at most on a terminal.
 const CELL_MAX: usize = 60;
 

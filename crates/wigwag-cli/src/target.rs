@@ -143,12 +143,16 @@ pub(crate) type Progress<'a> = &'a mut dyn FnMut(&Pruned);
 /// A store, or a server.
 #[async_trait(?Send)]
 pub(crate) trait Target {
-    async fn start(&self, new: NewRun) -> Result<RunRef>;
+    /// Starts a run; returns it with the warnings about it.
+    async fn start(&self, new: NewRun) -> Result<(RunRef, Vec<String>)>;
 
     async fn submit(&self, new: NewTask) -> Result<RunRef>;
 
     /// The run as it is; what is large may stand elsewhere.
     async fn get(&self, run: &RunRef) -> Result<Run>;
+
+    /// Reasons why a run may not proceed that are not part of its state.
+    async fn diagnose(&self, run: &Run) -> Result<Vec<String>>;
 
     /// Puts what is large in its place: the result, and the input if it is wanted.
     async fn whole(&self, run: Run, input: bool) -> Result<Run>;

@@ -51,6 +51,17 @@ async fn move_house(ctx: Ctx, _: Value) -> Result<(), Failure> {
 }
 
 /// Reserves, charges once `may_charge`, ships.
+/// Fails, and takes a moment to undo what it did.
+async fn wreck(ctx: Ctx, _: Value) -> Result<(), Failure> {
+    ctx.step("build", || async { Ok::<_, Failure>(()) })
+        .compensate(|_| async {
+            System.sleep(Duration::from_secs(3)).await;
+            Ok::<_, Failure>(())
+        })
+        .await?;
+    Err(permanent("it fell down"))
+}
+
 fn order(may_charge: &Arc<AtomicBool>, then: OnFailure) -> Graph<Value> {
     let may_charge = Arc::clone(may_charge);
     Graph::<Value>::new("order")
@@ -297,6 +308,38 @@ async fn a_second_cancel_says_that_it_is_the_second(place: Place) {
     engine.stop().await;
 }
 
+async fn a_cancel_while_a_failed_run_is_compensated_says_that_it_has_no_effect(place: Place) {
+    let engine = place.builder().function("wreck", 1, wreck).start().await.unwrap();
+    place.good(&["start", "wreck", "--id", "w"]);
+    place.until("w", "compensating");
+    assert_eq!(place.good(&["cancel", "w"]), "`w` failed and is being compensated: cancel has no effect\n");
+    let told = place.json(&["cancel", "w"]);
+    assert_eq!((&told["new"], &told["compensating"]), (&false.into(), &true.into()));
+    place.until("w", "failed");
+    engine.stop().await;
+}
+
+async fn a_reason_that_is_too_long_is_rejected_with_the_limit(place: Place) {
+    place.good(&["start", "nap", "--id", "n"]);
+    let long = "x".repeat(4_097);
+    bad(&place.run(&["cancel", "n", "--reason", &long]), 2, "at most 4096 bytes, got: 4097", "shorten it");
+}
+
+async fn an_unregistered_workflow_is_named_by_start_and_status_with_the_closest(place: Place) {
+    let engine = place.builder().function("greet", 1, greet).function("nap", 1, nap).start().await.unwrap();
+    let started = place.run(&["start", "gret", "--id", "g"]);
+    assert_eq!((text(&started.stdout), started.status.code()), ("g\n".to_owned(), Some(0)), "it is started");
+    let said = text(&started.stderr);
+    assert!(said.starts_with("warning: no worker has registered workflow `gret`"), "{said}");
+    assert!(said.contains("known: `greet`, `nap`"), "{said}");
+    assert_eq!(place.json(&["start", "gret", "--id", "g"])["warnings"].as_array().unwrap().len(), 1);
+    let status = place.good(&["status", "g"]);
+    assert!(status.contains("warning     no worker has registered workflow `gret`"), "{status}");
+    assert!(text(&place.run(&["start", "greet", "\"ada\"", "--id", "h"]).stderr).is_empty());
+    assert!(!place.good(&["status", "h"]).contains("warning"));
+    engine.stop().await;
+}
+
 async fn pause_holds_a_run_and_resume_lets_it_go_on(place: Place) {
     let engine = place.builder().function("nap", 1, nap).start().await.unwrap();
     place.good(&["start", "nap", "--id", "n"]);
@@ -425,7 +468,7 @@ async fn prune_removes_what_has_ended_and_nothing_else(place: Place) {
 async fn sweep_passes_once_and_finds_nothing_wrong(place: Place) {
     place.good(&["start", "greet", "--id", "g"]);
     let said = place.good(&["sweep"]);
-    assert_eq!(said, "looked at 0 old hints and 1 unfinished run\nnothing was wrong\n");
+    assert_eq!(said, "looked at 0 old hints and 1 unfinished run\nnothing was wrong\n", "its hint is there");
     assert_eq!(place.good(&["sweep", "--once", "--dry-run"]), said);
     let swept = place.json(&["sweep"]);
     assert_eq!((&swept["runs"], &swept["lost_runs"]), (&1.into(), &0.into()));
@@ -540,6 +583,9 @@ both! {
     list_filters_and_says_how_to_go_on
     cancel_ends_a_run_once_and_keeps_the_reason
     a_second_cancel_says_that_it_is_the_second
+    a_cancel_while_a_failed_run_is_compensated_says_that_it_has_no_effect
+    a_reason_that_is_too_long_is_rejected_with_the_limit
+    an_unregistered_workflow_is_named_by_start_and_status_with_the_closest
     pause_holds_a_run_and_resume_lets_it_go_on
     restart_goes_back_to_a_step_of_a_run_that_ended
     a_run_paused_by_a_failed_step_names_the_error_and_the_command_that_resumes_it

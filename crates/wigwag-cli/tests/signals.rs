@@ -684,7 +684,26 @@ async fn every_wrong_call_says_what_was_wrong_and_what_helps() {
     engine.stop().await;
 }
 
+async fn a_signal_that_no_step_waits_for_is_sent_with_a_warning_and_strict_rejects_it(place: Place) {
+    let graph = Graph::<Value>::new("order").signal("approval").signal("payment").after("approval");
+    let engine = place.builder().workflow(graph).start().await.unwrap();
+    place.good(&["start", "order", "{}", "--id", "o"]);
+    place.until("o", "waiting_signal");
+    let output = place.run(&["signal", "o", "aproval", "true"]);
+    let said = text(&output.stderr);
+    assert!(said.contains("warning: workflow `order` never waits for signal `aproval`"), "{said}");
+    assert!(said.contains("did you mean `approval`? known: `approval`, `payment`"), "{said}");
+    assert_eq!(text(&output.stdout), "`aproval` is sent: it is kept until run `o` waits for it\n");
+    let json = place.run(&["signal", "o", "aproval", "true", "--json"]);
+    let receipt: Value = serde_json::from_str(&text(&json.stdout)).unwrap();
+    assert!(receipt["warning"].as_str().unwrap().contains("`approval`"), "{receipt}");
+    let strict = place.run(&["signal", "o", "aproval", "true", "--only-if-waiting"]);
+    bad(&strict, 4, "did you mean `approval`?", "wigwag status o");
+    engine.stop().await;
+}
+
 both! {
+    a_signal_that_no_step_waits_for_is_sent_with_a_warning_and_strict_rejects_it
     a_signal_resumes_the_run_that_waits_for_it
     a_signal_that_comes_early_is_kept_and_without_a_payload_it_is_null
     payloads_come_from_the_command_line_a_file_or_standard_input

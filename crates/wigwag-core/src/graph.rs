@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Definition, Node, OnFailure, Path, PointStatus, Run};
+use crate::{Definition, Node, OnFailure, Path, PointStatus, Run, Style};
 
 /// What of a graph may begin.
 #[derive(Clone, Debug)]
@@ -65,6 +65,46 @@ impl Frontier {
                 self.ready.insert(next);
             }
         }
+    }
+}
+
+impl Run {
+    /// Says why a parked run could continue although nothing comes from outside, if it could.
+    ///
+    /// A turn parks only when nothing is left to do, so this is always a bug. The doctor names such runs, and whoever
+    /// looks at one claims it.
+    #[must_use]
+    pub fn overlooked_work(&self, definition: &Definition) -> Option<String> {
+        if !self.parked || self.lease.is_some() || self.status.is_final() || self.pause.is_some() {
+            return None;
+        }
+        if let Some(chain) = &self.chain {
+            let retries = chain.current.as_ref().is_some_and(|current| current.retry_at.is_some());
+            return (!retries).then(|| "its compensation has not ended, and nothing continues it".into());
+        }
+        if self.cancel.is_some() {
+            return Some("it is being cancelled, and nothing continues that".into());
+        }
+        if definition.style != Style::Graph {
+            return None;
+        }
+        let frontier = Frontier::new(definition, self);
+        if frontier.is_done() {
+            return Some("all its steps are done, and it has not ended".into());
+        }
+        let is_new = |node: &&Node| {
+            let delay = self.points.get(&node.name.delay()).is_some_and(|point| !point.status.is_settled());
+            !self.points.contains_key(&node.name) && !delay
+        };
+        let fails = |node: &&Node| {
+            let failed = self.points.get(&node.name).is_some_and(|point| point.status == PointStatus::Failed);
+            failed && node.on_failure == OnFailure::Fail
+        };
+        if let Some(node) = frontier.ready(definition).find(fails) {
+            return Some(format!("step `{}` has failed, and the run has not", node.name));
+        }
+        let ready = frontier.ready(definition).find(is_new)?;
+        Some(format!("step `{}` is ready, and has not begun", ready.name))
     }
 }
 

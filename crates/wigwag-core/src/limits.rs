@@ -58,9 +58,6 @@ pub const NAMED_MISFITS_MAX: usize = 100;
 /// Failed compensations that the snapshot keeps; the log has all of them.
 pub const COMPENSATION_ERRORS_MAX: usize = 100;
 
-/// A reason for a cancel or a pause is for people to read; it is written into the log and every snapshot.
-pub const REASON_BYTES_MAX: usize = 4 * 1024;
-
 /// Serialized size of finished steps in one chunk. Entries are not split between chunks.
 pub const CHUNK_BYTES_MAX: usize = 4 * 1024 * 1024;
 
@@ -76,6 +73,12 @@ pub const SNAPSHOT_POINTS_BYTES_MAX: usize = 16 * 1024;
 
 /// What is kept of an error's message and backtrace: enough to read, not enough to fill an entry.
 pub const ERROR_BYTES_MAX: usize = 4 * 1024;
+
+/// Why somebody cancelled a run. It is part of its log, twice, and of every snapshot.
+pub const REASON_BYTES_MAX: usize = ERROR_BYTES_MAX;
+
+/// Steps that one migration renames or skips: each takes up to two paths in one entry.
+pub const MAPPING_MAX: usize = 256;
 
 /// How long the ids of folded control objects are remembered: longer than any writer stalls.
 pub const CONTROL_MEMORY: Duration = Duration::from_secs(3_600);
@@ -123,6 +126,7 @@ pub const SENDER_BYTES_MAX: usize = 256;
 /// Nobody waits longer for anything than a hundred years.
 pub const SPAN_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
+const _: () = assert!(2 * MAPPING_MAX * PATH_BYTES_MAX <= ENTRY_BYTES_SOFT);
 const _: () = assert!(INLINE_BYTES_MAX < PAYLOAD_BYTES_MAX);
 const _: () = assert!(LOOK_BACK.as_millis() >= PUT_MAX.as_millis() + 2 * UNCERTAINTY_MAX.as_millis());
 // An entry below its soft limit takes one more event of any kind, or one group of events that belong together.
@@ -174,9 +178,9 @@ pub struct Limits {
     pub entry_events_max: usize,
     pub entry_bytes_soft: usize,
     pub entry_bytes_max: usize,
-    pub error_bytes_max: usize,
     pub entry_puts_max: usize,
     pub entry_blob_bytes_max: usize,
+    pub error_bytes_max: usize,
     pub inline_bytes_max: usize,
     pub payload_bytes_max: usize,
     pub points_max: usize,
@@ -208,9 +212,9 @@ impl Limits {
         entry_events_max: ENTRY_EVENTS_MAX,
         entry_bytes_soft: ENTRY_BYTES_SOFT,
         entry_bytes_max: ENTRY_BYTES_MAX,
-        error_bytes_max: ERROR_BYTES_MAX,
         entry_puts_max: ENTRY_PUTS_MAX,
         entry_blob_bytes_max: ENTRY_BLOB_BYTES_MAX,
+        error_bytes_max: ERROR_BYTES_MAX,
         inline_bytes_max: INLINE_BYTES_MAX,
         payload_bytes_max: PAYLOAD_BYTES_MAX,
         points_max: POINTS_MAX,

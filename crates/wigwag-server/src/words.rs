@@ -7,7 +7,8 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 use wigwag::core::limits::{
-    ID_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, SENDER_BYTES_MAX, SPAN_MAX, TASK_TYPE_BYTES_MAX,
+    ID_BYTES_MAX, MAPPING_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, REASON_BYTES_MAX, SENDER_BYTES_MAX, SPAN_MAX,
+    TASK_TYPE_BYTES_MAX,
 };
 
 use crate::limits::{CURSOR_BYTES_MAX, LINK_BYTES_MAX};
@@ -54,7 +55,11 @@ words! {
     /// A point of a run: names with `/` between them.
     Point = point();
     /// Points that have another name now.
-    Renamed = json!({"type": "object", "propertyNames": point(), "additionalProperties": point()});
+    Renamed = json!({
+        "type": "object", "propertyNames": point(), "additionalProperties": point(), "maxProperties": MAPPING_MAX,
+    });
+    /// Points that are skipped.
+    Skipped = json!({"type": "array", "items": point(), "maxItems": MAPPING_MAX});
     /// For how long a link can be used: a second at least.
     LinkLife = json!({
         "type": ["string", "number"],
@@ -65,6 +70,10 @@ words! {
     });
     /// A key or a sender's name; the limit is meant in bytes.
     Short = json!({"type": "string", "minLength": 1, "maxLength": SENDER_BYTES_MAX});
+    /// Why a run is cancelled; the limit is meant in bytes.
+    Reason = json!({"type": "string", "maxLength": REASON_BYTES_MAX});
+    /// The hash of a definition.
+    Hash = json!({"type": "string", "pattern": "^sha256:[0-9a-fA-F]{64}$"});
     /// `Idempotency-Key`.
     Key = json!({"type": "string", "pattern": format!("^[!-~]([\\t -~]{{0,{}}}[!-~])?$", SENDER_BYTES_MAX - 2)});
     /// The place of an event in a log.

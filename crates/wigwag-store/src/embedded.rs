@@ -15,6 +15,9 @@
 //! torn, because a group is one transaction. Creation builds the database under another name and renames it,
 //! so that a half-made one is never opened.
 //!
+//! **Read-only**: where the directory cannot be written, a store that allows it ([`EmbeddedSettings::read_only`]) is
+//! opened for reading alone. It creates no files, holds no locks of its own and rejects every write.
+//!
 //! **Across processes** conditions hold because they are checked inside the transaction; the clock's
 //! high-water mark is a row of the database; commits of others are noticed by `PRAGMA data_version`, which
 //! the writer thread looks at every few milliseconds while someone follows changes.
@@ -39,10 +42,13 @@ use async_trait::async_trait;
 use self::directory::Directory;
 use self::life::Life;
 use self::reader::Readers;
+use self::schema::Access;
 use self::time::Time;
 use self::writer::Writer;
 use crate::changes::Followers;
-use crate::{Batch, Changes, Clock, Now, Object, Page, Peers, Receipt, Result, Store, System, Traits};
+use crate::{
+    Batch, Changes, Clock, Error, ErrorKind, Now, Object, Page, Peers, Receipt, Result, Store, System, Traits,
+};
 
 /// A store in a directory, shared by its clones and by other processes of this machine.
 #[derive(Clone, Debug)]
@@ -53,10 +59,17 @@ pub struct Embedded {
 #[derive(Debug)]
 struct Shared {
     path: PathBuf,
-    writer: Writer,
+    /// Absent if the store is open for reading only.
+    writing: Option<Writing>,
     readers: Readers,
     time: Arc<Time>,
     followers: Arc<Followers>,
+}
+
+/// What a process needs to write.
+#[derive(Debug)]
+struct Writing {
+    writer: Writer,
     life: Arc<Life>,
 }
 
@@ -66,6 +79,8 @@ struct Shared {
 pub struct EmbeddedSettings {
     /// Make the store if there is none. Off: a missing store is an error.
     pub create: bool,
+    /// Open the store for reading only if its directory cannot be written. Off: that is an error.
+    pub read_only: bool,
     /// Where the calendar comes from.
     pub clock: Arc<dyn Clock>,
     /// How long a write waits for another process to finish its own.
@@ -74,7 +89,7 @@ pub struct EmbeddedSettings {
 
 impl Default for EmbeddedSettings {
     fn default() -> Self {
-        Self { create: true, clock: Arc::new(System), turn_wait: Duration::from_secs(10) }
+        Self { create: true, read_only: false, clock: Arc::new(System), turn_wait: Duration::from_secs(10) }
     }
 }
 
@@ -97,11 +112,22 @@ impl Embedded {
 
     /// Opens it by these settings.
     pub fn open_with(path: impl AsRef<Path>, settings: &EmbeddedSettings) -> Result<Self> {
-        let directory = Directory::prepare(path.as_ref(), settings)?;
+        let path = path.as_ref();
+        match Self::open_to_write(path, settings) {
+            Err(error) if settings.read_only && is_unwritable(&error) => {
+                // If it cannot be read either, the first error says why.
+                Self::open_to_read(path, settings).map_err(|_| error)
+            }
+            opened => opened,
+        }
+    }
+
+    fn open_to_write(path: &Path, settings: &EmbeddedSettings) -> Result<Self> {
+        let directory = Directory::prepare(path, settings)?;
         let life = Arc::new(Life::begin(&directory, settings.clock.wall())?);
         let time = Arc::new(Time::new(Arc::clone(&settings.clock)));
         let followers = Arc::new(Followers::default());
-        let readers = Readers::start(&directory, Arc::clone(&settings.clock))?;
+        let readers = Readers::start(&directory, Access::Write, Arc::clone(&settings.clock))?;
         let writer = Writer::start(
             &directory,
             Arc::clone(&time),
@@ -109,8 +135,23 @@ impl Embedded {
             Arc::clone(&life),
             settings.turn_wait,
         )?;
-        let shared = Shared { path: directory.path, writer, readers, time, followers, life };
-        Ok(Self { shared: Arc::new(shared) })
+        let writing = Some(Writing { writer, life });
+        Ok(Self { shared: Arc::new(Shared { path: directory.path, writing, readers, time, followers }) })
+    }
+
+    fn open_to_read(path: &Path, settings: &EmbeddedSettings) -> Result<Self> {
+        let (directory, access) = Directory::read_only(path)?;
+        let time = Arc::new(Time::new(Arc::clone(&settings.clock)));
+        time.observe(schema::read_clock(&directory.database(), access)?);
+        let readers = Readers::start(&directory, access, Arc::clone(&settings.clock))?;
+        let followers = Arc::new(Followers::default());
+        Ok(Self { shared: Arc::new(Shared { path: directory.path, writing: None, readers, time, followers }) })
+    }
+
+    /// Whether the store is open for reading only because its directory cannot be written.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.shared.writing.is_none()
     }
 
     /// The directory.
@@ -134,7 +175,15 @@ impl Store for Embedded {
 
     async fn write(&self, batch: Batch) -> Result<Receipt> {
         batch.check()?;
-        self.shared.writer.write(batch).await
+        match &self.shared.writing {
+            Some(writing) => writing.writer.write(batch).await,
+            None => {
+                let what =
+                    format!("cannot write to `{}`: the store is open for reading only", self.shared.path.display());
+                let error = Error::new(ErrorKind::Denied, what);
+                Err(error.hint("the directory, or the disk that it is on, must be writable by this user"))
+            }
+        }
     }
 
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page> {
@@ -147,15 +196,23 @@ impl Store for Embedded {
 
     fn changes(&self, prefix: &str) -> Changes {
         let changes = self.shared.followers.follow(prefix);
-        self.shared.writer.look_around();
+        if let Some(writing) = &self.shared.writing {
+            writing.writer.look_around();
+        }
         changes
     }
 
     fn traits(&self) -> Traits {
-        Traits { kind: "embedded", atomic: true, stamps_at_commit: true, update_if: true, nudges: true }
+        Traits { kind: "embedded", atomic: true, stamps_at_commit: true, update_if: true, nudges: !self.is_read_only() }
     }
 
     fn peers(&self) -> Option<Arc<dyn Peers>> {
-        Some(Arc::clone(&self.shared.life) as Arc<dyn Peers>)
+        let writing = self.shared.writing.as_ref()?;
+        Some(Arc::clone(&writing.life) as Arc<dyn Peers>)
     }
+}
+
+/// Whether a store could not be opened because nothing can be written in its directory.
+fn is_unwritable(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Denied | ErrorKind::Full)
 }

@@ -374,6 +374,96 @@ async fn a_full_disk_is_an_error_to_the_caller_and_the_store_works_again_once_th
     store.check_integrity().await.unwrap();
 }
 
+/// A second name of a directory under which nothing can be written.
+struct ReadOnlyMount(tempfile::TempDir);
+
+impl ReadOnlyMount {
+    /// `None`, loudly, where that is not allowed.
+    fn of(folder: &Path) -> Option<Self> {
+        let mount = tempfile::tempdir().unwrap();
+        let run = |args: &[&str], paths: &[&Path]| {
+            Command::new("mount").args(args).args(paths).status().is_ok_and(|status| status.success())
+        };
+        if run(&["--bind"], &[folder, mount.path()]) && run(&["-o", "remount,bind,ro"], &[mount.path()]) {
+            return Some(Self(mount));
+        }
+        conformance::skip("no file system can be mounted here, so that a read-only one is not tried");
+        None
+    }
+
+    fn open(&self) -> wigwag_store::Result<Embedded> {
+        let mut settings = EmbeddedSettings::existing();
+        settings.read_only = true;
+        Embedded::open_with(self.0.path(), &settings)
+    }
+}
+
+impl Drop for ReadOnlyMount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+async fn assert_reads_and_rejects_writes(store: &Embedded, keys: &[&str]) {
+    assert!(store.is_read_only());
+    let listed = store.list("key/", "", 10).await.unwrap().entries;
+    assert_eq!(listed.iter().map(|listed| listed.key.as_str()).collect::<Vec<_>>(), keys);
+    assert_eq!(store.get(keys[0]).await.unwrap().unwrap().body.as_ref(), b"1");
+    assert!(store.now().await.unwrap().at >= listed[0].modified);
+    store.check_integrity().await.unwrap();
+    let error = store.write(Batch::new().put("key/new", "x")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert!(error.to_string().contains("open for reading only"), "{error}");
+}
+
+#[tokio::test]
+async fn a_closed_store_on_a_read_only_file_system_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    put(&Embedded::open(folder.path()).unwrap(), "key/1", "1").await;
+    fold_and_close(folder.path()).await;
+    let Some(mount) = ReadOnlyMount::of(folder.path()) else { return };
+    let before = bytes(folder.path());
+    let store = mount.open().unwrap();
+    assert_reads_and_rejects_writes(&store, &["key/1"]).await;
+    assert_eq!(bytes(folder.path()), before, "nothing was changed");
+    let error = Embedded::open(mount.0.path()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "a process that must write is told: {error}");
+    // Another process opens it where it can be written: what is read without locks can no longer be trusted.
+    put(&Embedded::open(folder.path()).unwrap(), "key/2", "2").await;
+    let error = store.get("key/1").await.unwrap_err();
+    assert!(error.to_string().contains("changed by another process"), "{error}");
+}
+
+#[tokio::test]
+async fn a_store_that_is_written_elsewhere_can_be_read_on_a_read_only_file_system() {
+    let folder = tempfile::tempdir().unwrap();
+    let writer = Embedded::open(folder.path()).unwrap();
+    put(&writer, "key/1", "1").await;
+    let Some(mount) = ReadOnlyMount::of(folder.path()) else { return };
+    let store = mount.open().unwrap();
+    assert_reads_and_rejects_writes(&store, &["key/1"]).await;
+    put(&writer, "key/2", "2").await;
+    assert_reads_and_rejects_writes(&store, &["key/1", "key/2"]).await;
+}
+
+#[tokio::test]
+async fn a_store_whose_last_process_died_can_be_read_on_a_read_only_file_system() {
+    let [folder, killed, cut] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let writer = Embedded::open(folder.path()).unwrap();
+    put(&writer, "key/1", "1").await;
+    // What a process leaves behind that is killed now; and the same without the index of its log.
+    for file in ["wigwag.db", "wigwag.db-wal", "wigwag.db-shm"] {
+        fs::copy(folder.path().join(file), killed.path().join(file)).unwrap();
+    }
+    for file in ["wigwag.db", "wigwag.db-wal"] {
+        fs::copy(folder.path().join(file), cut.path().join(file)).unwrap();
+    }
+    let Some(mount) = ReadOnlyMount::of(killed.path()) else { return };
+    assert_reads_and_rejects_writes(&mount.open().unwrap(), &["key/1"]).await;
+    let Some(mount) = ReadOnlyMount::of(cut.path()) else { return };
+    assert_eq!(mount.open().unwrap_err().kind(), ErrorKind::Denied, "an error, not an older state");
+}
+
 /// SQLite itself goes on writing to files that have no name any more, and says yes.
 #[tokio::test]
 async fn what_goes_to_files_that_were_taken_away_is_not_acknowledged() {

@@ -15,6 +15,7 @@ use wigwag_core::{
 };
 
 use crate::client::Client;
+use crate::client::inbox::definition_at_hand;
 use crate::client::signal::KeyFacts;
 use crate::error::{ErrorKind, Result};
 use crate::inner::Inner;
@@ -71,6 +72,8 @@ pub struct Audit {
     pub broken: Vec<Breach>,
     /// What a crash leaves behind and the sweeper or a patrol tidies: harmless, and there should be little of it.
     pub untidy: Vec<Breach>,
+    /// Runs whose wake-up has been due for long, and that have not moved since: no worker serves them, or none can.
+    pub stuck: Vec<Breach>,
 }
 
 impl Client {
@@ -94,6 +97,8 @@ struct Folder {
     entries: BTreeSet<u64>,
     signals: BTreeSet<(Name, String)>,
     keys: BTreeSet<String>,
+    /// Control objects, and when they were put.
+    controls: Vec<(String, Time)>,
 }
 
 /// What one run says of itself.
@@ -104,6 +109,7 @@ struct Looked {
     signals: usize,
     broken: Vec<Breach>,
     untidy: Vec<Breach>,
+    stuck: Vec<Breach>,
     forgotten: Option<Forgotten>,
 }
 
@@ -115,11 +121,13 @@ struct Forgotten {
     needed: Option<Time>,
     /// What it waits for is there.
     signalled: bool,
+    /// A control object that it has not folded.
+    unfolded: Option<String>,
 }
 
 impl Forgotten {
     fn is_seen_in_time(&self, due: Time, now: Time) -> bool {
-        self.needed.is_none_or(|needed| due <= needed) && (!self.signalled || due <= now)
+        self.needed.is_none_or(|needed| due <= needed) && (!self.signalled && self.unfolded.is_none() || due <= now)
     }
 }
 
@@ -139,6 +147,7 @@ impl Auditor<'_> {
             let mut looked = looked?;
             audit.broken.append(&mut looked.broken);
             audit.untidy.append(&mut looked.untidy);
+            audit.stuck.append(&mut looked.stuck);
             forgotten.extend(looked.forgotten);
             audit.signals += looked.signals;
             audit.gone += usize::from(looked.gone);
@@ -221,7 +230,9 @@ impl Auditor<'_> {
                 self.a_key_is_one_signal(&told, &folder, &mut looked.broken).await?;
                 self.the_snapshot_follows_from_the_log(&told, &mut looked).await?;
                 self.indexes_name_it(&told.run, &mut looked).await?;
-                looked.forgotten = self.seems_forgotten(&told.run, hints).await?;
+                self.nothing_is_overlooked(&told.run, &mut looked).await?;
+                self.wake_ups_move_it(&told.run, hints, &mut looked);
+                looked.forgotten = self.seems_forgotten(&told.run, &folder, hints).await?;
                 looked.told = Some(told);
             }
             Err(refusal) => {
@@ -234,7 +245,8 @@ impl Auditor<'_> {
 
     async fn folder(&self, run: &RunRef) -> Result<Folder> {
         let mut folder = Folder::default();
-        self.keys(&prefix::run(run), |key, _| match key.parse::<Key>() {
+        self.keys(&prefix::run(run), |key, put| match key.parse::<Key>() {
+            Ok(Key::Control { suffix, .. }) => folder.controls.push((suffix, put)),
             Ok(Key::Entry { seq, .. }) => _ = folder.entries.insert(seq),
             Ok(Key::Signal { name, suffix, .. }) => _ = folder.signals.insert((name, suffix)),
             Ok(Key::Sent { .. }) => _ = folder.keys.insert(key.to_owned()),
@@ -378,8 +390,38 @@ impl Auditor<'_> {
         Ok(self.inner.store.get(&next).await?.is_some() || self.is_gone(&run.run).await?)
     }
 
+    /// A run is parked only while it waits for something.
+    async fn nothing_is_overlooked(&self, run: &Run, looked: &mut Looked) -> Result<()> {
+        if !run.parked || !self.is_old(run) {
+            return Ok(());
+        }
+        let Some(definition) = definition_at_hand(self.inner, run).await? else { return Ok(()) };
+        let same = definition.hash == run.definition_hash;
+        if let Some(why) = run.overlooked_work(&definition).filter(|_| same)
+            && !self.has_moved(run).await?
+        {
+            let what = format!("run `{}` ({}) is parked and could continue: {why}", run.run.id, run.status);
+            looked.broken.push(Breach::new(Promise::WokenUp, what));
+        }
+        Ok(())
+    }
+
+    /// A wake-up that is due moves its run within a lease, if a worker serves it.
+    fn wake_ups_move_it(&self, run: &Run, hints: &Hints, looked: &mut Looked) {
+        let Some(due) = hints.get(&run.run.id).copied().filter(|_| !run.status.is_final()) else { return };
+        let patience = self.inner.settings.lease * 2 + UNDER_WAY;
+        if self.now.since(due) > patience && self.now.since(run.updated_at) > patience && run.updated_at <= due {
+            let what = format!(
+                "run `{}` ({}) was due on {due}, and has not moved: no worker serves `{}`, or each gives up on it (its log \
+                 says why)",
+                run.run.id, run.status, run.of
+            );
+            looked.stuck.push(Breach::new(Promise::WokenUp, what));
+        }
+    }
+
     /// Every unfinished run has a hint at or before the moment it needs attention: one that seems to have none.
-    async fn seems_forgotten(&self, run: &Run, hints: &Hints) -> Result<Option<Forgotten>> {
+    async fn seems_forgotten(&self, run: &Run, folder: &Folder, hints: &Hints) -> Result<Option<Forgotten>> {
         if run.status.is_final() || !self.is_old(run) {
             return Ok(None);
         }
@@ -387,7 +429,10 @@ impl Auditor<'_> {
         let lease = run.lease.as_ref().map(|lease| lease.until);
         let needed = lease.or(run.next_at).map(|at| at.after(Duration::from_secs(1)));
         let signalled = lease.is_none() && self.is_satisfied(run).await?;
-        let forgotten = Forgotten { run: run.clone(), needed, signalled };
+        let is_old = |put: Time| self.options.at_rest || self.now.since(put) > UNDER_WAY;
+        let unfolded = folder.controls.iter().find(|(suffix, put)| !run.controls.contains_key(suffix) && is_old(*put));
+        let unfolded = unfolded.filter(|_| lease.is_none()).map(|(suffix, _)| suffix.clone());
+        let forgotten = Forgotten { run: run.clone(), needed, signalled, unfolded };
         let hinted = hints.get(&run.run.id).is_some_and(|due| forgotten.is_seen_in_time(*due, self.now));
         Ok(Some(forgotten).filter(|_| !hinted))
     }
@@ -409,6 +454,12 @@ impl Auditor<'_> {
                 (None, _) => audit.broken.push(said("has no hint: nobody will look at it".into())),
                 (Some(due), Some(needed)) if due > needed => {
                     audit.broken.push(said(format!("needs attention at {needed}, and is looked at only on {due}")));
+                }
+                (Some(due), _) if due > self.now && one.unfolded.is_some() => {
+                    let control = one.unfolded.as_deref().unwrap_or_default();
+                    audit
+                        .broken
+                        .push(said(format!("has a control object `{control}` that nothing folds before {due}")));
                 }
                 // Its sender was not told that it arrived: a sender that was has put a hint.
                 (Some(due), _) if !one.is_seen_in_time(due, self.now) => {

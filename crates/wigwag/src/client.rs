@@ -4,6 +4,7 @@ mod control;
 mod follow;
 pub(crate) mod inbox;
 mod list;
+mod names;
 pub(crate) mod signal;
 mod start;
 mod wait;
@@ -40,6 +41,7 @@ pub struct Client {
 pub struct RunHandle {
     pub(crate) inner: Arc<Inner>,
     pub(crate) run: RunRef,
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Client {
@@ -67,10 +69,13 @@ impl Client {
     }
 
     fn handle(&self, run: RunRef) -> RunHandle {
-        RunHandle { inner: Arc::clone(&self.inner), run }
+        RunHandle::new(&self.inner, run)
     }
 
-    /// Runs, unfinished ones first, then finished ones from the last day back.
+    /// Lists a page of runs: unfinished ones first, then finished ones, the newest first.
+    ///
+    /// A run that does not change while it is listed is on exactly one page, whatever other runs do. A run that ends between
+    /// two pages may be on both, as unfinished and as finished.
     pub async fn list(&self, filter: &Filter) -> Result<Listing> {
         list::list(&self.inner, filter).await
     }
@@ -138,6 +143,10 @@ impl RunView {
 }
 
 impl RunHandle {
+    pub(crate) fn new(inner: &Arc<Inner>, run: RunRef) -> Self {
+        Self { inner: Arc::clone(inner), run, warnings: Vec::new() }
+    }
+
     /// Its id.
     #[must_use]
     pub fn id(&self) -> &RunId {

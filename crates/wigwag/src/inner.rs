@@ -1,6 +1,6 @@
 //! What all parts of one engine share.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -49,6 +49,8 @@ pub(crate) struct Inner {
     pub(crate) idle: Notify,
     /// Hints that a turn was told of and did not look at.
     given_back: Mutex<Vec<String>>,
+    /// Lease hints of turns that this worker gave up because the disk was full: the lease binds nobody any more.
+    abandoned: Mutex<HashSet<String>>,
     pub(crate) again: Notify,
     /// The due index is being watched: this engine takes runs.
     pub(crate) works: AtomicBool,
@@ -58,6 +60,8 @@ pub(crate) struct Inner {
     /// Wake-ups that children of this process put for their parents: when they are due.
     /// The stamp that this process gave a signal last.
     pub(crate) last_sent: Mutex<Time>,
+    /// Workflows that are known to be registered by some worker.
+    pub(crate) registered: Mutex<HashSet<TypeName>>,
     /// Definitions that were read, by their hash.
     pub(crate) definitions: Mutex<HashMap<String, Arc<wigwag_core::Definition>>>,
     pub(crate) schemas: crate::schema::Schemas,
@@ -184,11 +188,13 @@ impl Inner {
             stopping: watch::Sender::new(Stop::No),
             idle: Notify::new(),
             given_back: Mutex::default(),
+            abandoned: Mutex::default(),
             again: Notify::new(),
             works: AtomicBool::new(false),
             #[cfg(feature = "testing")]
             failures: Mutex::default(),
             last_sent: Mutex::default(),
+            registered: Mutex::default(),
             definitions: Mutex::default(),
             schemas: crate::schema::Schemas::default(),
             misfits: crate::misfits::MisfitCache::default(),
@@ -286,6 +292,19 @@ impl Inner {
             self.again.notify_one();
         }
         self.idle.notify_waiters();
+    }
+
+    /// Lets this worker claim a run again before its own lease ends. The lease hint names the turn that was given up.
+    pub(crate) fn abandon(&self, lease_hint: &str) {
+        lock(&self.abandoned).insert(lease_hint.to_owned());
+    }
+
+    pub(crate) fn is_abandoned(&self, lease_hint: &str) -> bool {
+        lock(&self.abandoned).contains(lease_hint)
+    }
+
+    pub(crate) fn forget_abandoned(&self, lease_hint: &str) {
+        lock(&self.abandoned).remove(lease_hint);
     }
 
     pub(crate) fn take_given_back(&self) -> Vec<String> {

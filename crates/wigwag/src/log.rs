@@ -312,6 +312,8 @@ pub(crate) struct Log {
     snapshot_at: Duration,
     /// By the clock that counts suspended time: after this we may not write. `None` before the claim.
     pub(crate) lease_ends: Option<Duration>,
+    /// The turn has committed an entry: what it did since must not be lost because a disk is full for a while.
+    is_claimed: bool,
     /// What is asked of the store for this run.
     pub(crate) tally: Arc<Tally>,
     /// What of that is in entries.
@@ -334,6 +336,7 @@ impl Log {
             snapshot_seq,
             snapshot_at,
             lease_ends: None,
+            is_claimed: false,
             tally: Tally::current(),
             told: Requests::default(),
         }
@@ -555,7 +558,10 @@ impl Log {
             if let Some(tried) = once {
                 tried.store(true, Ordering::Release);
             }
-            let Err(error) = self.inner.store.write(batch.clone()).await else { return Ok(()) };
+            let Err(error) = self.inner.store.write(batch.clone()).await else {
+                self.is_claimed = true;
+                return Ok(());
+            };
             use wigwag_store::ErrorKind as Store;
             if is_mutated(Mutation::NoReadBack) && error.kind() == Store::Unknown {
                 return Ok(());
@@ -577,6 +583,7 @@ impl Log {
                 Store::Changed | Store::Invalid if once.is_some() => return Err(Lost::Taken),
                 Store::Unavailable => {}
                 Store::Invalid => return Err(Lost::Unrecordable(error.into())),
+                Store::Full if self.is_claimed && once.is_none() => {}
                 _ => return Err(Lost::Store(error.into())),
             }
             // Before the claim there is no lease to hold, and nothing lost by giving up; who brings something is told.

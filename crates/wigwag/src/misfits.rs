@@ -55,8 +55,10 @@ impl MisfitCache {
         for (name, seen) in found.names.iter().filter(|(_, seen)| !seen.signals.is_empty()) {
             let waits = run.waits_in_order().into_iter().filter(|(_, _, wait)| wait.name == *name);
             let waits: Vec<_> = waits.collect();
+            // One that is meant for a single wait must be read again, to see whether that wait is over.
             let is_misfit = |signal: &wigwag_core::Signal| {
-                waits.iter().all(|(path, _, wait)| !(signal.is_meant_for(path, wait) && fits(path, wait, signal)))
+                let is_for_any = signal.only.is_none() && signal.point.is_none();
+                is_for_any && waits.iter().all(|(path, _, wait)| !fits(path, wait, signal))
             };
             let unread = seen.signals.iter().filter(|(suffix, _)| !seen.misfits.contains(*suffix));
             let misfits: BTreeSet<String> =

@@ -324,6 +324,10 @@ impl Turn {
                 Err(Lost::Taken | Lost::Lease) => debug!(%run, "another has the run, or the lease ended"),
                 Err(Lost::Store(error)) => {
                     warn!(%run, %error, "the turn was given up; another follows when its lease ends");
+                    let is_full = error.store().is_some_and(|error| error.kind() == wigwag_store::ErrorKind::Full);
+                    if is_full {
+                        self.inner.abandon(&self.lease_hint);
+                    }
                     // The dispatcher passes over hints of our own leases unless it is told.
                     _ = self.handle.poke(Some(&self.lease_hint));
                 }

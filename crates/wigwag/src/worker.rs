@@ -73,6 +73,8 @@ pub(crate) struct Dispatcher {
     looks: HashSet<Led>,
     /// Hints that lead to nothing for this worker until then.
     passed: HashMap<String, Time>,
+    /// Lease hints of abandoned turns to check again, and when. A listing does not find them: they are not due yet.
+    retries: Vec<(Duration, String)>,
     finished: mpsc::Receiver<Visited>,
     finish: mpsc::Sender<Visited>,
     asks: mpsc::Receiver<Ask>,
@@ -141,6 +143,7 @@ impl Dispatcher {
             visits: HashSet::new(),
             looks: HashSet::new(),
             passed: HashMap::new(),
+            retries: Vec::new(),
             finished,
             finish,
             asks,
@@ -268,6 +271,7 @@ impl Dispatcher {
             Visit::Done => {
                 hints.iter().for_each(|(key, _)| _ = self.passed.remove(key));
                 self.misfits.remove(&run);
+                hints.iter().for_each(|(key, _)| self.inner.forget_abandoned(key));
                 return;
             }
             Visit::Pass(until) => until,
@@ -282,7 +286,10 @@ impl Dispatcher {
             if let Some(shard) = self.shards.get_mut(usize::from(hint.shard)) {
                 shard.list_at = shard.list_at.min(at);
             }
-            self.passed.insert(key, until);
+            match self.inner.is_abandoned(&key) {
+                true => self.retries.push((at, key)),
+                false => _ = self.passed.insert(key, until),
+            }
         }
     }
 
@@ -303,6 +310,11 @@ impl Dispatcher {
         if boot >= self.present_at {
             self.present_at = boot + self.inner.settings.lease;
             self.be_present().await?;
+        }
+        for (_, key) in self.retries.extract_if(.., |(at, _)| *at <= boot).collect::<Vec<_>>() {
+            if let Ok(Key::Due(hint)) = key.parse::<Key>() {
+                self.enqueue(key, hint);
+            }
         }
         for place in 0..self.shards.len() {
             if boot >= self.shards[place].list_at && self.queue.len() < LIST_PAGE {
@@ -384,7 +396,7 @@ impl Dispatcher {
 
     fn until_next_look(&self) -> Duration {
         let boot = self.inner.clock.boot();
-        let mut at = self.present_at;
+        let mut at = self.retries.iter().map(|(at, _)| *at).fold(self.present_at, Duration::min);
         if self.queue.len() < LIST_PAGE {
             at = self.shards.iter().map(|shard| shard.list_at).fold(at, Duration::min);
         }
@@ -571,8 +583,10 @@ async fn visit(
             break;
         }
     }
-    let verdict =
-        look(loaded.as_ref().map(|loaded| &loaded.run), hint, now.at, now.uncertainty, |peer| inner.peer_lives(peer));
+    let stands_on = |key: &String| loaded.as_ref().is_some_and(|loaded| loaded.run.due_hints().any(|hint| hint == key));
+    let is_abandoned = hints.iter().any(|(key, _)| inner.is_abandoned(key) && stands_on(key));
+    let lives = |peer: &str| if is_abandoned { Some(false) } else { inner.peer_lives(peer) };
+    let verdict = look(loaded.as_ref().map(|loaded| &loaded.run), hint, now.at, now.uncertainty, lives);
     match (verdict, loaded) {
         (Look::Leave { until }, _) => Ok(Visit::Pass(until)),
         (Look::Orphan, _) => {
@@ -678,8 +692,13 @@ async fn free(
     let heeds = run.pause.is_none() && run.chain.is_none();
     let signalled = heeds && decide(inner, run, &mut found.inboxes, |_| true).await?.is_some();
     let timer = run.next_at.is_some_and(|at| at <= now);
+    let same = run.definition_hash == workflow.definition.hash;
+    let overlooked = same.then(|| run.overlooked_work(&workflow.definition)).flatten();
+    if let Some(why) = &overlooked {
+        warn!(run = %run.run, why, "a parked run could continue; it is claimed");
+    }
     let waits = run.parked || run.not_before.is_some_and(|at| at > now) && run.lease.is_none();
-    if waits && !timer && !signalled && found.is_empty() {
+    if waits && !timer && !signalled && found.is_empty() && overlooked.is_none() {
         if let Some((key, body)) = live {
             inner.store.write(Batch::new().put(key, body)).await?;
         }

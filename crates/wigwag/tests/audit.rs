@@ -214,3 +214,73 @@ async fn a_wait_whose_signal_is_there_and_that_nobody_looks_at_now_is_named() {
     let said = audit.untidy[0].to_string();
     assert!(said.contains("promise 13: run `waits` (waiting_signal) waits for a signal that is there"), "{said}");
 }
+
+/// Adds an entry to the log of a run, as a worker would that has a bug.
+async fn append(kit: &Kit, run: &str, events: Value) {
+    let seq = keys(kit, &format!("workflow/{run}/log/"), ".json").await.len() + 1;
+    let at = kit.client().run(run).unwrap().get().await.unwrap().run().updated_at;
+    let entry = json!({"seq": seq, "by": format!("w.{seq}"), "at": at, "events": events});
+    kit.store().write(Batch::new().put(format!("workflow/{run}/log/{seq:010}.json"), entry.to_string())).await.unwrap();
+}
+
+/// A graph of two steps, started where no worker serves it.
+async fn an_unserved_graph() -> Kit {
+    use wigwag::{Graph, StepCtx};
+    let step = |_: StepCtx<Value>| async { Ok::<_, Failure>(()) };
+    let graph = Graph::<Value>::new("pair").step("a", step).step("b", step).after("a");
+    let kit = Kit::start(|engine| engine.workflow(graph)).await.unwrap();
+    let kit = kit.crash(|engine| engine.function("order", 1, order)).await.unwrap();
+    kit.client().start("pair", &json!({})).id("p").await.unwrap();
+    kit
+}
+
+#[tokio::test]
+async fn a_parked_run_that_could_continue_is_named() {
+    let hint = |due: &str| format!("due/0000/{due}~00000000~p~x.1.json");
+    let claim = json!({"type": "run.claimed", "owner": "w", "until": "2026-01-01T01:00:00.000000Z", "hints": []});
+    let park = json!({"type": "run.parked", "hints": [hint("2026-06-01T00:00:00.000000Z")]});
+    let started = |step: &str| json!({"type": "step.started", "point": step, "attempt": 1, "compensate": true});
+    let done =
+        |step: &str| json!({"type": "step.completed", "point": step, "at": "2026-01-01T00:01:00.000000Z", "result": 1});
+    let error = json!({"type": "StepFailed", "message": "no"});
+    let undo = json!({"type": "compensation.started", "point": "a", "attempt": 1, "cause": {"failed": error}});
+    let cancel = json!({"type": "run.cancel_requested", "control": "c"});
+    let rows = [
+        (vec![], "step `a` is ready, and has not begun"),
+        (vec![started("a"), done("a")], "step `b` is ready, and has not begun"),
+        (vec![started("a"), done("a"), started("b"), done("b")], "all its steps are done, and it has not ended"),
+        (vec![started("a"), done("a"), undo], "its compensation has not ended"),
+        (vec![cancel], "it is being cancelled, and nothing continues that"),
+    ];
+    for (between, why) in rows {
+        let kit = an_unserved_graph().await;
+        let hash = keys(&kit, "definition/", ".json").await.into_iter().find(|key| key.contains("pair")).unwrap();
+        let hash = kit.store().get(&hash).await.unwrap().unwrap().body;
+        let hash = serde_json::from_slice::<Value>(&hash).unwrap()["hash"].clone();
+        let follows = json!({"type": "run.migrated", "definition_hash": hash});
+        let events: Vec<Value> = [follows, claim.clone()].into_iter().chain(between).chain([park.clone()]).collect();
+        append(&kit, "p", json!(events)).await;
+        let said = audit(&kit).await.broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        assert!(said.contains("is parked and could continue") && said.contains(why), "want: {why}, got: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_control_object_that_nothing_folds_is_named() {
+    let kit = a_store().await;
+    let control = json!({"id": "1", "created_at": "2026-01-01T00:00:00.000000Z", "order": "cancel"});
+    let key = "workflow/waits/signals/.control/2026-01-01T00:00:00.000000Z_1.json";
+    kit.store().write(Batch::new().put(key, control.to_string())).await.unwrap();
+    let (numbers, said) = broken(&kit).await;
+    assert_eq!(numbers, [13], "{said}");
+    assert!(said.contains("control object `2026-01-01T00:00:00.000000Z_1`"), "{said}");
+}
+
+#[tokio::test]
+async fn a_wake_up_that_moves_nothing_is_named() {
+    let kit = an_unserved_graph().await;
+    assert!(audit(&kit).await.stuck.is_empty(), "a worker may be about to look at it");
+    kit.advance(Duration::from_secs(600)).await.unwrap();
+    let stuck = audit(&kit).await.stuck;
+    assert!(stuck.len() == 1 && stuck[0].what.contains("no worker serves `pair`"), "{stuck:?}");
+}

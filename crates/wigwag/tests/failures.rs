@@ -306,6 +306,71 @@ async fn a_cancel_undoes_what_was_done_and_says_why() {
 }
 
 #[tokio::test]
+async fn a_cancel_of_a_run_that_is_being_compensated_says_so_and_nobody_asked_before() {
+    let code = |ctx: Ctx, (): ()| async move {
+        ctx.step("one", || async { Ok::<_, Failure>(()) })
+            .compensate(|_| async { std::future::pending::<Result<(), Failure>>().await })
+            .await?;
+        Err::<(), _>(permanent("broken"))
+    };
+    let kit = Kit::start(|engine| engine.function("saga", 1, code)).await.unwrap();
+    let run = kit.client().start("saga", &()).await.unwrap();
+    while run.status().await.unwrap() != Status::Compensating {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(run.cancel().await.unwrap(), Asked::Compensating);
+    assert!(run.get().await.unwrap().run().cancel.is_none(), "nobody asked");
+}
+
+#[tokio::test]
+async fn a_reason_beyond_its_limit_is_rejected_and_one_at_the_limit_ends_the_run() {
+    let kit = Kit::start(|engine| {
+        engine.function("sleepy", 1, |ctx: Ctx, (): ()| async move {
+            ctx.sleep("long", Duration::from_secs(86_400)).await?;
+            Ok::<_, Failure>(())
+        })
+    });
+    let kit = kit.await.unwrap();
+    let run = kit.client().start("sleepy", &()).await.unwrap();
+    kit.settle().await.unwrap();
+    let error = run.cancel().reason("x".repeat(4_097)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("at most 4096 bytes, got: 4097"), "{error}");
+    assert_eq!(run.cancel().reason("x".repeat(4_096)).await.unwrap(), Asked::Now);
+    kit.settle().await.unwrap();
+    assert_eq!(run.status().await.unwrap(), Status::Cancelled);
+}
+
+#[tokio::test]
+async fn a_step_fails_when_sixteen_workers_have_died_of_it() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let deadly = |calls: Arc<AtomicU32>| {
+        move |ctx: Ctx, (): ()| {
+            let calls = Arc::clone(&calls);
+            async move {
+                let step = ctx.step("deadly", || {
+                    calls.fetch_add(1, Ordering::SeqCst);
+                    std::future::pending::<Result<(), Failure>>()
+                });
+                step.retry(Retry::never()).await
+            }
+        }
+    };
+    let mut kit = Kit::start(|engine| engine.function("deadly", 1, deadly(Arc::clone(&calls)))).await.unwrap();
+    let id = kit.client().start("deadly", &()).await.unwrap().id().clone();
+    for deaths in 1..=wigwag::core::limits::INTERRUPTIONS_MAX {
+        while calls.load(Ordering::SeqCst) < deaths {
+            tokio::task::yield_now().await;
+        }
+        kit = kit.crash(|engine| engine.function("deadly", 1, deadly(Arc::clone(&calls)))).await.unwrap();
+    }
+    tokio::time::timeout(Duration::from_secs(30), kit.settle()).await.expect("nobody runs it again").unwrap();
+    let view = kit.client().run(&id).unwrap().get().await.unwrap();
+    assert_eq!((view.status(), calls.load(Ordering::SeqCst)), (Status::Failed, 16));
+    assert!(view.run().error.as_ref().unwrap().message.contains("16 workers died"), "{:?}", view.run().error);
+}
+
+#[tokio::test]
 async fn a_running_step_learns_of_a_cancel_and_is_dropped_after_the_grace_time() {
     for polite in [true, false] {
         let graph = Graph::<Value>::new("long").step("long", move |ctx: StepCtx<Value>| async move {

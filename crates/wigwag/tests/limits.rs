@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 use wigwag::testing::{Kit, ManualClock};
 use wigwag::{Builder, Client, Ctx, Engine, Failure, Graph, Retry, Status, StepCtx, permanent};
 use wigwag_core::{Control, Key, Order, RunId, RunRef, Time, limits};
-use wigwag_store::{Batch, Memory, Store};
+use wigwag_store::{Batch, Memory, Meter, Store};
 
 /// A store and a client, and no worker yet.
 struct NobodyHome {
+    memory: Memory,
     store: Arc<dyn Store>,
     clock: ManualClock,
     client: Client,
@@ -23,9 +24,10 @@ struct NobodyHome {
 impl NobodyHome {
     async fn new() -> Self {
         let clock = ManualClock::default();
-        let store: Arc<dyn Store> = Arc::new(Memory::with_clock(Arc::new(clock.clone())));
+        let memory = Memory::with_clock(Arc::new(clock.clone()));
+        let store: Arc<dyn Store> = Arc::new(memory.clone());
         let client = Engine::builder(Arc::clone(&store)).clock(Arc::new(clock.clone())).client().await.unwrap();
-        Self { store, clock, client }
+        Self { memory, store, clock, client }
     }
 
     /// A worker comes.
@@ -270,17 +272,21 @@ async fn one_wait_more_than_a_run_may_have_fails_and_is_recorded() {
         let got = join_all(waits).await;
         Ok::<_, Failure>(got.iter().filter(|got| got.is_err()).count())
     };
+    let mut small = limits::Limits::REAL;
+    small.waits_max = 100;
+    limits::set(small);
     let kit = Kit::start(|engine| engine.function("f", 1, code)).await.unwrap();
-    let run = kit.client().start("f", &1_001).id("r").await.unwrap();
+    let run = kit.client().start("f", &101).id("r").await.unwrap();
     kit.settle().await.unwrap();
     run.signal("n0", &()).await.unwrap();
     // Run again, the code must learn the same, although a wait has become free.
     let kit = kit.crash(|engine| engine.function("f", 1, code)).await.unwrap();
     let run = kit.client().run("r").unwrap();
-    let calls = (1..1_000).map(|number| run.signal(&format!("n{number}"), &()));
+    let calls = (1..100).map(|number| run.signal(&format!("n{number}"), &()));
     assert!(kit.client().signal_many(calls).await.iter().all(Result::is_ok));
     assert_eq!(finish(&kit, "r").await, Status::Completed);
     assert_eq!(run.result::<usize>().await.unwrap(), 1);
+    limits::set(limits::Limits::REAL);
 }
 
 #[tokio::test]
@@ -397,4 +403,39 @@ async fn what_can_never_be_recorded_pauses_the_run_with_the_reason() {
     run.cancel().await.unwrap();
     assert_eq!(finish(&kit, "r").await, Status::Cancelled, "it still takes orders");
     limits::set(limits::Limits::REAL);
+}
+
+/// Lets a run consume so many signals that were sent while no worker was there; returns what that asked of the store, and
+/// the size of the largest snapshot that it wrote.
+async fn consume(count: u32) -> (u64, u64, usize) {
+    let nobody = NobodyHome::new().await;
+    let code = |ctx: Ctx, count: u32| async move {
+        for number in 0..count {
+            let got = ctx.wait::<u32>("n").await?;
+            if got != number {
+                return Err(permanent(format!("want: {number}, got: {got}")));
+            }
+        }
+        Ok::<_, Failure>(())
+    };
+    let run = nobody.client.start("f", &count).id("r").await.unwrap();
+    for number in 0..count {
+        run.signal("n", &number).await.unwrap();
+    }
+    let meter = Meter::new(nobody.memory.clone());
+    let kit =
+        Kit::on(Arc::new(meter.clone()), nobody.clock.clone(), |engine| engine.function("f", 1, code)).await.unwrap();
+    assert_eq!(finish(&kit, "r").await, Status::Completed);
+    let snapshot = nobody.store.get("workflow/r/state.json").await.unwrap().unwrap().body.len();
+    let usage = meter.usage();
+    (usage.gets + usage.puts + usage.lists, usage.bytes_read + usage.bytes_written, snapshot)
+}
+
+#[tokio::test]
+async fn a_burst_of_signals_costs_in_proportion_and_the_snapshot_stays_small() {
+    let (few, few_bytes, _) = consume(300).await;
+    let (many, many_bytes, snapshot) = consume(1_500).await;
+    assert!(many <= few * 6, "five times as many signals took {many} requests instead of {few}");
+    assert!(many_bytes <= few_bytes * 7, "five times as many signals moved {many_bytes} bytes instead of {few_bytes}");
+    assert!(snapshot < 40 * 1024, "the snapshot has {snapshot} bytes");
 }

@@ -175,7 +175,7 @@ async fn the_sweeper_finds_nothing_in_normal_operation_and_repairs_what_is_broke
     kit.settle().await.unwrap();
     kit.clock().advance(Duration::from_secs(120));
     let swept = client.sweep(false).await.unwrap();
-    assert_eq!((swept.repaired(), swept.runs), (0, 1), "{swept:?}");
+    assert_eq!((swept.repaired(), swept.runs, swept.too_young), (0, 1, 0), "{swept:?}");
     // Somebody deletes the hint, puts one of a run that never was, and leaves an index entry behind.
     let hint = run.get().await.unwrap().run().hints[0].clone();
     let foreign = hint.replace("~n~", "~nobody~").replace("2026-01-01T01", "2026-01-01T00");
@@ -188,6 +188,22 @@ async fn the_sweeper_finds_nothing_in_normal_operation_and_repairs_what_is_broke
     kit.settle().await.unwrap();
     assert_eq!(run.result::<u64>().await.unwrap(), 1, "the lost run was found");
     assert_eq!(client.sweep(false).await.unwrap().repaired(), 0);
+}
+
+#[tokio::test]
+async fn a_sweep_says_how_many_runs_are_too_young_to_judge() {
+    let kit = Kit::start(|engine| engine.function("nap", 1, nap)).await.unwrap();
+    let client = kit.client();
+    let run = client.start("nap", &10).id("n").await.unwrap();
+    kit.settle().await.unwrap();
+    // A starter that is about to make its run, and a run whose hint may just be changing hands.
+    let hint = run.get().await.unwrap().run().hints[0].clone();
+    kit.store().write(Batch::new().delete(&hint).put("live/nap/ghost", "{}")).await.unwrap();
+    let swept = client.sweep(false).await.unwrap();
+    assert_eq!((swept.runs, swept.too_young, swept.repaired()), (2, 2, 0), "{swept:?}");
+    kit.clock().advance(Duration::from_secs(2 * 3_600));
+    let swept = client.sweep(false).await.unwrap();
+    assert_eq!((swept.runs, swept.too_young, swept.repaired()), (2, 0, 2), "{swept:?}");
 }
 
 #[tokio::test]

@@ -77,6 +77,45 @@ async fn every_row_of_the_version_table_holds() {
 }
 
 #[tokio::test]
+async fn after_a_change_of_dependencies_alone_the_hint_is_a_plain_migrate_and_it_works() {
+    let rows: [(Steps, &str); 2] = [
+        (&[("a", &[]), ("wait", &["a"]), ("c", &["wait", "a"])], "`wigwag migrate r`"),
+        (
+            &[("n", &[]), ("a", &["n"]), ("wait", &["a"]), ("c", &["wait"])],
+            "`wigwag migrate r --rename OLD=NEW --skip STEP`",
+        ),
+    ];
+    for (new, command) in rows {
+        let kit = deployed(new).await;
+        let run = kit.client().run("r").unwrap();
+        kit.advance(Duration::from_secs(3_600)).await.unwrap();
+        kit.advance(Duration::from_secs(40)).await.unwrap();
+        assert_eq!(run.status().await.unwrap(), Status::Paused);
+        let refused = run.resume().await.unwrap_err();
+        assert!(refused.advice().unwrap().contains(command), "want {command}, got: {:?}", refused.advice());
+        if !command.contains("--") {
+            run.migrate().await.unwrap();
+            kit.run_until_idle().await.unwrap();
+            assert_eq!(run.status().await.unwrap(), Status::Completed);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_migration_that_is_too_large_or_names_no_hash_is_rejected() {
+    let kit = deployed(OLD).await;
+    let run = kit.client().run("r").unwrap();
+    let many = (0..300).fold(run.migrate(), |call, number| call.skip(&format!("s{number}")));
+    let error = many.await.unwrap_err();
+    assert!(error.to_string().contains("at most 256 steps, got: 300"), "{error}");
+    for hash in ["", "a/b", "sha256:12", &"x".repeat(100_000)] {
+        let error = run.migrate().to(hash).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains("not the hash of a definition") && error.to_string().len() < 300);
+    }
+}
+
+#[tokio::test]
 async fn a_migration_renames_or_skips_and_the_run_goes_on() {
     let kit = deployed(&[("a", &[]), ("wait", &["a"]), ("see", &["wait"])]).await;
     let run = kit.client().run("r").unwrap();
@@ -190,4 +229,53 @@ async fn a_run_that_is_paused_for_another_reason_is_not_resumed_under_code_that_
     run.migrate().rename("charge", "pay").await.unwrap();
     kit.run_until_idle().await.unwrap();
     assert_eq!(run.result::<u32>().await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn a_wait_keeps_the_schema_it_was_opened_with_when_code_changes_it() {
+    let code = |kind: &'static str| {
+        let schema = json!({"type": kind});
+        move |engine: Builder| {
+            let graph = Graph::<Value>::new("g").signal("first").schema(schema.clone()).signal("second").after("first");
+            engine.workflow(graph.schema(schema))
+        }
+    };
+    let kit = Kit::start(code("integer")).await.unwrap();
+    let run = kit.client().start("g", &json!({})).id("r").await.unwrap();
+    kit.settle().await.unwrap();
+    let kit = kit.crash(code("string")).await.unwrap();
+    let run = kit.client().run(run.id()).unwrap();
+    let refused = run.signal("first", "text").await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidPayload, "the open wait wants what it was opened for");
+    run.signal("first", &7).await.unwrap();
+    kit.settle().await.unwrap();
+    assert_eq!(run.waiting().await.unwrap()[0].point.as_str(), "second", "what was accepted is consumed");
+    let refused = run.signal("second", &7).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidPayload, "a wait that was opened later has the new schema");
+    run.signal("second", "text").await.unwrap();
+    kit.run_until_idle().await.unwrap();
+    assert_eq!(run.status().await.unwrap(), Status::Completed);
+}
+
+#[tokio::test]
+async fn an_early_signal_that_the_changed_schema_does_not_take_is_kept_and_shown_with_the_reason() {
+    let code = |kind: &'static str| {
+        let schema = json!({"type": kind});
+        move |engine: Builder| {
+            let step = |_: StepCtx<Value>| async { Ok::<_, Failure>(()) };
+            let graph = Graph::<Value>::new("g").step("later", step).delay(Duration::from_secs(3_600));
+            engine.workflow(graph.signal("go").after("later").schema(schema))
+        }
+    };
+    let kit = Kit::start(code("integer")).await.unwrap();
+    kit.client().start("g", &json!({})).id("r").await.unwrap().signal("go", &7).await.unwrap();
+    kit.settle().await.unwrap();
+    let kit = kit.crash(code("string")).await.unwrap();
+    kit.run_until_idle().await.unwrap();
+    let run = kit.client().run("r").unwrap();
+    let kept = run.signals(Some("go")).await.unwrap();
+    assert!(kept.len() == 1 && kept[0].misfit.as_ref().unwrap().contains("`go` does not take it"), "{kept:?}");
+    run.signal("go", "text").await.unwrap();
+    kit.run_until_idle().await.unwrap();
+    assert_eq!(run.status().await.unwrap(), Status::Completed);
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use wigwag::core::audit::Breach;
 use wigwag::{Audit, AuditOptions, Engine};
 use wigwag_store::doctor::{self, Finding, Outcome, Races, Report};
-use wigwag_store::{Cost, Opened};
+use wigwag_store::{Cost, Embedded, Opened};
 
 use crate::args::{Doctor, StoreArgs};
 use crate::error::Failed;
@@ -20,14 +20,19 @@ pub(super) async fn run(args: &StoreArgs, wanted: &Doctor, json: bool) -> Result
     super::no_server(args)?;
     let mut settings = super::settings(args);
     settings.unproven = true;
+    settings.embedded.read_only = true;
     let opened = wigwag_store::open(&args.store, &settings)?;
     let progress = Progress::new();
     let mut found = Found::default();
+    found.read_only = opened.embedded.as_ref().is_some_and(Embedded::is_read_only);
     if !wanted.no_store {
-        found.store = Some(doctor::examine(&*opened.store, Races::THOROUGH, |name| progress.say(name)).await?);
+        if !found.read_only {
+            found.store = Some(doctor::examine(&*opened.store, Races::THOROUGH, |name| progress.say(name)).await?);
+        }
         if let Some(embedded) = &opened.embedded {
             progress.say("integrity");
             embedded.check_integrity().await?;
+            found.integrity = true;
         }
     }
     if !wanted.no_runs && found.store.as_ref().is_none_or(Report::is_good) {
@@ -52,6 +57,10 @@ async fn audit(opened: &Opened, wanted: &Doctor, progress: &Progress) -> Result<
 
 #[derive(Default)]
 struct Found {
+    /// The store cannot be written: what it promises to writers was not tried.
+    read_only: bool,
+    /// Every page of an embedded store was read.
+    integrity: bool,
     store: Option<Report>,
     runs: Option<Audit>,
 }
@@ -88,10 +97,11 @@ fn show_json(args: &StoreArgs, opened: &Opened, found: &Found) -> std::io::Resul
             "entries": audit.entries, "signals": audit.signals,
             "broken": audit.broken.iter().map(breach).collect::<Vec<_>>(),
             "untidy": audit.untidy.iter().map(breach).collect::<Vec<_>>(),
+            "stuck": audit.stuck.iter().map(breach).collect::<Vec<_>>(),
         })
     });
     let shown = json!({
-        "store": args.store, "kind": opened.store.traits().kind, "good": found.is_good(),
+        "store": args.store, "kind": opened.store.traits().kind, "good": found.is_good(), "read_only": found.read_only,
         "findings": findings, "runs": runs, "requests": requests(opened),
     });
     writeln!(std::io::stdout().lock(), "{shown:#}")
@@ -104,13 +114,17 @@ fn requests(opened: &Opened) -> u64 {
 
 fn show(args: &StoreArgs, opened: &Opened, found: &Found) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
+    if found.read_only {
+        let note = "the store cannot be written here: only what can be read was checked";
+        writeln!(stdout, "{:<8} {:<20} {note}", word(Outcome::Note), "read-only")?;
+    }
     if let Some(report) = &found.store {
         for Finding { name, outcome, detail, .. } in &report.findings {
             writeln!(stdout, "{:<8} {name:<20} {detail}", word(*outcome))?;
         }
-        if opened.embedded.is_some() {
-            writeln!(stdout, "{:<8} {:<20} every page was read, table and index agree", "proven", "integrity")?;
-        }
+    }
+    if found.integrity {
+        writeln!(stdout, "{:<8} {:<20} every page was read, table and index agree", "proven", "integrity")?;
     }
     if let Some(audit) = &found.runs {
         show_runs(&mut stdout, audit)?;
@@ -137,7 +151,7 @@ fn show_runs(stdout: &mut impl std::io::Write, audit: &Audit) -> std::io::Result
     );
     let seen = format!("{runs}, {} of them unfinished, {entries}, {signals}", audit.unfinished);
     writeln!(stdout, "{:<8} {:<20} {seen}", word(outcome), "runs")?;
-    for (breaches, word) in [(&audit.broken, "BROKEN"), (&audit.untidy, "untidy")] {
+    for (breaches, word) in [(&audit.broken, "BROKEN"), (&audit.stuck, "STUCK"), (&audit.untidy, "untidy")] {
         for breach in breaches.iter().take(SHOWN_MAX) {
             writeln!(stdout, "{word:<8} {:<20} {}", format!("promise {}", breach.promise.number()), breach.what)?;
         }

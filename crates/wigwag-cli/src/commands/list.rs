@@ -9,16 +9,13 @@ use wigwag::core::{Name, TypeName};
 use super::{command, target};
 use crate::args::{List, StoreArgs};
 use crate::error::Failed;
-use crate::output::{line, moment, now, span, table, talk};
-use crate::target::Which;
+use crate::output::{Progress, count, line, moment, now, span, table, talk};
+use crate::target::{Listing, Target, Which};
 
 pub(super) async fn run(args: &StoreArgs, wanted: &List, json: bool) -> Result<(), Failed> {
     check_type(wanted)?;
     let List { of, status, tasks, queue, limit, after } = wanted.clone();
-    let listing =
-        target(args).await?.list(&Which { of, status, tasks, queue, limit, after }).await.map_err(|failed| {
-            failed.or_hint(|| "give the place that the page before has named, or leave `--after` out".into())
-        })?;
+    let listing = fill(&*target(args).await?, Which { of, status, tasks, queue, limit, after }).await?;
     match json {
         true => show_json(&listing.runs)?,
         false => table(&["ID", "TYPE", "STATUS", "STARTED", "SINCE", "NOW"], listing.runs.iter().map(row).collect())?,
@@ -32,6 +29,26 @@ pub(super) async fn run(args: &StoreArgs, wanted: &List, json: bool) -> Result<(
         None => {}
     }
     Ok(())
+}
+
+/// Lists until the page is full. One request reads a bounded number of runs, however few of them fit.
+async fn fill(target: &dyn Target, mut which: Which) -> Result<Listing, Failed> {
+    let progress = Progress::new();
+    let mut whole = Listing { runs: Vec::new(), next: None, unreadable: Vec::new() };
+    loop {
+        let page = target.list(&which).await.map_err(|failed| {
+            failed.or_hint(|| "give the place that the page before has named, or leave `--after` out".into())
+        })?;
+        which.limit = which.limit.saturating_sub(u16::try_from(page.runs.len()).unwrap_or(u16::MAX));
+        whole.runs.extend(page.runs);
+        whole.unreadable.extend(page.unreadable);
+        whole.next = page.next;
+        if which.limit == 0 || whole.next.is_none() {
+            return Ok(whole);
+        }
+        progress.say(&format!("{} found so far", count(whole.runs.len(), "run")));
+        which.after.clone_from(&whole.next);
+    }
 }
 
 /// What cannot be the name of a type is not looked for.

@@ -15,7 +15,7 @@ use super::{command, target, target_of_new};
 use crate::args::{Signal, StoreArgs};
 use crate::error::Failed;
 use crate::input;
-use crate::output::{Progress, now};
+use crate::output::{Progress, now, warn};
 use crate::target::{self, Taken, Target};
 
 /// How it is called.
@@ -142,7 +142,9 @@ async fn told<T>(
             format!("a finished run takes no signals; let it begin again with `wigwag restart {run}`")
         }
         Some(Code::NotWaiting) => {
-            format!("without `--only-if-waiting` it is kept until the run does; see how it is with `{status}`")
+            format!(
+                "see what it waits for with `{status}`; without `--only-if-waiting` the signal is kept until it does"
+            )
         }
         Some(Code::UnknownPoint) => {
             format!("leave out `--point` to reach the wait that was opened first; see where it waits with `{status}`")
@@ -168,6 +170,9 @@ async fn is_task(target: &dyn Target, id: &str) -> bool {
 }
 
 fn show(message: &Message<'_>, receipt: &Receipt, json: bool) -> Result<(), Failed> {
+    if let Some(warning) = &receipt.warning {
+        warn(warning);
+    }
     let mut stdout = std::io::stdout().lock();
     if json {
         writeln!(stdout, "{}", receipt_json(message.run, message.name, receipt))?;

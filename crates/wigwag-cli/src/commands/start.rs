@@ -11,7 +11,7 @@ use super::{command, show_payload, target_of_new};
 use crate::args::{Start, StoreArgs};
 use crate::error::Failed;
 use crate::input;
-use crate::output::Progress;
+use crate::output::{Progress, warn};
 use crate::target::{NewRun, Target};
 
 pub(super) async fn run(args: &StoreArgs, wanted: Start, json: bool) -> Result<(), Failed> {
@@ -19,10 +19,16 @@ pub(super) async fn run(args: &StoreArgs, wanted: Start, json: bool) -> Result<(
     let target = target_of_new(args).await?;
     let new = NewRun { of: wanted.of, input, id: wanted.id, at: wanted.when.at, delay: wanted.when.delay };
     let started = target.start(new).await;
-    let run = started.map_err(|failed| refused(failed, "TYPE is the name of a workflow, `--id` one of your own"))?;
-    match wanted.wait {
-        true => wait(args, &*target, &run, wanted.timeout).await,
-        false => show_id(&run, json),
+    let started = started.map_err(|failed| refused(failed, "TYPE is the name of a workflow, `--id` one of your own"));
+    let (run, warnings) = started?;
+    warnings.iter().for_each(|warning| warn(warning));
+    match (wanted.wait, json) {
+        (true, _) => wait(args, &*target, &run, wanted.timeout).await,
+        (false, true) if !warnings.is_empty() => {
+            let shown = json!({"id": run.id.as_str(), "warnings": warnings});
+            Ok(writeln!(std::io::stdout().lock(), "{shown}")?)
+        }
+        (false, _) => show_id(&run, json),
     }
 }
 

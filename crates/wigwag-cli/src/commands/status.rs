@@ -1,9 +1,10 @@
 //! `wigwag status`: how a run is, in words.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use wigwag::core::{
-    Data, Ending, Fault, Path, PauseCause, Point, PointKind, PointStatus, Requests, Run, shown_to_json,
+    Data, Ending, Fault, Path, PauseCause, Point, PointKind, PointStatus, Requests, Run, Style, shown_to_json, version,
 };
 use wigwag::{OpenWait, Status, Time};
 
@@ -12,7 +13,7 @@ use super::steps::children;
 use super::{command, find, target, waits};
 use crate::args::StoreArgs;
 use crate::error::Failed;
-use crate::output::{line, now, pretty, short, span, when};
+use crate::output::{line, now, pretty, short, span, warn, when};
 use crate::target::Target;
 
 /// What is shown of a result; `--json` has all.
@@ -26,24 +27,45 @@ pub(super) async fn run(args: &StoreArgs, id: &str, json: bool) -> Result<(), Fa
 
 pub(super) async fn show(args: &StoreArgs, target: &dyn Target, run: Run, json: bool) -> Result<(), Failed> {
     let run = target.whole(run, json).await?;
+    let warnings = if run.status.is_final() { Vec::new() } else { target.diagnose(&run).await? };
     if json {
         let state = shown_to_json(&run, "wigwag status", wigwag::dollars(&run.requests));
+        warnings.iter().for_each(|warning| warn(warning));
         writeln!(std::io::stdout().lock(), "{}", pretty(&String::from_utf8_lossy(&state)))?;
         return Ok(());
     }
+    let fits_plainly = fits_plainly(target, &run).await?;
     let open = if run.waits().next().is_some() { target.open_waits(&run.run).await? } else { Vec::new() };
     let mut stdout = std::io::stdout().lock();
-    for (name, value) in describe(args, &run, &open, now()) {
+    let mut lines = describe(args, &run, &open, fits_plainly, now());
+    let above = lines.iter().position(|(name, _)| *name == "started").unwrap_or_default();
+    lines.splice(above..above, warnings.into_iter().map(|warning| ("warning", warning)));
+    for (name, value) in lines {
         writeln!(stdout, "{name:<10}  {value}")?;
     }
     stdout.flush()?;
     Ok(())
 }
 
+/// Whether a run that was paused for changed code fits that code by `migrate` alone: only dependencies changed.
+async fn fits_plainly(target: &dyn Target, run: &Run) -> Result<bool, Failed> {
+    let found = run.error.as_ref().and_then(|error| error.found.as_ref());
+    let Some(found) = found.filter(|_| run.pause.as_ref().is_some_and(|pause| pause.why == PauseCause::Version)) else {
+        return Ok(false);
+    };
+    let known = target.definitions(run.of.as_str()).await?;
+    let Some(code) = known.iter().find(|known| known.hash == *found && known.style == Style::Graph) else {
+        return Ok(false);
+    };
+    let mut whole = run.clone();
+    whole.points = target.steps(&run.run, false).await?.into_iter().collect();
+    Ok(version::migrate(&whole, code, &BTreeMap::new()).is_ok())
+}
+
 type Lines = Vec<(&'static str, String)>;
 
 /// The run line by line: what each line is, and what it says.
-fn describe(args: &StoreArgs, run: &Run, open: &[OpenWait], now: Time) -> Lines {
+fn describe(args: &StoreArgs, run: &Run, open: &[OpenWait], fits_plainly: bool, now: Time) -> Lines {
     let mut lines: Lines = vec![("id", run.id().to_string()), ("status", run.status.to_string()), ("type", of(run))];
     lines.push(("started", when(run.created_at, now)));
     if run.seq > 1 {
@@ -79,7 +101,7 @@ fn describe(args: &StoreArgs, run: &Run, open: &[OpenWait], now: Time) -> Lines 
         let reason = cancel.reason.as_ref().map(|reason| format!(": {}", line(reason))).unwrap_or_default();
         lines.push(("cancel", format!("asked {}{reason}", when(cancel.at, now))));
     }
-    describe_pause(args, run, now, &mut lines);
+    describe_pause(args, run, fits_plainly, now, &mut lines);
     describe_undoing(run, now, &mut lines);
     if let Some(error) = run.error.as_ref().filter(|_| run.pause.is_none()) {
         lines.push(("error", fault(error)));
@@ -149,7 +171,7 @@ fn doing(path: &Path, point: &Point, now: Time) -> String {
 }
 
 /// Why it is paused, and the command that helps.
-fn describe_pause(args: &StoreArgs, run: &Run, now: Time, lines: &mut Lines) {
+fn describe_pause(args: &StoreArgs, run: &Run, fits_plainly: bool, now: Time, lines: &mut Lines) {
     let Some(pause) = &run.pause else { return };
     let id = run.id();
     let why = match pause.why {
@@ -177,8 +199,12 @@ fn describe_pause(args: &StoreArgs, run: &Run, now: Time, lines: &mut Lines) {
     }
     // Some are followed by how they were recorded.
     let step = misfits.first().and_then(|misfit| misfit.split(' ').next()).unwrap_or("OLD");
-    lines.push(("migrate", command(args, &format!("migrate {id} --rename {step}=NEW"))));
-    lines.push(("or", command(args, &format!("migrate {id} --skip {step}"))));
+    if fits_plainly {
+        lines.push(("migrate", command(args, &format!("migrate {id}"))));
+    } else {
+        lines.push(("migrate", command(args, &format!("migrate {id} --rename {step}=NEW"))));
+        lines.push(("or", command(args, &format!("migrate {id} --skip {step}"))));
+    }
     lines.push(("or", format!("put the old code back, then {}", command(args, &format!("resume {id} --anyway")))));
 }
 

@@ -28,10 +28,10 @@ pub(super) async fn run(args: &StoreArgs, wanted: &Sweep, json: bool) -> Result<
 
 fn show(swept: &Swept, dry_run: bool, json: bool) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    let Swept { hints, orphan_hints, stale_live, runs, lost_runs, stale_waits, lost_waits, .. } = swept;
+    let Swept { hints, orphan_hints, stale_live, runs, too_young, lost_runs, stale_waits, lost_waits, .. } = swept;
     if json {
         let shown = json!({
-            "dry_run": dry_run, "hints": hints, "runs": runs,
+            "dry_run": dry_run, "hints": hints, "runs": runs, "too_young": too_young,
             "orphan_hints": orphan_hints, "stale_live": stale_live, "lost_runs": lost_runs,
             "stale_waits": stale_waits, "lost_waits": lost_waits,
         });
@@ -48,6 +48,10 @@ fn show(swept: &Swept, dry_run: bool, json: bool) -> std::io::Result<()> {
     ];
     for (number, what, done) in found.iter().filter(|(number, ..)| *number > 0) {
         writeln!(stdout, "{number} {what}: {would}{done}")?;
+    }
+    if *too_young > 0 {
+        let changed = if *too_young == 1 { "run changed" } else { "runs changed" };
+        writeln!(stdout, "{too_young} {changed} too recently to judge: sweep again in an hour")?;
     }
     match swept.repaired() {
         0 => writeln!(stdout, "nothing was wrong"),

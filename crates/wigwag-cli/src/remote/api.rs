@@ -53,6 +53,8 @@ struct Page<T> {
 #[derive(Debug, Deserialize)]
 struct Started {
     id: RunId,
+    #[serde(default)]
+    warnings: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -156,6 +158,8 @@ struct Made {
 #[derive(Debug, Deserialize)]
 struct Acknowledged {
     new: bool,
+    #[serde(default)]
+    compensating: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -282,7 +286,7 @@ impl Remote {
 
 #[async_trait(?Send)]
 impl Target for Remote {
-    async fn start(&self, new: NewRun) -> Result<RunRef> {
+    async fn start(&self, new: NewRun) -> Result<(RunRef, Vec<String>)> {
         // Named here, so that a repeat starts the same run.
         let id = match &new.id {
             Some(id) => checked(id)?,
@@ -291,7 +295,7 @@ impl Target for Remote {
         let (of, input, delay) = (new.of, new.input, new.delay.map(seconds));
         let body = Start { of, id: id.to_string(), input, at: new.at, delay };
         let started: Started = self.json(&self.post(&["runs"], &body)?.once(new_key())).await?;
-        Ok(RunRef::workflow(started.id))
+        Ok((RunRef::workflow(started.id), started.warnings))
     }
 
     async fn submit(&self, new: NewTask) -> Result<RunRef> {
@@ -319,6 +323,17 @@ impl Target for Remote {
             Failed::new(format!("the answer of `{}` cannot be read: {refusal}", self.base()))
                 .hint("is the server of another version than this command?")
         })
+    }
+
+    /// A server sends them with the run.
+    async fn diagnose(&self, run: &Run) -> Result<Vec<String>> {
+        #[derive(Deserialize)]
+        struct Warned {
+            #[serde(default)]
+            warnings: Vec<String>,
+        }
+        let warned: Warned = self.json(&self.get_of(&run.run, &[])).await?;
+        Ok(warned.warnings)
     }
 
     /// A server sends it whole.
@@ -457,7 +472,11 @@ impl Target for Remote {
         };
         let request = self.post(&Self::of(run, &[ask.name()]), &body)?;
         let acknowledged: Acknowledged = self.json(&request).await?;
-        Ok(if acknowledged.new { Asked::Now } else { Asked::Before })
+        Ok(match acknowledged {
+            Acknowledged { compensating: true, .. } => Asked::Compensating,
+            Acknowledged { new: true, .. } => Asked::Now,
+            _ => Asked::Before,
+        })
     }
 
     async fn definitions(&self, of: &str) -> Result<Vec<Definition>> {

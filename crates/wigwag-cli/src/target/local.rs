@@ -74,7 +74,7 @@ fn facts(link: &wigwag::Link) -> Link {
 
 #[async_trait(?Send)]
 impl Target for Local {
-    async fn start(&self, new: NewRun) -> Result<RunRef> {
+    async fn start(&self, new: NewRun) -> Result<(RunRef, Vec<String>)> {
         let mut call = self.0.start(&new.of, &new.input);
         if let Some(id) = new.id {
             call = call.id(id);
@@ -85,7 +85,8 @@ impl Target for Local {
         if let Some(delay) = new.delay {
             call = call.delay(delay);
         }
-        Ok(RunRef::workflow(call.await?.id().clone()))
+        let handle = call.await?;
+        Ok((RunRef::workflow(handle.id().clone()), handle.warnings().to_vec()))
     }
 
     async fn submit(&self, new: NewTask) -> Result<RunRef> {
@@ -113,6 +114,10 @@ impl Target for Local {
 
     async fn get(&self, run: &RunRef) -> Result<Run> {
         Ok(self.handle(run)?.get().await?.run().clone())
+    }
+
+    async fn diagnose(&self, run: &Run) -> Result<Vec<String>> {
+        Ok(self.0.diagnose(run).await?)
     }
 
     async fn whole(&self, mut run: Run, input: bool) -> Result<Run> {

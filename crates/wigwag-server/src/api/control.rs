@@ -22,13 +22,16 @@ pub(crate) struct Acknowledged {
     id: String,
     /// `cancel`, `pause`, `resume`, `restart` or `migrate`.
     asked: String,
-    /// Nobody had asked before.
+    /// The request is recorded. `false` if it had been made before, or has no effect (see `compensating`).
     new: bool,
+    /// The run failed and is being compensated, so that a cancel has no effect; absent otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    compensating: bool,
 }
 
 pub(crate) fn asked(handle: &RunHandle, what: &str, asked: Asked) -> Result<Raw> {
-    let new = asked == Asked::Now;
-    wire::json(202, &Acknowledged { id: handle.id().to_string(), asked: what.to_owned(), new })
+    let (new, compensating) = (asked == Asked::Now, asked == Asked::Compensating);
+    wire::json(202, &Acknowledged { id: handle.id().to_string(), asked: what.to_owned(), new, compensating })
 }
 
 /// How a run is cancelled.
@@ -36,6 +39,7 @@ pub(crate) fn asked(handle: &RunHandle, what: &str, asked: Asked) -> Result<Raw>
 #[serde(deny_unknown_fields)]
 pub(crate) struct Cancel {
     /// Why; it is kept and shown.
+    #[schemars(with = "Option<words::Reason>")]
     reason: Option<String>,
 }
 
@@ -95,9 +99,10 @@ pub(crate) struct Migrate {
     rename: BTreeMap<String, String>,
     /// Steps that are passed over.
     #[serde(default)]
-    #[schemars(with = "Vec<words::Point>")]
+    #[schemars(with = "words::Skipped")]
     skip: Vec<String>,
     /// The hash of the definition; that of the server's engine or the newest if absent.
+    #[schemars(with = "Option<words::Hash>")]
     to: Option<String>,
 }
 

@@ -48,6 +48,9 @@ pub(crate) struct Start {
 pub(crate) struct Started {
     /// Its id.
     pub(crate) id: String,
+    /// Why the run may not proceed, such as a workflow that no worker has registered; absent if nothing is wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Answers with the id, or with what was waited for; and where to look.
@@ -61,7 +64,7 @@ pub(crate) async fn started(app: &App, place: &str, handle: &RunHandle, wait: Op
 }
 
 fn begun(status: u16, handle: &RunHandle) -> Result<Raw> {
-    wire::json(status, &Started { id: handle.id().to_string() })
+    wire::json(status, &Started { id: handle.id().to_string(), warnings: handle.warnings().to_vec() })
 }
 
 /// What it gave; or, when the time is over or the server stops, only that it was started: that much is durable.
@@ -108,20 +111,21 @@ pub(crate) struct ListQuery {
     /// `failed` or `cancelled`.
     #[schemars(with = "Option<super::shape::Status>")]
     status: Option<String>,
-    /// At most so many; 50 unless said otherwise, 1000 at most.
+    /// Most items on the page: 50 by default, 1000 at most. A page reads a bounded number of runs, so that it may have fewer
+    /// items, or none, and still a `next`.
     #[schemars(range(min = 1, max = PAGE_MAX))]
     limit: Option<usize>,
-    /// After the place that the page before gave as `next`.
+    /// Cursor: `next` of the page before.
     #[schemars(with = "Option<words::RunCursor>")]
     after: Option<String>,
 }
 
-/// Some runs, unfinished ones first, then finished ones from the last day back.
+/// A page of runs: unfinished ones first, then finished ones, the newest first.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Listing {
     #[schemars(with = "Vec<super::shape::Summary>")]
     items: Vec<Summary>,
-    /// Give it as `after` for the items that follow; absent after the last.
+    /// Cursor of the next page, for `after`; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
     /// Runs that would be in this list and cannot be read, in words.
@@ -145,20 +149,29 @@ pub(crate) async fn list_by(app: &App, mut filter: Filter, status: Option<&str>,
     wire::json(200, &Listing { items: listing.runs, next: listing.next, unreadable })
 }
 
-pub(crate) async fn get(Of(handle): Of) -> Result<Raw> {
+pub(crate) async fn get(State(app): State<App>, Of(handle): Of) -> Result<Raw> {
     let run = handle.get().await?.run().clone();
-    Ok(Raw::ok(shown(&handle, run).await?))
+    Ok(Raw::ok(shown(&app, &handle, run).await?))
 }
 
-/// A run as its `state.json` has it, with input and result in place, and with what it costs.
-pub(crate) async fn shown(handle: &RunHandle, mut run: Run) -> Result<Vec<u8>> {
+/// A run as its `state.json` has it, with input and result in place, its cost, and warnings if there are any.
+async fn shown(app: &App, handle: &RunHandle, mut run: Run) -> Result<Vec<u8>> {
     if let Some(Data::Blob(_)) = run.result {
         run.result = handle.output_payload().await?.map(Data::Inline);
     }
     if let Data::Blob(_) = run.input {
         run.input = Data::Inline(handle.input().await?);
     }
-    Ok(shown_to_json(&run, "wigwag-server", wigwag::dollars(&run.requests)))
+    let mut text = shown_to_json(&run, "wigwag-server", wigwag::dollars(&run.requests));
+    let warnings = app.client.diagnose(&run).await?;
+    if !warnings.is_empty() {
+        let warnings =
+            serde_json::to_string(&warnings).map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+        let inside = text.trim_ascii_end().len() - 1;
+        text.truncate(inside);
+        text.extend_from_slice(format!(",\"warnings\":{warnings}}}\n").as_bytes());
+    }
+    Ok(text)
 }
 
 /// How long something is waited for.
@@ -182,7 +195,7 @@ pub(crate) async fn wait(State(app): State<App>, Of(handle): Of, Query(wanted): 
         Some(view) => view?,
         None => handle.get().await?,
     };
-    let text = shown(&handle, view.run().clone()).await?;
+    let text = shown(&app, &handle, view.run().clone()).await?;
     Ok(Raw(if view.status().is_final() { axum::http::StatusCode::OK } else { axum::http::StatusCode::ACCEPTED }, text))
 }
 

@@ -85,6 +85,9 @@ pub(crate) struct Run {
     /// What these requests cost on a bucket, in dollars at the list prices of S3 Standard, without storage and traffic. The
     /// embedded store asks nobody and costs nothing. Absent with `requests`.
     dollars: Option<f64>,
+    /// Why the run may not proceed: no worker has registered its workflow, or that of a child it waits for. Absent if
+    /// nothing is wrong.
+    warnings: Option<Vec<String>>,
 }
 
 /// A place in a run where something is recorded.
@@ -282,6 +285,8 @@ pub(crate) struct Swept {
     stale_live: u64,
     /// Unfinished runs that were looked at.
     runs: u64,
+    /// Unfinished runs that changed too recently for every check; a later sweep judges them.
+    too_young: u64,
     /// Unfinished runs that had no usable hint, and got one.
     lost_runs: u64,
     /// Waits in the index that are over, removed.

@@ -68,6 +68,9 @@ pub(crate) struct Sent {
     state: SignalState,
     /// It was there already, sent under the same key.
     repeated: bool,
+    /// Why no wait is likely to take it, with the names that are known; absent if nothing is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<String>,
     /// The wait that took it, if that was waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
     consumed: Option<Consumed>,
@@ -94,8 +97,8 @@ impl Sent {
 
 impl From<Receipt> for Sent {
     fn from(receipt: Receipt) -> Self {
-        let Receipt { id, suffix, state, repeated, .. } = receipt;
-        Self { id, suffix, state, repeated, consumed: None }
+        let Receipt { id, suffix, state, repeated, warning, .. } = receipt;
+        Self { id, suffix, state, repeated, warning, consumed: None }
     }
 }
 

@@ -20,6 +20,29 @@ async fn a_run_is_started_looked_at_and_waited_for() {
 }
 
 #[tokio::test]
+async fn an_unregistered_workflow_is_named_in_the_answer_of_its_start_and_in_its_state() {
+    let kit = Kit::new().await;
+    let started = kit.post("/v1/runs", json!({"type": "ecko", "id": "typo"})).await.ok(201);
+    let warning = started["warnings"][0].as_str().unwrap().to_owned();
+    assert!(warning.contains("workflow `ecko`") && warning.contains("known: `echo`"), "{warning}");
+    assert_eq!(kit.get("/v1/runs/typo").await.ok(200)["warnings"], json!([warning]));
+    assert_eq!(kit.get("/v1/runs/typo/wait?timeout=1ms").await.ok(202)["warnings"], json!([warning]));
+}
+
+#[tokio::test]
+async fn a_reason_or_a_mapping_beyond_its_limit_is_rejected_with_the_limit() {
+    let kit = Kit::new().await;
+    kit.waiting("w").await;
+    let problem = kit.post("/v1/runs/w/cancel", json!({"reason": "x".repeat(4_097)})).await.problem("invalid");
+    assert!(problem["detail"].as_str().unwrap().contains("at most 4096 bytes, got: 4097"), "{problem}");
+    let skip: Vec<String> = (0..257).map(|number| format!("s{number}")).collect();
+    let problem = kit.post("/v1/runs/w/migrate", json!({"skip": skip})).await.problem("invalid");
+    assert!(problem["detail"].as_str().unwrap().contains("at most 256 steps, got: 257"), "{problem}");
+    kit.post("/v1/runs/w/migrate", json!({"to": "a/b"})).await.problem("invalid");
+    assert_eq!(kit.get("/v1/runs/w").await.ok(200)["status"], "waiting_signal", "none of it was recorded");
+}
+
+#[tokio::test]
 async fn a_run_says_what_it_costs() {
     let kit = Kit::new().await;
     kit.post("/v1/runs", json!({"type": "echo", "id": "e-1", "input": 1, "wait": "10s"})).await.ok(200);

@@ -6,7 +6,8 @@
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 
-use super::{EmbeddedSettings, schema};
+use super::EmbeddedSettings;
+use super::schema::{self, Access};
 use crate::{Error, ErrorKind, Result};
 
 const DATABASE: &str = "wigwag.db";
@@ -44,11 +45,18 @@ impl Directory {
         let lock = directory.lock_file("open.lock")?;
         lock.lock().map_err(|error| directory.failed("lock", error))?;
         if directory.database().exists() {
-            schema::check_header(&directory.database())?;
+            schema::check_header(&directory.database(), Access::Read)?;
         } else {
             directory.make(settings)?;
         }
         Ok(directory)
+    }
+
+    /// A directory in which nothing can be written, and how its database can be read. Nothing is created or locked.
+    pub(super) fn read_only(path: &Path) -> Result<(Self, Access)> {
+        let directory = Self { path: path.to_owned() };
+        let access = schema::read_access(&directory.database())?;
+        Ok((directory, access))
     }
 
     pub(super) fn database(&self) -> PathBuf {
@@ -77,7 +85,7 @@ impl Directory {
             Err(error) => return Err(self.failed("read", error)),
         };
         if names.iter().any(|name| name == DATABASE) {
-            return schema::check_header(&self.database());
+            return schema::check_header(&self.database(), Access::Read);
         }
         let shown = self.path.display();
         if let Some(foreign) = names.iter().find(|name| !OWN.iter().any(|own| name == own)) {

@@ -7,17 +7,17 @@
 //! ago, so that a cold cache or a slow disk holds up a caller's thread (which others need) once in a while and not
 //! for every read. Long lists are always the threads'.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rusqlite::{Connection, OptionalExtension as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::directory::Directory;
-use super::schema;
+use super::schema::{self, Access};
 use crate::limits::READS_WAITING_MAX;
 use crate::{Action, Clock, Error, ErrorKind, Listed, Object, Page, Result, Stamp, Version};
 
@@ -47,6 +47,19 @@ pub(super) struct Readers {
     slow_until: AtomicU64,
     clock: Arc<dyn Clock>,
     database: PathBuf,
+    /// The file as it was opened, if it is read without locks.
+    frozen: Option<Frozen>,
+}
+
+/// Size and time of a database that is read as one that does not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Frozen(u64, Option<SystemTime>);
+
+impl Frozen {
+    fn look(database: &Path) -> Self {
+        let facts = std::fs::metadata(database);
+        Self(facts.as_ref().map_or(0, std::fs::Metadata::len), facts.and_then(|facts| facts.modified()).ok())
+    }
 }
 
 struct Question {
@@ -55,15 +68,15 @@ struct Question {
 }
 
 impl Readers {
-    pub(super) fn start(directory: &Directory, clock: Arc<dyn Clock>) -> Result<Self> {
+    pub(super) fn start(directory: &Directory, access: Access, clock: Arc<dyn Clock>) -> Result<Self> {
         let spots = std::thread::available_parallelism().map_or(THREADS, usize::from).min(SPOTS_MAX);
-        let spot = |_| schema::connect_quick_reader(&directory.database()).map(Mutex::new);
+        let spot = |_| schema::connect_quick_reader(&directory.database(), access).map(Mutex::new);
         let spots: Arc<[Mutex<Connection>]> = (0..spots).map(spot).collect::<Result<_>>()?;
         // Bounded by `room`: a question holds a permit until it is answered.
         let (questions, waiting) = mpsc::channel::<Question>();
         let waiting = Arc::new(Mutex::new(waiting));
         for number in 0..THREADS {
-            let connection = schema::connect_reader(&directory.database())?;
+            let connection = schema::connect_reader(&directory.database(), access)?;
             let (waiting, kept) = (Arc::clone(&waiting), Arc::clone(&spots));
             let work = move || {
                 answer(&connection, &waiting);
@@ -80,6 +93,7 @@ impl Readers {
             room: Arc::new(Semaphore::new(READS_WAITING_MAX)),
             slow_until: AtomicU64::new(0),
             clock,
+            frozen: (access == Access::Frozen).then(|| Frozen::look(&directory.database())),
             database: directory.database(),
         })
     }
@@ -89,7 +103,8 @@ impl Readers {
             return Ok(object);
         }
         let wanted = key.to_owned();
-        self.ask(move |connection| get(connection, &wanted)).await.map_err(|error| error.on(Action::Get, key))
+        let object = self.ask(move |connection| get(connection, &wanted)).await;
+        object.map_err(|error| error.on(Action::Get, key))
     }
 
     pub(super) async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page> {
@@ -127,6 +142,9 @@ impl Readers {
             return None;
         }
         let outcome = read(&*self.spots.iter().find_map(|spot| spot.try_lock().ok())?);
+        if self.frozen.is_some() && self.check_frozen().is_err() {
+            return None;
+        }
         let ended = self.clock.boot();
         let took = ended.saturating_sub(began);
         if took > SPOT_TIME_MAX {
@@ -146,7 +164,19 @@ impl Readers {
             let _ = sender.send(read(connection));
         });
         self.questions.send(Question { ask, _room: room }).map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())?.map_err(|error| schema::failure(error, "read", &self.database))
+        let answer = answer.await.map_err(|_| closed())?;
+        self.check_frozen()?;
+        answer.map_err(|error| schema::failure(error, "read", &self.database))
+    }
+
+    /// Rejects what was read without locks from a file that another process has begun to write.
+    fn check_frozen(&self) -> Result<()> {
+        let Some(frozen) = self.frozen else { return Ok(()) };
+        if frozen == Frozen::look(&self.database) && schema::log_bytes(&self.database) == 0 {
+            return Ok(());
+        }
+        let what = format!("`{}` was changed by another process while it was read", self.database.display());
+        Err(Error::new(ErrorKind::Unavailable, what).hint("run the command again"))
     }
 }
 

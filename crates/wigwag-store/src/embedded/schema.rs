@@ -32,6 +32,36 @@ const PAGE_BYTES: u32 = 8_192;
 /// slower; runs under way lie near each other, so that a small one holds them.
 const WRITER_CACHE_KIB: i32 = 8_192;
 
+/// How a database file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Reading and writing.
+    Write,
+    /// Reading beside processes that may write.
+    Read,
+    /// Reading a file that has no log and that no process changes: SQLite takes no locks and creates no files.
+    Frozen,
+}
+
+/// Finds the access that lets a database be read where nothing can be written.
+pub(super) fn read_access(path: &Path) -> Result<Access> {
+    match check_header(path, Access::Read) {
+        Ok(()) => Ok(Access::Read),
+        // A store that was closed has no log. SQLite would create one even for reading.
+        Err(error) if error.kind() == ErrorKind::Denied && log_bytes(path) == 0 => {
+            check_header(path, Access::Frozen).map(|()| Access::Frozen)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Size of the write-ahead log; zero if there is none.
+pub(super) fn log_bytes(path: &Path) -> u64 {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    std::fs::metadata(log).map_or(0, |facts| facts.len())
+}
+
 /// Makes a finished database with nothing in it but the layout.
 pub(super) fn create(path: &Path, now: Stamp) -> Result<()> {
     let make = || -> rusqlite::Result<()> {
@@ -56,7 +86,7 @@ pub(super) fn create(path: &Path, now: Stamp) -> Result<()> {
 /// Through SQLite and not by other means: were the file opened and closed by hand, the system would drop every lock
 /// that this process has on it, those of a store that is open already included, and another process could then take
 /// the log away from under it.
-pub(super) fn check_header(path: &Path) -> Result<()> {
+pub(super) fn check_header(path: &Path, access: Access) -> Result<()> {
     let shown = path.display();
     let damaged =
         |what: String| Error::new(ErrorKind::Damaged, what).hint("restore it from a backup; it was left as it is");
@@ -66,7 +96,7 @@ pub(super) fn check_header(path: &Path) -> Result<()> {
     if size < HEADER_BYTES {
         return Err(damaged(format!("`{shown}` is cut short: it has no whole header")));
     }
-    let (application, format) = read_header(path).map_err(|error| match error.sqlite_error_code() {
+    let (application, format) = read_header(path, access).map_err(|error| match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
             damaged(format!("`{shown}` is damaged, or not a database at all"))
         }
@@ -84,18 +114,23 @@ pub(super) fn check_header(path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn read_header(path: &Path) -> rusqlite::Result<(u32, u32)> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(BUSY_WAIT)?;
+fn read_header(path: &Path, access: Access) -> rusqlite::Result<(u32, u32)> {
+    let connection = connect(path, access)?;
     let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
     Ok((number("application_id")?.cast_unsigned(), number("user_version")?.cast_unsigned()))
+}
+
+/// High-water mark of the store's clock.
+pub(super) fn read_clock(path: &Path, access: Access) -> Result<Stamp> {
+    let read = || connect(path, access)?.query_row("SELECT stamp FROM clock", [], |row| row.get::<_, i64>(0));
+    let stamp = read().map_err(|error| failure(error, "read", path))?;
+    Ok(Stamp::from_micros(stamp.cast_unsigned()))
 }
 
 /// A connection for the one writer, with what durability rests on set and read back.
 pub(super) fn connect_writer(path: &Path) -> Result<Connection> {
     let connect = || -> rusqlite::Result<(Connection, String, i64)> {
-        let connection = connect(path)?;
+        let connection = connect(path, Access::Write)?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
         let journal = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
@@ -113,9 +148,9 @@ pub(super) fn connect_writer(path: &Path) -> Result<Connection> {
     Ok(connection)
 }
 
-pub(super) fn connect_reader(path: &Path) -> Result<Connection> {
+pub(super) fn connect_reader(path: &Path, access: Access) -> Result<Connection> {
     let connect = || -> rusqlite::Result<Connection> {
-        let connection = connect(path)?;
+        let connection = connect(path, access)?;
         connection.pragma_update(None, "query_only", true)?;
         connection.pragma_update(None, "mmap_size", 256 * 1024 * 1024)?;
         Ok(connection)
@@ -127,9 +162,9 @@ pub(super) fn connect_reader(path: &Path) -> Result<Connection> {
 ///
 /// It maps nothing: after each commit of anybody SQLite gives a mapping back and makes another, and to take memory from
 /// a process is to interrupt all cores that it runs on. For one small object that is more than all else.
-pub(super) fn connect_quick_reader(path: &Path) -> Result<Connection> {
+pub(super) fn connect_quick_reader(path: &Path, access: Access) -> Result<Connection> {
     let connect = || -> rusqlite::Result<Connection> {
-        let connection = connect(path)?;
+        let connection = connect(path, access)?;
         connection.pragma_update(None, "query_only", true)?;
         connection.busy_timeout(Duration::ZERO)?;
         Ok(connection)
@@ -137,11 +172,23 @@ pub(super) fn connect_quick_reader(path: &Path) -> Result<Connection> {
     connect().map_err(|error| failure(error, "open", path))
 }
 
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
+fn connect(path: &Path, access: Access) -> rusqlite::Result<Connection> {
+    let mode =
+        if access == Access::Write { OpenFlags::SQLITE_OPEN_READ_WRITE } else { OpenFlags::SQLITE_OPEN_READ_ONLY };
+    let flags = mode | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = match access {
+        Access::Write | Access::Read => Connection::open_with_flags(path, flags)?,
+        Access::Frozen => Connection::open_with_flags(frozen_uri(path), flags | OpenFlags::SQLITE_OPEN_URI)?,
+    };
     connection.busy_timeout(BUSY_WAIT)?;
     Ok(connection)
+}
+
+/// SQLite's name for a file that does not change. Only `%`, `?` and `#` have a meaning in it.
+fn frozen_uri(path: &Path) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let escaped = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+    format!("file:{escaped}?immutable=1")
 }
 
 /// What an error of SQLite before the commit means to the caller.

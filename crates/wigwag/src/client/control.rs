@@ -5,13 +5,15 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
-use wigwag_core::{Control, Definition, Key, Order, Path, PauseCause, Run, RunRef, Status, TypeName, version};
-use wigwag_store::{Batch, STAMP, limits::LIST_PAGE};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use wigwag_core::{Control, Definition, Key, Order, Path, PauseCause, Run, RunRef, Status, TypeName, limits, version};
+use wigwag_store::{Batch, Listed, STAMP};
 
 use super::RunHandle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inner::Inner;
 use crate::log;
+use crate::pages::Pages;
 
 /// What became of asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,8 @@ pub enum Asked {
     Now,
     /// Somebody had asked before.
     Before,
+    /// The run failed and is being compensated: it ends without a cancel, and this one is not recorded.
+    Compensating,
 }
 
 impl RunHandle {
@@ -96,15 +100,28 @@ impl IntoFuture for Cancel {
 
     fn into_future(self) -> Self::IntoFuture {
         async move {
+            check_reason(self.reason.as_deref())?;
             let run = self.run.unfinished().await?;
-            if run.cancel.is_some() || matches!(run.status, Status::Compensating) {
+            if run.cancel.is_some() {
                 return Ok(Asked::Before);
+            }
+            if run.status == Status::Compensating {
+                return Ok(Asked::Compensating);
             }
             send(&self.run.inner, &run, Order::Cancel { reason: self.reason }).await?;
             Ok(Asked::Now)
         }
         .boxed()
     }
+}
+
+fn check_reason(reason: Option<&str>) -> Result<()> {
+    let bytes = reason.map_or(0, str::len);
+    if bytes > limits::REASON_BYTES_MAX {
+        let what = format!("a reason has at most {} bytes, got: {bytes}", limits::REASON_BYTES_MAX);
+        return Err(Error::invalid(what).hint("shorten it, or put the details elsewhere and name the place"));
+    }
+    Ok(())
 }
 
 /// Cancels a child with its parent. One that has ended, or never was, is no trouble.
@@ -138,10 +155,10 @@ impl IntoFuture for Resume {
 
     fn into_future(self) -> Self::IntoFuture {
         async move {
-            let run = self.run.unfinished().await?;
+            let mut run = self.run.unfinished().await?;
             let Some(pause) = &run.pause else { return Err(self.run.not_now(&run, "is not paused")) };
             if pause.why == PauseCause::Version && !self.anyway {
-                check_fits(&self.run, &run).await?;
+                check_fits(&self.run, &mut run).await?;
             }
             send(&self.run.inner, &run, Order::Resume).await?;
             Ok(Asked::Now)
@@ -151,19 +168,20 @@ impl IntoFuture for Resume {
 }
 
 /// Says exactly what of a run still does not fit the newest code.
-async fn check_fits(handle: &RunHandle, run: &Run) -> Result<()> {
-    let known = definitions(&handle.inner, &run.of).await?;
-    let own = handle.inner.registry.workflow(&run.of).map(|workflow| workflow.definition.clone());
-    let newest = own.or_else(|| known.last().cloned());
+async fn check_fits(handle: &RunHandle, run: &mut Run) -> Result<()> {
+    let newest = current_definition(&handle.inner, &run.of).await?;
     let is_function = |definition: &Definition| definition.style == wigwag_core::Style::Function;
     if newest.as_ref().is_some_and(|newest| newest.hash == run.definition_hash || is_function(newest)) {
         return Ok(());
     }
+    log::make_whole(&*handle.inner.store, run).await?;
+    let fits_plainly = newest.is_some_and(|newest| version::migrate(run, &newest, &BTreeMap::new()).is_ok());
+    let mapping = if fits_plainly { "" } else { " --rename OLD=NEW --skip STEP" };
     let steps = run.error.as_ref().map(|error| error.incompatible_steps.clone()).unwrap_or_default();
     let named = steps.iter().map(|step| format!("`{step}`")).collect::<Vec<_>>().join(", ");
     let what = format!("run `{}` does not fit the code at {named}", handle.run.id);
     Err(Error::new(ErrorKind::Conflict, what).hint(format!(
-        "migrate it: `wigwag migrate {} --rename OLD=NEW --skip STEP`; or put the old code back and resume with `--anyway`",
+        "migrate it: `wigwag migrate {}{mapping}`; or put the old code back and resume with `--anyway`",
         handle.run.id
     )))
 }
@@ -255,17 +273,25 @@ impl IntoFuture for Migrate {
             if let Some(mistake) = self.mistake {
                 return Err(mistake);
             }
+            if self.mapping.len() > limits::MAPPING_MAX {
+                let (max, got) = (limits::MAPPING_MAX, self.mapping.len());
+                let what = format!("a migration renames or skips at most {max} steps, got: {got}");
+                return Err(Error::invalid(what).hint("migrate to a definition that is closer to the run, then again"));
+            }
+            if let Some(hash) = self.hash.as_ref().filter(|hash| !is_hash(hash)) {
+                let what = "not the hash of a definition (want `sha256:` and 64 hexadecimal digits)";
+                let shown: String = hash.chars().take(80).collect();
+                return Err(Error::invalid(format!("{what}: `{}`", shown.escape_debug())));
+            }
             let handle = self.run;
             let mut run = handle.unfinished().await?;
             if run.status != Status::Paused {
                 return Err(handle.not_now(&run, "is migrated while it is paused, but it is not"));
             }
             log::make_whole(&*handle.inner.store, &mut run).await?;
-            let known = definitions(&handle.inner, &run.of).await?;
-            let own = handle.inner.registry.workflow(&run.of).map(|workflow| workflow.definition.clone());
             let target = match &self.hash {
-                Some(hash) => known.into_iter().find(|known| known.hash == *hash),
-                None => own.or_else(|| known.into_iter().next_back()),
+                Some(hash) => definition_by_hash(&handle.inner, &run.of, hash).await?,
+                None => current_definition(&handle.inner, &run.of).await?,
             };
             let target = target.ok_or_else(|| {
                 let hash = self.hash.map(|hash| format!(" with the hash `{hash}`")).unwrap_or_default();
@@ -280,20 +306,45 @@ impl IntoFuture for Migrate {
     }
 }
 
-/// What workers have known of a type, the newest last.
+fn is_hash(text: &str) -> bool {
+    let digits = text.strip_prefix("sha256:").unwrap_or_default();
+    digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Definitions of a type that workers have stored, the newest last.
 pub(super) async fn definitions(inner: &Inner, of: &TypeName) -> Result<Vec<Definition>> {
-    let page = inner.store.list(&format!("definition/{of}/"), "", LIST_PAGE).await?;
-    let mut listed = page.entries;
+    let mut listed = definition_keys(inner, of).await?;
     listed.sort_by_key(|listed| listed.modified);
-    let mut definitions = Vec::new();
-    for listed in listed {
-        if let Some(object) = inner.store.get(&listed.key).await?
-            && let Ok(definition) = serde_json::from_slice::<Definition>(&object.body)
-        {
-            definitions.push(definition);
+    let read = listed.into_iter().map(|listed| async move { read_definition(inner, &listed.key).await });
+    let found: Vec<_> = stream::iter(read).buffered(16).try_collect().await?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// The definition of a type that was stored last, if it can be read.
+async fn newest_definition(inner: &Inner, of: &TypeName) -> Result<Option<Definition>> {
+    let mut listed = definition_keys(inner, of).await?;
+    listed.sort_by_key(|listed| listed.modified);
+    for listed in listed.into_iter().rev() {
+        if let Some(definition) = read_definition(inner, &listed.key).await? {
+            return Ok(Some(definition));
         }
     }
-    Ok(definitions)
+    Ok(None)
+}
+
+async fn definition_keys(inner: &Inner, of: &TypeName) -> Result<Vec<Listed>> {
+    let prefix = format!("definition/{of}/");
+    let mut listed = Vec::new();
+    let mut pages = Pages::new(&*inner.store, &prefix);
+    while let Some(page) = pages.next().await? {
+        listed.extend(page);
+    }
+    Ok(listed)
+}
+
+async fn read_definition(inner: &Inner, key: &str) -> Result<Option<Definition>> {
+    let object = inner.store.get(key).await?;
+    Ok(object.and_then(|object| serde_json::from_slice(&object.body).ok()))
 }
 
 /// The stored definition of that hash, if any worker stored it.
@@ -301,6 +352,14 @@ pub(super) async fn definition_by_hash(inner: &Inner, of: &TypeName, hash: &str)
     let key = Key::Definition { of: of.clone(), hash: hash.into() }.to_string();
     let object = log::get_named(&*inner.store, &key).await?;
     Ok(object.and_then(|object| serde_json::from_slice(&object.body).ok()))
+}
+
+/// The definition that new runs follow: that of this engine, or the newest that workers have stored.
+pub(super) async fn current_definition(inner: &Inner, of: &TypeName) -> Result<Option<Definition>> {
+    match inner.registry.workflow(of) {
+        Some(workflow) => Ok(Some(workflow.definition.clone())),
+        None => newest_definition(inner, of).await,
+    }
 }
 
 /// The definition that a run follows.
@@ -311,8 +370,7 @@ async fn definition_of(inner: &Inner, run: &Run) -> Result<Definition> {
     if run.task.is_some() {
         return Ok(Definition::task(run.of.clone()));
     }
-    let known = definitions(inner, &run.of).await?;
-    let own = known.into_iter().find(|known| known.hash == run.definition_hash);
+    let own = definition_by_hash(inner, &run.of, &run.definition_hash).await?;
     own.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("no worker has stored the definition of `{}`", run.of)))
 }
 

@@ -272,7 +272,7 @@ pub(super) fn open_waits(run: &Run) -> Vec<OpenWait> {
 }
 
 /// What a run's definition says, if it was stored. Definitions are never changed, and so are remembered.
-pub(super) async fn definition_at_hand(inner: &Inner, run: &Run) -> Result<Option<Arc<Definition>>> {
+pub(crate) async fn definition_at_hand(inner: &Inner, run: &Run) -> Result<Option<Arc<Definition>>> {
     // Of a function's signals its definition says nothing: its waits do.
     if run.task.is_some() || run.version.is_some() {
         return Ok(None);
@@ -297,12 +297,9 @@ pub(super) async fn definition_at_hand(inner: &Inner, run: &Run) -> Result<Optio
     Ok(found)
 }
 
-/// What this engine, or else the last worker that stored it, knows of a type.
+/// The definition of a type in this engine, or the newest that workers have stored.
 pub(super) async fn newest_definition(inner: &Inner, of: &wigwag_core::TypeName) -> Result<Option<Arc<Definition>>> {
-    if let Some(own) = inner.registry.workflow(of) {
-        return Ok(Some(Arc::new(own.definition.clone())));
-    }
-    Ok(control::definitions(inner, of).await?.pop().map(Arc::new))
+    Ok(control::current_definition(inner, of).await?.map(Arc::new))
 }
 
 /// The index says who may wait; the run says who does.

@@ -1,13 +1,23 @@
-//! Listing runs: unfinished ones first, then finished ones from the last day back.
+//! Listing runs: unfinished ones first in key order, then finished ones, the newest first.
+//!
+//! A page is bounded in requests and memory ([`Budget`]), however many runs there are and however few of them the filter
+//! selects. A page that used up its budget is shorter than its limit and names the place where the next page continues.
+//!
+//! Holds: a run that does not change while it is listed is on exactly one page, whatever other runs do. A run that ends or
+//! is restarted between two pages is on at least one if it was started before the first page; it may be on two, once as
+//! unfinished and once as finished.
+
+mod backwards;
 
 use std::str::FromStr as _;
 use std::sync::Arc;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::{Deserialize, Serialize};
-use wigwag_core::{Family, Key, Run, RunId, RunRef, Status, Time, TypeName, kind_of, limits};
-use wigwag_store::limits::LIST_PAGE;
+use wigwag_core::{Family, Key, Run, RunId, RunRef, Status, Time, TypeName, kind_of};
+use wigwag_store::limits::{KEY_BYTES_MAX, LIST_PAGE};
 
+use self::backwards::{Backwards, NEWEST};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inner::Inner;
 use crate::log;
@@ -22,9 +32,9 @@ pub struct Filter {
     pub status: Option<Status>,
     /// Tasks instead of workflows.
     pub tasks: bool,
-    /// At most so many.
+    /// Maximum number of runs on the page, 1 to 1,000.
     pub limit: usize,
-    /// After the place that [`Listing::next`] named.
+    /// Cursor from [`Listing::next`] of the page before.
     pub after: Option<String>,
 }
 
@@ -39,7 +49,8 @@ impl Default for Filter {
 pub struct Listing {
     /// The runs.
     pub runs: Vec<Summary>,
-    /// Where to go on, if there may be more.
+    /// Cursor of the next page, if there may be more runs. A page with a cursor may have fewer runs than its limit, or
+    /// none: it reads a bounded number of runs.
     pub next: Option<String>,
     /// Runs that would be in this list, and cannot be read.
     pub unreadable: Vec<Error>,
@@ -85,161 +96,184 @@ impl From<&Run> for Summary {
     }
 }
 
+/// Most runs that one page returns.
+const PAGE_MAX: usize = 1_000;
+
+/// LIST requests of one page: 64,000 keys.
+const LISTS_MAX: usize = 64;
+
+/// Runs that one page reads: enough to fill the largest page if every second run fits the filter.
+const READS_MAX: usize = 2 * PAGE_MAX;
+
+/// Runs that are read concurrently.
+const READS_AT_ONCE: usize = 16;
+
+/// What one page may still request of the store.
+#[derive(Debug)]
+struct Budget {
+    lists: usize,
+    reads: usize,
+}
+
+/// A page in the making.
+struct Scan<'a> {
+    inner: &'a Arc<Inner>,
+    filter: &'a Filter,
+    of: Option<TypeName>,
+    limit: usize,
+    budget: Budget,
+    listing: Listing,
+}
+
 pub(super) async fn list(inner: &Arc<Inner>, filter: &Filter) -> Result<Listing> {
     let of = filter.of.as_deref().map(TypeName::from_str).transpose()?;
-    let limit = filter.limit.clamp(1, 1_000);
-    let mut listing = Listing::default();
+    let limit = filter.limit.clamp(1, PAGE_MAX);
+    let budget = Budget { lists: LISTS_MAX, reads: READS_MAX };
+    let mut scan = Scan { inner, filter, of, limit, budget, listing: Listing::default() };
     let after = filter.after.clone().unwrap_or_default();
+    let is_place = after.starts_with("live/") || after.starts_with("done/");
+    if !(after.is_empty() || is_place) || after.len() > KEY_BYTES_MAX {
+        let shown: String = after.chars().take(80).collect();
+        return Err(Error::invalid(format!("not a place in a list of runs: `{}`", shown.escape_debug())));
+    }
     let want_live = filter.status.is_none_or(|status| !status.is_final());
     let want_done = filter.status.is_none_or(Status::is_final);
-    if want_live && (after.is_empty() || after.starts_with("live/")) {
-        listing.next = list_live(inner, filter, of.as_ref(), &after, limit, &mut listing).await?;
-        if listing.next.is_some() {
-            return Ok(listing);
-        }
-    } else if !after.is_empty() && !after.starts_with("done/") {
-        return Err(Error::invalid(format!("not a place in a list of runs: `{after}`")));
+    let mut next = None;
+    if want_live && !after.starts_with("done/") {
+        next = scan.unfinished(&after).await?;
     }
-    if want_done {
-        listing.next = list_done(inner, filter, of.as_ref(), &after, limit, &mut listing).await?;
+    if want_done && next.is_none() {
+        next = scan.finished(if after.starts_with("done/") { &after } else { NEWEST }).await?;
     }
-    Ok(listing)
+    scan.listing.next = next;
+    Ok(scan.listing)
 }
 
-async fn list_live(
-    inner: &Arc<Inner>,
-    filter: &Filter,
-    of: Option<&TypeName>,
-    after: &str,
-    limit: usize,
-    listing: &mut Listing,
-) -> Result<Option<String>> {
-    let prefix = match of {
-        Some(of) => format!("live/{of}/"),
-        None => "live/".to_owned(),
-    };
-    let mut after = after.to_owned();
-    loop {
-        let page = inner.store.list(&prefix, &after, (limit * 2).min(LIST_PAGE)).await?;
-        let Some(last) = page.entries.last().map(|listed| listed.key.clone()) else { return Ok(None) };
-        let refs = page.entries.iter().filter_map(|listed| match listed.key.parse() {
-            Ok(Key::Live { of, run }) if of.is_task() == filter.tasks => {
-                let family = if of.is_task() { Family::Task } else { Family::Workflow };
-                Some((listed.key.clone(), RunRef { family, id: run }))
-            }
-            _ => None,
-        });
-        let wanted = |run: &Run| !run.status.is_final() && filter.status.is_none_or(|status| run.status == status);
-        if let Some(next) = read_into(inner, refs.collect(), wanted, limit, listing).await? {
-            return Ok(Some(next));
-        }
-        if !page.more {
-            return Ok(None);
-        }
-        after = last;
-    }
-}
-
-async fn list_done(
-    inner: &Arc<Inner>,
-    filter: &Filter,
-    of: Option<&TypeName>,
-    after: &str,
-    limit: usize,
-    listing: &mut Listing,
-) -> Result<Option<String>> {
-    let kind = of.map(kind_of);
-    let mut place = after.strip_prefix("done/").map(str::to_owned);
-    for day in days(inner, place.as_deref()).await? {
-        let mut keys = day_keys(inner, &day).await?;
-        keys.reverse();
-        let cut = place.take().map(|place| format!("done/{place}"));
-        let refs = keys.into_iter().filter(|key| cut.as_ref().is_none_or(|cut| key < cut)).filter_map(|key| match key
-            .parse()
-        {
-            Ok(Key::Done { kind: found, status, run, .. })
-                if kind.as_ref().is_none_or(|kind| *kind == found)
-                    && filter.status.is_none_or(|wanted| wanted == status) =>
-            {
-                let family = if filter.tasks { Family::Task } else { Family::Workflow };
-                Some((key, RunRef { family, id: run }))
-            }
-            _ => None,
-        });
-        let wanted = |run: &Run| {
-            let same_type = of.is_none_or(|of| run.index_type() == *of);
-            same_type && run.status.is_final() && filter.status.is_none_or(|status| run.status == status)
+impl Scan<'_> {
+    /// Lists unfinished runs in key order. Returns the cursor if the page ends before the index does.
+    async fn unfinished(&mut self, after: &str) -> Result<Option<String>> {
+        let prefix = match &self.of {
+            Some(of) => format!("live/{of}/"),
+            None if self.filter.tasks => "live/task:".to_owned(),
+            None => "live/".to_owned(),
         };
-        if let Some(next) = read_into(inner, refs.collect(), wanted, limit, listing).await? {
-            return Ok(Some(next));
-        }
-    }
-    Ok(None)
-}
-
-/// The days on which runs ended, the last first, from that of a place on.
-async fn days(inner: &Inner, place: Option<&str>) -> Result<Vec<String>> {
-    let mut days = Vec::new();
-    let mut after = String::new();
-    // One key of each day is enough to know the day; the next listing skips the rest of it, whatever that is: `0` comes
-    // after `/`.
-    while let Some(listed) = inner.store.list("done/", &after, 1).await?.entries.into_iter().next() {
-        let Some(day) = listed.key.split('/').nth(1).map(str::to_owned) else { break };
-        after = format!("done/{day}0");
-        days.push(day);
-    }
-    let from = place.and_then(|place| place.split('/').next());
-    days.retain(|day| from.is_none_or(|from| day.as_str() <= from));
-    days.reverse();
-    Ok(days)
-}
-
-async fn day_keys(inner: &Inner, day: &str) -> Result<Vec<String>> {
-    let prefix = format!("done/{day}/");
-    let mut keys = Vec::new();
-    let mut after = String::new();
-    while keys.len() < limits::current().day_keys_max {
-        let page = inner.store.list(&prefix, &after, LIST_PAGE).await?;
-        let Some(last) = page.entries.last() else { break };
-        after.clone_from(&last.key);
-        keys.extend(page.entries.into_iter().map(|listed| listed.key));
-        if !page.more {
-            break;
-        }
-    }
-    Ok(keys)
-}
-
-/// Reads runs until the limit is reached; then says where to go on.
-async fn read_into(
-    inner: &Arc<Inner>,
-    refs: Vec<(String, RunRef)>,
-    wanted: impl Fn(&Run) -> bool,
-    limit: usize,
-    listing: &mut Listing,
-) -> Result<Option<String>> {
-    for some in refs.chunks(16) {
-        // Owned, because the compiler cannot see that a stream of borrowing futures may go to another thread.
-        let read = some.iter().cloned().map(|(key, run)| async move {
-            match log::read(&*inner.store, &run).await {
-                Ok(loaded) => Ok((key, Ok(loaded))),
-                Err(error) if error.kind() == ErrorKind::Gone => Ok((key, Ok(None))),
-                // One that cannot be read does not hide the others.
-                Err(error) if error.kind() == ErrorKind::Damaged => Ok((key, Err(error))),
-                Err(error) => Err(error),
+        // Without a status filter most keys become rows.
+        let size = if self.filter.status.is_some() { LIST_PAGE } else { (self.limit * 2).min(LIST_PAGE) };
+        let mut after = after.to_owned();
+        loop {
+            self.budget.lists = self.budget.lists.saturating_sub(1);
+            let page = self.inner.store.list(&prefix, &after, size).await?;
+            let Some(last) = page.entries.last().map(|listed| listed.key.clone()) else { return Ok(None) };
+            let refs = page.entries.iter().filter_map(|listed| match listed.key.parse() {
+                Ok(Key::Live { of, run }) if of.is_task() == self.filter.tasks => {
+                    let family = if of.is_task() { Family::Task } else { Family::Workflow };
+                    Some((listed.key.clone(), RunRef { family, id: run }))
+                }
+                _ => None,
+            });
+            let refs = refs.collect();
+            if let Some(next) = self.read(refs, Index::Unfinished).await? {
+                return Ok(Some(next));
             }
-        });
-        let found: Vec<_> = stream::iter(read).buffered(16).try_collect().await?;
-        for (key, loaded) in found {
-            match loaded {
-                Ok(Some(loaded)) if wanted(&loaded.run) => listing.runs.push(Summary::from(&loaded.run)),
-                Ok(_) => {}
-                Err(error) => listing.unreadable.push(error),
+            if !page.more {
+                return Ok(None);
             }
-            if listing.runs.len() >= limit {
-                return Ok(Some(key));
+            // Tasks are one range of keys, which a list of workflows skips: `;` follows `:`.
+            let skip = !self.filter.tasks && last.starts_with("live/task:");
+            after = if skip { "live/task;".to_owned() } else { last };
+            if self.budget.lists == 0 {
+                return Ok(Some(after));
             }
         }
     }
-    Ok(None)
+
+    /// Lists finished runs, the newest first. Returns the cursor if the page ends before the index does.
+    async fn finished(&mut self, bound: &str) -> Result<Option<String>> {
+        let kind = self.of.as_ref().map(kind_of);
+        let family = if self.filter.tasks { Family::Task } else { Family::Workflow };
+        let inner = Arc::clone(self.inner);
+        let mut keys = Backwards::new(&*inner.store, bound, inner.recent_now().await?);
+        while let Some(window) = keys.next().await? {
+            self.budget.lists = self.budget.lists.saturating_sub(1);
+            let refs = window.into_iter().filter_map(|key| match key.parse() {
+                Ok(Key::Done { kind: found, status, run, .. })
+                    if kind.as_ref().is_none_or(|kind| *kind == found)
+                        && self.filter.status.is_none_or(|wanted| wanted == status) =>
+                {
+                    Some((key, RunRef { family, id: run }))
+                }
+                _ => None,
+            });
+            let refs = refs.collect();
+            if let Some(next) = self.read(refs, Index::Finished).await? {
+                return Ok(Some(next));
+            }
+            if self.budget.lists == 0 && !keys.bound().is_empty() {
+                return Ok(Some(keys.bound().to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads runs until the page is full or its budget is used up; returns the key of the last one then.
+    async fn read(&mut self, refs: Vec<(String, RunRef)>, index: Index) -> Result<Option<String>> {
+        let inner = self.inner;
+        for some in refs.chunks(READS_AT_ONCE) {
+            // Owned, because the compiler cannot see that a stream of borrowing futures may go to another thread.
+            let read = some.iter().cloned().map(|(key, run)| async move {
+                match read_indexed(inner, &key, &run, index).await {
+                    Ok(run) => Ok((key, Ok(run))),
+                    // A run that cannot be read does not hide the others.
+                    Err(error) if error.kind() == ErrorKind::Damaged => Ok((key, Err(error))),
+                    Err(error) => Err(error),
+                }
+            });
+            let found: Vec<_> = stream::iter(read).buffered(READS_AT_ONCE).try_collect().await?;
+            self.budget.reads = self.budget.reads.saturating_sub(found.len());
+            for (key, run) in found {
+                match run {
+                    Ok(Some(run)) if self.is_wanted(&run) => self.listing.runs.push(Summary::from(&run)),
+                    Ok(_) => {}
+                    Err(error) => self.listing.unreadable.push(error),
+                }
+                if self.listing.runs.len() >= self.limit {
+                    return Ok(Some(key));
+                }
+            }
+            if self.budget.reads == 0 {
+                return Ok(some.last().map(|(key, _)| key.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_wanted(&self, run: &Run) -> bool {
+        let same_type = self.of.as_ref().is_none_or(|of| run.index_type() == *of);
+        same_type && self.filter.status.is_none_or(|status| run.status == status)
+    }
+}
+
+/// Index in which a key of a run was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Index {
+    Unfinished,
+    Finished,
+}
+
+/// Reads a run that was found in an index; `None` if it belongs to another part of the list, or is gone.
+async fn read_indexed(inner: &Inner, key: &str, run: &RunRef, index: Index) -> Result<Option<Run>> {
+    let run = match log::read(&*inner.store, run).await {
+        Ok(Some(loaded)) => loaded.run,
+        Ok(None) => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::Gone => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let belongs = match index {
+        Index::Unfinished if !run.status.is_final() => true,
+        // Its end is recorded; if it is not in the index of ends yet, this is the only place to find it.
+        Index::Unfinished => inner.store.get(&run.done_key().to_string()).await?.is_none(),
+        // A run that was restarted leaves the keys of its earlier ends behind.
+        Index::Finished => run.status.is_final() && run.done_key().to_string() == key,
+    };
+    Ok(belongs.then_some(run))
 }

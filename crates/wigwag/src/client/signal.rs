@@ -25,7 +25,7 @@ use wigwag_core::{
 use wigwag_store::{Batch, STAMP};
 
 use super::inbox::{OpenWait, definition_at_hand, newest_definition, open_waits};
-use super::{Client, RunHandle, StartCall, control};
+use super::{Client, RunHandle, StartCall, control, names};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inner::{Inner, lock, time};
 use crate::log::{self, Loaded};
@@ -98,6 +98,10 @@ pub struct Receipt {
     pub state: SignalState,
     /// It was there already, sent under the same idempotency key.
     pub repeated: bool,
+    /// Why the signal is likely to stay unconsumed, with the names that are known: no step of the run's graph waits for a
+    /// signal of this name, or no worker has registered the run's workflow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 /// A signal about to be sent.
@@ -190,13 +194,15 @@ impl SignalCall {
             }
         };
         if let Some(suffix) = at_once::take_at_once(&inner, &message, &run, snapshot, only.as_ref()).await? {
-            let receipt = Receipt { id: id_in(&suffix), suffix, state: SignalState::Waiting, repeated: false };
+            let receipt =
+                Receipt { id: id_in(&suffix), suffix, state: SignalState::Waiting, repeated: false, warning: None };
             return Ok((receipt, Sent { inner, run, message, definition, only }));
         }
+        let warning = names::of_signal(&inner, &message.name, &run, definition.as_deref()).await;
         let put = put_signal(&inner, &message, &mut run, only, Stamps { read_at: began, newest }).await?;
         let mode = run.mode_of(&message.name, definition.as_deref());
         let state = settle(&inner, &message, &run, mode, &put).await?;
-        let receipt = Receipt { id: id_in(&put.suffix), suffix: put.suffix, state, repeated: put.repeated };
+        let receipt = Receipt { id: id_in(&put.suffix), suffix: put.suffix, state, repeated: put.repeated, warning };
         Ok((receipt, Sent { inner, run, message, definition, only: put.only }))
     }
 }
@@ -241,7 +247,8 @@ impl Message {
                 .hint("put the data elsewhere, and send where it is")
         };
         let payload = call.payload.map_err(too_large)?;
-        for (what, text) in [("a sender", &call.source.by), ("an idempotency key", &call.key)] {
+        let (by, via) = (&call.source.by, &call.source.via);
+        for (what, text) in [("a sender", by), ("a channel", via), ("an idempotency key", &call.key)] {
             let bytes = text.as_ref().map_or(1, String::len);
             if bytes == 0 || bytes > limits::SENDER_BYTES_MAX {
                 let max = limits::SENDER_BYTES_MAX;
@@ -268,6 +275,7 @@ impl Message {
         now: Time,
     ) -> Result<Option<Bound>> {
         self.check_running(run)?;
+        self.check_name(run, definition)?;
         self.check_point(run, definition, now)?;
         self.check_payload(inner, run, definition)?;
         let fits = |schema: &serde_json::Value| inner.schemas.check(schema, &self.payload).is_ok();
@@ -282,6 +290,15 @@ impl Message {
             )
             .hint("a finished run takes no signals; `start` another")),
             false => Ok(()),
+        }
+    }
+
+    /// A strict signal must have a name that the run's graph knows.
+    fn check_name(&self, run: &Run, definition: Option<&wigwag_core::Definition>) -> Result<()> {
+        match names::unknown_signal(&self.name, run, definition).filter(|_| self.strict) {
+            Some(unknown) => Err(Error::new(ErrorKind::NotWaiting, unknown)
+                .hint("correct the name; without `only_if_waiting` the signal is kept, and no wait takes it")),
+            None => Ok(()),
         }
     }
 
@@ -412,7 +429,7 @@ pub(crate) fn signal_name(name: &str) -> Result<Name> {
 }
 
 async fn read_or_start(inner: &Arc<Inner>, message: &Message) -> Result<Loaded> {
-    let handle = RunHandle { inner: Arc::clone(inner), run: message.run.clone() };
+    let handle = RunHandle::new(inner, message.run.clone());
     match handle.read().await {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         read => return read,
@@ -464,6 +481,9 @@ async fn newest_stamp(inner: &Inner, message: &Message) -> Result<Option<Time>> 
         return Ok(None);
     }
     let now = inner.now().await?;
+    if now.uncertainty.is_zero() {
+        return Ok(None);
+    }
     let prefix = prefix::inbox(&message.run, &message.name);
     let mut pages = Pages::after(&*inner.store, &prefix, &format!("{prefix}{}", now.at.before(now.uncertainty * 2)));
     let mut newest = None;
@@ -530,7 +550,7 @@ async fn put_signal(
 /// Reads the run as one who has never seen it: so much time has passed that retention may have taken it, and what was
 /// removed cannot be told from what was never there. What was read slowly may be out of date as well.
 async fn read_anew(inner: &Arc<Inner>, message: &Message) -> Result<Run> {
-    let handle = RunHandle { inner: Arc::clone(inner), run: message.run.clone() };
+    let handle = RunHandle::new(inner, message.run.clone());
     for _ in 0..READ_TRIES_MAX {
         let began = inner.clock.boot();
         let run = handle.read().await?.run;
@@ -625,7 +645,13 @@ async fn first_receipt(inner: &Inner, message: &Message, run: &mut Run) -> Resul
     log::make_whole(&*inner.store, run).await?;
     let taken = run.taker_of(&suffix).is_some()
         || run.restarts > 0 && log::is_taken_in_log(&*inner.store, &run.run, &message.name, &suffix).await?;
-    Ok(taken.then_some(Receipt { id: id_in(&suffix), suffix, state: SignalState::Waiting, repeated: true }))
+    Ok(taken.then_some(Receipt {
+        id: id_in(&suffix),
+        suffix,
+        state: SignalState::Waiting,
+        repeated: true,
+        warning: None,
+    }))
 }
 
 async fn put_with_key(

@@ -16,7 +16,7 @@ use wigwag_core::{
 };
 use wigwag_store::Batch;
 
-use super::RunHandle;
+use super::{RunHandle, names};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inner::Inner;
 use crate::log::{self, Log, Lost, blob};
@@ -67,10 +67,11 @@ impl StartCall {
         let of = TypeName::from(Name::new(&self.of)?);
         let not_before = later(&self.inner, self.not_before, self.delay).await?;
         let run = RunRef::workflow(id);
-        let start =
-            Start { run: run.clone(), of, input: self.input?, parent: None, task: None, not_before, eager: true };
+        let (run_of, input) = (of.clone(), self.input?);
+        let start = Start { run: run.clone(), of: run_of, input, parent: None, task: None, not_before, eager: true };
         start_run(&self.inner, start).await?;
-        Ok(RunHandle { inner: self.inner, run })
+        let warnings = names::of_start(&self.inner, &of).await;
+        Ok(RunHandle { inner: self.inner, run, warnings })
     }
 }
 
@@ -201,7 +202,7 @@ impl SubmitCall {
         let (input, task) = (self.input?, Some(spec));
         let start = Start { run: run.clone(), of, input, parent: None, task, not_before, eager: true };
         start_run(&self.inner, start).await?;
-        Ok(RunHandle { inner: self.inner, run })
+        Ok(RunHandle::new(&self.inner, run))
     }
 }
 

@@ -28,6 +28,9 @@ const WALK_PAUSE: Duration = Duration::from_secs(1);
 /// And rare.
 const WALK_EVERY: Duration = Duration::from_secs(24 * 3_600);
 
+/// A run that changed within this time is being worked on.
+const MOVING_AGE: Duration = Duration::from_secs(60);
+
 /// What a sweep found and repaired.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -40,6 +43,9 @@ pub struct Swept {
     pub stale_live: usize,
     /// Unfinished runs that were looked at.
     pub runs: usize,
+    /// Unfinished runs that changed too recently for every check; a later sweep judges them.
+    #[serde(default)]
+    pub too_young: usize,
     /// Unfinished runs that had no usable hint, and got one.
     pub lost_runs: usize,
     /// Waits in the index that are over, removed.
@@ -231,10 +237,14 @@ async fn sweep_run(
         if now.since(*put) > ORPHAN_AGE {
             swept.stale_live += 1;
             repair(inner, dry_run, "stale_live", Batch::new().delete(*key)).await?;
+        } else {
+            swept.too_young += 1;
         }
         return Ok(());
     };
-    if now.since(loaded.run.updated_at) > ORPHAN_AGE {
+    let age = now.since(loaded.run.updated_at);
+    let unjudged_waits = age <= ORPHAN_AGE && loaded.run.waits().next().is_some();
+    if age > ORPHAN_AGE {
         sweep_waits_of(inner, dry_run, &loaded.run, swept).await?;
     }
     let mut usable = false;
@@ -243,7 +253,9 @@ async fn sweep_run(
     }
     // A run that moved on within the last minute is being worked on: its hints may just be changing hands. A hint that
     // was put off has another key than the one that is listed.
-    if usable || now.since(loaded.run.updated_at) < Duration::from_secs(60) || hinted.has(inner, run).await? {
+    let unjudged_hint = !usable && age < MOVING_AGE;
+    swept.too_young += usize::from(unjudged_waits || unjudged_hint);
+    if usable || unjudged_hint || hinted.has(inner, run).await? {
         return Ok(());
     }
     swept.lost_runs += 1;

@@ -67,7 +67,7 @@ impl Turn {
                     && !self.runs(path) =>
             {
                 // Begun by a worker that has its code, and taken over by one that has not: tried again, it is dispatched.
-                if point.interrupted > limits::current().interruptions_max || self.workflow.is_dispatched(&node) {
+                if point.interrupted >= limits::current().interruptions_max || self.workflow.is_dispatched(&node) {
                     self.fail_node(path, point.attempt, &Failure::lost(point.interrupted.max(1)), self.now)?;
                 } else {
                     self.release_step(path, point.attempt);

@@ -88,7 +88,7 @@ impl Turn {
             Some(point) if point.status.is_settled() => return self.answer_settled(&path, &point, &open).await,
             Some(point) if point.kind == PointKind::Step && point.status == PointStatus::Running => {
                 // It was running when its worker died or gave up the turn: the same attempt again.
-                if point.interrupted > limits::current().interruptions_max {
+                if point.interrupted >= limits::current().interruptions_max {
                     self.slots.insert(path.clone(), open);
                     return self.take_failure(&path, point.attempt, &Failure::lost(point.interrupted), self.now);
                 }

@@ -40,10 +40,7 @@ async fn while_it_is_brought<T>(
 #[tokio::test]
 async fn one_commit_brings_a_signal_takes_it_and_ends_the_run() {
     let (clock, meter) = (ManualClock::default(), Meter::new(Memory::new()));
-    let graph = Graph::<Value>::new("g").signal("number").on_receive(|data: &mut Value, got: u32| {
-        *data = json!(got);
-        Ok::<_, Failure>(())
-    });
+    let graph = Graph::<Value>::new("g").signal("number");
     let code = |ctx: Ctx, (): ()| async move { ctx.wait::<u32>("number").await };
     let kit = Kit::on(Arc::new(meter.clone()), clock, |engine| engine.function("f", 1, code).workflow(graph)).await;
     let kit = kit.unwrap();
@@ -58,6 +55,28 @@ async fn one_commit_brings_a_signal_takes_it_and_ends_the_run() {
         // The signal, the entry, the snapshot, and its place among those that have ended.
         assert_eq!((used.puts, used.lists), (4, 0), "{of}: {used:?}");
     }
+    kit.crash(|engine| engine).await.unwrap();
+}
+
+#[tokio::test]
+async fn code_that_changes_data_is_called_after_the_claim_is_durable() {
+    let (clock, memory) = (ManualClock::default(), Memory::new());
+    let claimed = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let graph = {
+        let (memory, claimed) = (memory.clone(), Arc::clone(&claimed));
+        Graph::<Value>::new("g").signal("number").on_receive(move |_: &mut Value, _: u32| {
+            let entries = futures_util::FutureExt::now_or_never(memory.list("workflow/r/log/", "", 100));
+            claimed.lock().unwrap().push(entries.unwrap().unwrap().entries.len());
+            Ok::<_, Failure>(())
+        })
+    };
+    let kit = Kit::on(Arc::new(memory), clock, |engine| engine.workflow(graph)).await.unwrap();
+    let run = kit.client().start("g", &json!({})).id("r").await.unwrap();
+    within(kit.settle()).await.unwrap();
+    run.signal("number", &7).await.unwrap();
+    within(kit.settle()).await.unwrap();
+    assert_eq!(run.status().await.unwrap(), Status::Completed);
+    assert_eq!(*claimed.lock().unwrap(), [2], "the entry that claims the run is there, and it is called once");
     kit.crash(|engine| engine).await.unwrap();
 }
 

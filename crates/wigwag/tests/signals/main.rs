@@ -16,5 +16,6 @@ mod random;
 mod rejections;
 mod seeing;
 mod sending;
+mod separate_senders;
 mod several;
 mod waiting;
