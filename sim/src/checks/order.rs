@@ -106,8 +106,8 @@ pub(super) fn waits_take_the_right_signal(runs: &[Told], known: &Known) -> Vec<S
                                 Mode::Queue => **suffix < *got.signal,
                                 Mode::Latest => **suffix > *got.signal,
                             };
-                            let is_there = sent.acknowledged.is_some_and(|then| then + SEEN_WITHIN < at)
-                                && !gone.contains(suffix);
+                            let is_there =
+                                sent.acknowledged.is_some_and(|then| then + SEEN_WITHIN < at) && !gone.contains(suffix);
                             // What was stamped after the deadline came too late for this wait.
                             let in_time =
                                 wait.deadline.is_none_or(|until| stamp_of(suffix).is_some_and(|at| at <= until));
@@ -123,9 +123,9 @@ pub(super) fn waits_take_the_right_signal(runs: &[Told], known: &Known) -> Vec<S
                     }
                     gone.extend(event.signals.iter().map(|taken| taken.signal.as_str()));
                     if let (Mode::Latest, Some(newest)) = (wait.mode, event.signals.last()) {
-                        let older = mine.iter().filter(|(suffix, sent)| {
-                            **suffix < *newest.signal && sent.name == event.name.as_str()
-                        });
+                        let older = mine
+                            .iter()
+                            .filter(|(suffix, sent)| **suffix < *newest.signal && sent.name == event.name.as_str());
                         gone.extend(older.map(|(suffix, _)| suffix));
                     }
                 }
