@@ -92,22 +92,22 @@ pub(super) fn waits_take_the_right_signal(runs: &[Told], known: &Known) -> Vec<S
         let mine = known.sent.iter().filter(|sent| sent.run == id && !sent.strict && !sent.addressed);
         let mine: Vec<(&str, &Sent)> = mine.filter_map(|sent| Some((sent.suffix.as_deref()?, sent))).collect();
         let mut waits: BTreeMap<&str, &SignalWaiting> = BTreeMap::new();
-        let (mut taken, mut cursors) = (BTreeSet::<&str>::new(), BTreeMap::<&str, &str>::new());
+        // Consumed, or superseded by a wait for the newest.
+        let mut gone = BTreeSet::<&str>::new();
         for (entry, event) in events(told) {
             match event {
                 Event::SignalWaiting(event) => _ = waits.insert(event.point.as_str(), event),
                 Event::SignalReceived(event) => {
                     let Some(wait) = waits.get(event.point.as_str()) else { continue };
-                    let cursor = cursors.get(event.name.as_str()).copied().unwrap_or_default();
                     if let (0 | 1, [got]) = (wait.quorum, &event.signals[..]) {
                         let at = known.entries.get(&(told.run.run.clone(), entry.seq)).copied().unwrap_or_default();
                         let better = mine.iter().find(|(suffix, sent)| {
                             let is_better = match wait.mode {
-                                Mode::Queue => **suffix < *got.signal && **suffix > *cursor,
+                                Mode::Queue => **suffix < *got.signal,
                                 Mode::Latest => **suffix > *got.signal,
                             };
-                            let is_there = sent.acknowledged.is_some_and(|then| then + SEEN_WITHIN < at)
-                                && !taken.contains(suffix);
+                            let is_there =
+                                sent.acknowledged.is_some_and(|then| then + SEEN_WITHIN < at) && !gone.contains(suffix);
                             // What was stamped after the deadline came too late for this wait.
                             let in_time =
                                 wait.deadline.is_none_or(|until| stamp_of(suffix).is_some_and(|at| at <= until));
@@ -121,8 +121,13 @@ pub(super) fn waits_take_the_right_signal(runs: &[Told], known: &Known) -> Vec<S
                             )
                         }));
                     }
-                    taken.extend(event.signals.iter().map(|taken| taken.signal.as_str()));
-                    cursors.insert(event.name.as_str(), &event.cursor);
+                    gone.extend(event.signals.iter().map(|taken| taken.signal.as_str()));
+                    if let (Mode::Latest, Some(newest)) = (wait.mode, event.signals.last()) {
+                        let older = mine
+                            .iter()
+                            .filter(|(suffix, sent)| **suffix < *newest.signal && sent.name == event.name.as_str());
+                        gone.extend(older.map(|(suffix, _)| suffix));
+                    }
                 }
                 _ => {}
             }

@@ -13,7 +13,7 @@ use crate::options::Ingredient;
 /// Control objects of one burst.
 const BURST: usize = 20;
 
-/// A run that failures pause is resumed so often, and then left paused.
+/// A run that failures pause is resumed so often, and then left paused; and so one that no migration makes fit.
 const RESUMES_MAX: usize = 4;
 
 /// An operator's process.
@@ -179,7 +179,10 @@ impl World {
             self.pass(if self.is_troubled() { 2_000 } else { 60_000 }).await;
             let Ok(view) = run.get().await else { continue };
             match view.run().pause.as_ref().map(|pause| pause.why) {
-                Some(PauseCause::Version) => self.migrate(&operator, &run, &id, &of).await,
+                Some(PauseCause::Version) if of != REWRITTEN || resumes < RESUMES_MAX => {
+                    resumes += 1;
+                    self.migrate(&operator, &run, &id, &of).await;
+                }
                 Some(PauseCause::Failure) if resumes < RESUMES_MAX && self.options.has(Ingredient::Operators) => {
                     resumes += usize::from(self.control(&operator, &id, run.resume().into_future()).await);
                 }
