@@ -634,6 +634,10 @@ async fn ended(
     let now = inner.now().await?.at;
     let run = loaded.run.run.clone();
     let events = loaded.run.fold_control(&suffix, &control, &workflow.definition, now);
+    let late = found.controls.iter().filter(|(other, control)| *other != suffix && !is_heeded(control));
+    let fold =
+        |(suffix, control): &(String, Control)| loaded.run.fold_control(suffix, control, &workflow.definition, now);
+    let late: Vec<wigwag_core::Event> = late.take(EARLY_CONTROLS_MAX).flat_map(fold).collect();
     let refused =
         events.iter().any(|event| matches!(event, wigwag_core::Event::RunRestarted(event) if event.refused.is_some()));
     if refused {
@@ -644,7 +648,8 @@ async fn ended(
     let mut log = Log::new(Arc::clone(inner), loaded);
     let live = inner.live(&log.run);
     let outcome = async {
-        for event in events {
+        // What else was asked came too late, and the log says so.
+        for event in late.into_iter().chain(events) {
             log.stage(event, now)?;
         }
         let misfits = misfits(inner, &log.run, &workflow).await?;

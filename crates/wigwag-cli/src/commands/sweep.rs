@@ -28,12 +28,14 @@ pub(super) async fn run(args: &StoreArgs, wanted: &Sweep, json: bool) -> Result<
 
 fn show(swept: &Swept, dry_run: bool, json: bool) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    let Swept { hints, orphan_hints, stale_live, runs, too_young, lost_runs, stale_waits, lost_waits, .. } = swept;
+    let Swept {
+        hints, orphan_hints, stale_live, runs, too_young, lost_runs, stale_waits, lost_waits, lost_live, ..
+    } = swept;
     if json {
         let shown = json!({
             "dry_run": dry_run, "hints": hints, "runs": runs, "too_young": too_young,
             "orphan_hints": orphan_hints, "stale_live": stale_live, "lost_runs": lost_runs,
-            "stale_waits": stale_waits, "lost_waits": lost_waits,
+            "stale_waits": stale_waits, "lost_waits": lost_waits, "lost_live": lost_live,
         });
         return writeln!(stdout, "{shown}");
     }
@@ -45,6 +47,7 @@ fn show(swept: &Swept, dry_run: bool, json: bool) -> std::io::Result<()> {
         (*stale_live, "listed as unfinished though they have ended", "removed"),
         (*stale_waits, "of the waits that are listed, over", "removed"),
         (*lost_waits, "open waits that were not listed", "listed"),
+        (*lost_live, "unfinished runs that were not listed", "listed"),
     ];
     for (number, what, done) in found.iter().filter(|(number, ..)| *number > 0) {
         writeln!(stdout, "{number} {what}: {would}{done}")?;

@@ -293,4 +293,6 @@ pub(crate) struct Swept {
     stale_waits: u64,
     /// Open waits that were not in the index, put there.
     lost_waits: u64,
+    /// Unfinished runs that were not in the index of those, put there.
+    lost_live: u64,
 }

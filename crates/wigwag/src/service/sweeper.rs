@@ -1,4 +1,4 @@
-//! The sweeper: hints without a run, unfinished runs without a hint, an index of waits that is not true. In normal
+//! The sweeper: hints without a run, unfinished runs without a hint, indexes of waits and unfinished runs that are not true. In normal
 //! operation it finds nothing.
 //!
 //! What if we die here? Each repair is one write, and finding it again next time does no harm.
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
-use wigwag_core::{Family, Key, Run, RunRef, Time, limits::ORPHAN_AGE, prefix};
+use wigwag_core::{Family, Key, Run, RunId, RunRef, Time, limits::ORPHAN_AGE, prefix};
 use wigwag_store::Batch;
 
 use super::tick;
@@ -52,13 +52,16 @@ pub struct Swept {
     pub stale_waits: usize,
     /// Open waits that were not in the index, put there.
     pub lost_waits: usize,
+    /// Unfinished runs that were not in the index of those, put there.
+    #[serde(default)]
+    pub lost_live: usize,
 }
 
 impl Swept {
     /// How much was repaired.
     #[must_use]
     pub fn repaired(&self) -> usize {
-        self.orphan_hints + self.stale_live + self.lost_runs + self.stale_waits + self.lost_waits
+        self.orphan_hints + self.stale_live + self.lost_runs + self.stale_waits + self.lost_waits + self.lost_live
     }
 }
 
@@ -72,6 +75,9 @@ pub(crate) async fn run(inner: Arc<Inner>, every: Duration) {
         }
         if outcome.is_ok() && inner.clock.boot() >= walk_at {
             outcome = sweep_waits(&inner, false, Duration::MAX, &mut swept).await;
+            if outcome.is_ok() {
+                outcome = sweep_lost_live(&inner, false, &mut swept).await;
+            }
             if outcome.is_ok() {
                 outcome = sweep_live(&inner, false, WALK_PAUSE, &mut swept).await;
             }
@@ -92,6 +98,7 @@ impl Client {
         let mut swept = Swept::default();
         sweep_hints(&self.inner, dry_run, &mut swept).await?;
         sweep_waits(&self.inner, dry_run, Duration::MAX, &mut swept).await?;
+        sweep_lost_live(&self.inner, dry_run, &mut swept).await?;
         sweep_live(&self.inner, dry_run, Duration::ZERO, &mut swept).await?;
         Ok(swept)
     }
@@ -157,6 +164,49 @@ async fn sweep_waits_of(inner: &Inner, dry_run: bool, run: &Run, swept: &mut Swe
             swept.lost_waits += 1;
             repair(inner, dry_run, "lost_wait", Batch::new().put(key, waiting_facts(run, path, point))).await?;
         }
+    }
+    Ok(())
+}
+
+/// Unfinished runs that a hint or a wait names, and the index of unfinished runs does not.
+async fn sweep_lost_live(inner: &Arc<Inner>, dry_run: bool, swept: &mut Swept) -> Result<()> {
+    let mut live = HashSet::new();
+    let mut pages = Pages::new(&*inner.store, "live/");
+    while let Some(entries) = pages.next().await? {
+        live.extend(entries.iter().filter_map(|listed| listed.key.rsplit('/').next()).map(hash));
+    }
+    for below in ["due/", "waiting/"] {
+        let mut pages = Pages::new(&*inner.store, below);
+        while let Some(entries) = pages.next().await? {
+            for listed in &entries {
+                let run = match listed.key.parse::<Key>() {
+                    Ok(Key::Due(hint)) => hint.run,
+                    Ok(Key::Waiting { run, .. }) => run,
+                    _ => continue,
+                };
+                if live.insert(hash(run.as_str())) {
+                    put_live(inner, dry_run, &listed.key, run, swept).await?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts an unfinished run into the index, unless it has just been made or is about to end.
+async fn put_live(inner: &Arc<Inner>, dry_run: bool, key: &str, run: RunId, swept: &mut Swept) -> Result<()> {
+    let Some(run) = run_of_index(inner, key, run).await? else { return Ok(()) };
+    let loaded = match log::read(&*inner.store, &run).await {
+        Ok(loaded) => loaded,
+        Err(error) if matches!(error.kind(), ErrorKind::Gone | ErrorKind::Damaged) => None,
+        Err(error) => return Err(error),
+    };
+    let now = inner.now().await?.at;
+    let is_settled = |run: &Run| !run.status.is_final() && now.since(run.updated_at) >= Duration::from_secs(60);
+    if let Some(loaded) = loaded.filter(|loaded| is_settled(&loaded.run)) {
+        swept.lost_live += 1;
+        let (key, body) = inner.live(&loaded.run);
+        repair(inner, dry_run, "lost_live", Batch::new().put(key, body)).await?;
     }
     Ok(())
 }
@@ -259,7 +309,13 @@ async fn sweep_run(
         return Ok(());
     }
     swept.lost_runs += 1;
-    let (hint, body) = inner.hint(&loaded.run.index_type(), run, now);
+    // A successor of the one that was lost: whoever follows it to a run with nothing to do puts the next one.
+    let (new, body) = inner.hint(&loaded.run.index_type(), run, now);
+    let lost = loaded.run.due_hints().find_map(|listed| match listed.parse() {
+        Ok(Key::Due(hint)) if loaded.run.lease.is_none() => Some(hint),
+        _ => None,
+    });
+    let hint = lost.map_or(new, |lost: wigwag_core::Hint| lost.successor(now));
     repair(inner, dry_run, "lost_run", Batch::new().put(Key::Due(hint).to_string(), body)).await?;
     lock(&inner.wakes).remove(run);
     Ok(())

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use tracing::debug;
 use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
-    Closing, CompensationCompleted, CompensationFailed, CompensationStarted, Ending, Fault, Key, OnFailure, Path,
-    PauseCause, Payload, PointStatus, Run, RunCancelled, RunCompleted, RunFailed, RunPaused, RunRef, Status, Style,
-    Time, limits, state_to_json,
+    Closing, CompensationCompleted, CompensationFailed, CompensationStarted, Control, Ending, Fault, Key, OnFailure,
+    Order, Path, PauseCause, Payload, PointStatus, Run, RunCancelled, RunCompleted, RunFailed, RunPaused, RunRef,
+    Status, Style, Time, limits, state_to_json,
 };
 use wigwag_store::Batch;
 
@@ -26,6 +26,7 @@ use crate::failure::Failure;
 use crate::inner::{Inner, facts, lock};
 use crate::log::{self, Loaded, Log, Lost};
 use crate::mailbox::{BodyId, Request, Returned};
+use crate::pages::Pages;
 use crate::scope::{self, Scope};
 use crate::workflow::in_scope;
 
@@ -301,6 +302,7 @@ impl Turn {
         let run = self.log.run.run.clone();
         let mut hints = vec![self.lease_hint.clone()];
         hints.extend(self.handle.take_hints());
+        let was_asked = hints.len() > 1;
         let ended = metrics::counter!("wigwag_runs_ended_total", "status" => self.log.run.status.name());
         if self.inner.store.traits().atomic && self.log.is_staged() {
             // One commit: the end, its snapshot, and its place in the indexes.
@@ -344,6 +346,9 @@ impl Turn {
         }
         ended.increment(1);
         wake_parent(&self.inner, &self.log.run).await?;
+        if was_asked {
+            delete_late_controls(&self.inner, &run).await?;
+        }
         if !hints.is_empty() {
             self.inner.delete_all(hints).await?;
         }
@@ -365,6 +370,25 @@ impl Turn {
     pub(super) fn mailbox_has_requests(&self) -> bool {
         self.mailbox.has_requests()
     }
+}
+
+/// Deletes control objects that came too late for a run that ended. Restarts are for the run as it is now, and late notes
+/// are for whoever restarts it.
+async fn delete_late_controls(inner: &Inner, run: &RunRef) -> Result<()> {
+    let below = wigwag_core::prefix::controls(run);
+    let mut pages = Pages::new(&*inner.store, &below);
+    while let Some(entries) = pages.next().await? {
+        let mut late = Vec::new();
+        for listed in entries {
+            let Some(object) = inner.store.get(&listed.key).await? else { continue };
+            let order = Control::read(&object.body).map(|control| control.order);
+            if order.is_ok_and(|order| !matches!(order, Order::Restart { .. } | Order::Late { .. })) {
+                late.push(listed.key);
+            }
+        }
+        inner.delete_all(late).await?;
+    }
+    Ok(())
 }
 
 /// The index objects of a run that ended.

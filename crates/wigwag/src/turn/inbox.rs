@@ -282,8 +282,10 @@ impl Turn {
     /// The next moment at which a wait is over.
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let asked = self.log.run.waits().filter(|(path, _)| self.is_asked(path));
-        // One on whose signal users' code failed is looked at again when the code is asked again.
-        let again = |point: &Point| point.wait.as_ref().and_then(|wait| wait.again).filter(|again| *again > self.now);
+        // One on whose signal users' code failed is looked at again when the code is asked again: by a look that began
+        // after that time for sure.
+        let is_ahead = |again: &Time| *again > self.now || *again > self.inboxes.since;
+        let again = |point: &Point| point.wait.as_ref().and_then(|wait| wait.again).filter(is_ahead);
         asked.filter_map(|(_, point)| again(point).or(point.until)).min()
     }
 

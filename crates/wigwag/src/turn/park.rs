@@ -134,6 +134,9 @@ impl Turn {
             || self.give_back
             || self.log.run.status == Status::Paused;
         match self.root.as_ref().filter(|_| self.bodies.contains_key(&BodyId::Root) && !settled) {
+            // A restart drops the records of compensated steps, wherever they stand: while such a step is tried again, what
+            // was recorded behind it has not been reached. Whether it is, shows when the function returns.
+            Some(root) if self.log.run.restarts > 0 && !root.has_mismatched() => Vec::new(),
             Some(root) => root.mismatches(),
             None => Vec::new(),
         }
