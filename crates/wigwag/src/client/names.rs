@@ -105,7 +105,7 @@ pub(super) async fn of_signal(
     }
 }
 
-/// Warns about a signal that no step of the run's graph waits for. Of a function nobody knows what it will wait for.
+/// Warns about a signal that no step of the run's graph waits for. A function declares no signals, so there is no warning.
 pub(super) fn unknown_signal(name: &Name, run: &Run, definition: Option<&Definition>) -> Option<String> {
     let definition = definition.filter(|definition| definition.style == Style::Graph)?;
     if definition.signal(name).is_some() || run.waits().any(|(_, point)| waits_for(point, name)) {
