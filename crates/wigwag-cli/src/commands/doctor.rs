@@ -23,8 +23,8 @@ pub(super) async fn run(args: &StoreArgs, wanted: &Doctor, json: bool) -> Result
     settings.embedded.read_only = true;
     let opened = wigwag_store::open(&args.store, &settings)?;
     let progress = Progress::new();
-    let mut found = Found::default();
-    found.read_only = opened.embedded.as_ref().is_some_and(Embedded::is_read_only);
+    let read_only = opened.embedded.as_ref().is_some_and(Embedded::is_read_only);
+    let mut found = Found { read_only, ..Found::default() };
     if !wanted.no_store {
         if !found.read_only {
             found.store = Some(doctor::examine(&*opened.store, Races::THOROUGH, |name| progress.say(name)).await?);
