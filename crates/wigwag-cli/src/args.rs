@@ -147,7 +147,7 @@ pub(crate) enum Command {
     },
     /// List runs
     ///
-    /// Unfinished ones first, then finished ones from the last day back; with `--json` one object a line.
+    /// Unfinished ones first, then finished ones, the newest first; with `--json` one object a line.
     #[command(after_help = "Example:\n  wigwag list --type order --status failed --limit 20")]
     List(List),
     /// Show every step of a run

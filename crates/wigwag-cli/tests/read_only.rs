@@ -1,4 +1,5 @@
 //! Commands on a store that cannot be written.
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod common;
 

@@ -51,7 +51,7 @@ async fn move_house(ctx: Ctx, _: Value) -> Result<(), Failure> {
 }
 
 /// Reserves, charges once `may_charge`, ships.
-/// Fails, and takes a moment to undo what it did.
+/// Fails, and takes three seconds to compensate.
 async fn wreck(ctx: Ctx, _: Value) -> Result<(), Failure> {
     ctx.step("build", || async { Ok::<_, Failure>(()) })
         .compensate(|_| async {

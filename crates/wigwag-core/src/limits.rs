@@ -74,7 +74,7 @@ pub const SNAPSHOT_POINTS_BYTES_MAX: usize = 16 * 1024;
 /// What is kept of an error's message and backtrace: enough to read, not enough to fill an entry.
 pub const ERROR_BYTES_MAX: usize = 4 * 1024;
 
-/// Why somebody cancelled a run. It is part of its log, twice, and of every snapshot.
+/// Reason of a cancel. It is twice in the log of a run, and in every snapshot.
 pub const REASON_BYTES_MAX: usize = ERROR_BYTES_MAX;
 
 /// Steps that one migration renames or skips: each takes up to two paths in one entry.

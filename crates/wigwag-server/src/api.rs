@@ -46,7 +46,7 @@ fn runs() -> Vec<Route> {
             .problems(&[Conflict, Gone, RunCancelled, RunFailed]),
         Route::get("/v1/runs", Need::Read, runs::list)
             .named("listRuns", "List runs")
-            .more("Unfinished ones first, then finished ones from the last day back.")
+            .more("Unfinished ones first, then finished ones, the newest first.")
             .query::<runs::ListQuery>()
             .answers::<runs::Listing>(200, "Some runs"),
         Route::get("/v1/runs/{id}", Need::Read, runs::get)

@@ -16,7 +16,7 @@
 //! so that a half-made one is never opened.
 //!
 //! **Read-only**: where the directory cannot be written, a store that allows it ([`EmbeddedSettings::read_only`]) is
-//! opened for reading alone. It creates no files, holds no locks of its own and rejects every write.
+//! opened for reading alone. It creates no files, takes no lock files and rejects every write.
 //!
 //! **Across processes** conditions hold because they are checked inside the transaction; the clock's
 //! high-water mark is a row of the database; commits of others are noticed by `PRAGMA data_version`, which

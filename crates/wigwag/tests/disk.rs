@@ -1,4 +1,5 @@
 //! A disk that is full for a while.
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -30,7 +30,7 @@ async fn a_start_of_an_unregistered_workflow_warns_and_names_the_closest() {
         assert!(warning.contains("workflow `aprove`") && warning.contains("known: `approve`, `order`"), "{warning}");
         let view = run.get().await.unwrap();
         assert_eq!(view.status(), Status::Pending, "the start succeeds");
-        assert_eq!(client.diagnose(view.run()).await.unwrap(), [warning.clone()]);
+        assert_eq!(&client.diagnose(view.run()).await.unwrap(), run.warnings());
         let known = client.start("order", &json!({})).await.unwrap();
         assert!(known.warnings().is_empty(), "{:?}", known.warnings());
     }

@@ -23,8 +23,8 @@ pub(super) async fn run(args: &StoreArgs, wanted: &Doctor, json: bool) -> Result
     settings.embedded.read_only = true;
     let opened = wigwag_store::open(&args.store, &settings)?;
     let progress = Progress::new();
-    let mut found = Found::default();
-    found.read_only = opened.embedded.as_ref().is_some_and(Embedded::is_read_only);
+    let read_only = opened.embedded.as_ref().is_some_and(Embedded::is_read_only);
+    let mut found = Found { read_only, ..Found::default() };
     if !wanted.no_store {
         if !found.read_only {
             found.store = Some(doctor::examine(&*opened.store, Races::THOROUGH, |name| progress.say(name)).await?);
@@ -57,7 +57,7 @@ async fn audit(opened: &Opened, wanted: &Doctor, progress: &Progress) -> Result<
 
 #[derive(Default)]
 struct Found {
-    /// The store cannot be written: what it promises to writers was not tried.
+    /// The store cannot be written, so the proofs that write were skipped.
     read_only: bool,
     /// Every page of an embedded store was read.
     integrity: bool,
@@ -115,7 +115,7 @@ fn requests(opened: &Opened) -> u64 {
 fn show(args: &StoreArgs, opened: &Opened, found: &Found) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
     if found.read_only {
-        let note = "the store cannot be written here: only what can be read was checked";
+        let note = "the store cannot be written here, so the proofs that write were skipped";
         writeln!(stdout, "{:<8} {:<20} {note}", word(Outcome::Note), "read-only")?;
     }
     if let Some(report) = &found.store {

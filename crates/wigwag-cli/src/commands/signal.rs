@@ -142,9 +142,7 @@ async fn told<T>(
             format!("a finished run takes no signals; let it begin again with `wigwag restart {run}`")
         }
         Some(Code::NotWaiting) => {
-            format!(
-                "see what it waits for with `{status}`; without `--only-if-waiting` the signal is kept until it does"
-            )
+            format!("the open waits are in `{status}`; without `--only-if-waiting` the signal is buffered")
         }
         Some(Code::UnknownPoint) => {
             format!("leave out `--point` to reach the wait that was opened first; see where it waits with `{status}`")

@@ -25,7 +25,7 @@ pub(crate) struct Acknowledged {
     /// The request is recorded. `false` if it had been made before, or has no effect (see `compensating`).
     new: bool,
     /// The run failed and is being compensated, so that a cancel has no effect; absent otherwise.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     compensating: bool,
 }
 

@@ -200,7 +200,9 @@ async fn a_run_is_paused_resumed_and_restarted() {
     answer(kit.request(Method::POST, "/v1/runs/p/pause")).await.ok(202);
     kit.until("/v1/runs/p", |run| run["status"] == "paused").await;
     kit.post("/v1/runs/p/migrate", json!({"rename": {"..": "else"}})).await.problem("invalid");
-    kit.post("/v1/runs/p/migrate", json!({"to": "no-such-hash"})).await.problem("not_found");
+    kit.post("/v1/runs/p/migrate", json!({"to": "no-such-hash"})).await.problem("invalid");
+    let unknown = format!("sha256:{}", "0".repeat(64));
+    kit.post("/v1/runs/p/migrate", json!({"to": unknown})).await.problem("not_found");
     kit.post("/v1/runs/p/resume", json!({"anyway": true})).await.ok(202);
     kit.until("/v1/runs/p", |run| run["status"] == "waiting_signal").await;
     kit.post("/v1/runs/p/signals/approval", json!({"payload": "ada"})).await.ok(200);

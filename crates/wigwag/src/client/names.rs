@@ -9,7 +9,7 @@ use wigwag_core::{Children, Definition, Key, Name, Run, RunRef, Style, TypeName}
 use wigwag_store::limits::LIST_PAGE;
 
 use super::{Client, RunHandle};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::inner::{Inner, lock};
 use crate::log;
 
@@ -105,8 +105,17 @@ pub(super) async fn of_signal(
     }
 }
 
-/// Warns about a signal that no step of the run's graph waits for. Of a function nobody knows what it will wait for.
-pub(super) fn unknown_signal(name: &Name, run: &Run, definition: Option<&Definition>) -> Option<String> {
+/// Rejects a signal that no step of the run's graph waits for.
+pub(super) fn check_signal(name: &Name, run: &Run, definition: Option<&Definition>) -> Result<()> {
+    match unknown_signal(name, run, definition) {
+        Some(unknown) => Err(Error::new(ErrorKind::NotWaiting, unknown)
+            .hint("correct the name; without `only_if_waiting` the signal is buffered, and no wait consumes it")),
+        None => Ok(()),
+    }
+}
+
+/// Warns about a signal that no step of the run's graph waits for. A function declares no signals, so there is no warning.
+fn unknown_signal(name: &Name, run: &Run, definition: Option<&Definition>) -> Option<String> {
     let definition = definition.filter(|definition| definition.style == Style::Graph)?;
     if definition.signal(name).is_some() || run.waits().any(|(_, point)| waits_for(point, name)) {
         return None;

@@ -104,6 +104,12 @@ pub struct Receipt {
     pub warning: Option<String>,
 }
 
+impl Receipt {
+    fn of_consumed(suffix: String, repeated: bool) -> Self {
+        Self { id: id_in(&suffix), suffix, state: SignalState::Waiting, repeated, warning: None }
+    }
+}
+
 /// A signal about to be sent.
 #[derive(Debug)]
 #[must_use = "a signal is sent when this is awaited"]
@@ -194,8 +200,7 @@ impl SignalCall {
             }
         };
         if let Some(suffix) = at_once::take_at_once(&inner, &message, &run, snapshot, only.as_ref()).await? {
-            let receipt =
-                Receipt { id: id_in(&suffix), suffix, state: SignalState::Waiting, repeated: false, warning: None };
+            let receipt = Receipt::of_consumed(suffix, false);
             return Ok((receipt, Sent { inner, run, message, definition, only }));
         }
         let warning = names::of_signal(&inner, &message.name, &run, definition.as_deref()).await;
@@ -275,7 +280,9 @@ impl Message {
         now: Time,
     ) -> Result<Option<Bound>> {
         self.check_running(run)?;
-        self.check_name(run, definition)?;
+        if self.strict {
+            names::check_signal(&self.name, run, definition)?;
+        }
         self.check_point(run, definition, now)?;
         self.check_payload(inner, run, definition)?;
         let fits = |schema: &serde_json::Value| inner.schemas.check(schema, &self.payload).is_ok();
@@ -290,15 +297,6 @@ impl Message {
             )
             .hint("a finished run takes no signals; `start` another")),
             false => Ok(()),
-        }
-    }
-
-    /// A strict signal must have a name that the run's graph knows.
-    fn check_name(&self, run: &Run, definition: Option<&wigwag_core::Definition>) -> Result<()> {
-        match names::unknown_signal(&self.name, run, definition).filter(|_| self.strict) {
-            Some(unknown) => Err(Error::new(ErrorKind::NotWaiting, unknown)
-                .hint("correct the name; without `only_if_waiting` the signal is kept, and no wait takes it")),
-            None => Ok(()),
         }
     }
 
@@ -645,13 +643,7 @@ async fn first_receipt(inner: &Inner, message: &Message, run: &mut Run) -> Resul
     log::make_whole(&*inner.store, run).await?;
     let taken = run.taker_of(&suffix).is_some()
         || run.restarts > 0 && log::is_taken_in_log(&*inner.store, &run.run, &message.name, &suffix).await?;
-    Ok(taken.then_some(Receipt {
-        id: id_in(&suffix),
-        suffix,
-        state: SignalState::Waiting,
-        repeated: true,
-        warning: None,
-    }))
+    Ok(taken.then(|| Receipt::of_consumed(suffix, true)))
 }
 
 async fn put_with_key(
