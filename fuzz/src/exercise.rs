@@ -55,7 +55,7 @@ pub fn exercise(choices: &mut Choices<'_>, run: &Run, definition: &Definition) {
         let _ = events.into_iter().try_for_each(|event| copy.stage(&mut entry, event));
     }
     let mut copy = run.clone();
-    if let Some(chunk) = copy.roll() {
+    for chunk in copy.roll() {
         copy.unroll(chunk);
     }
     let _ = state_to_json(&copy, "by");
@@ -125,6 +125,6 @@ fn ask_of_versions(run: &Run, definition: &Definition) {
     let _ = (version::misfits(run, definition, &graph()), version::misfits(run, &graph(), definition));
     for path in run.points.keys().take(8) {
         let _ = version::downstream(definition, path);
-        let _ = run.dropped_by_restart(path, definition);
+        let _ = run.steps_to_restart(path, definition);
     }
 }

@@ -142,10 +142,8 @@ fn any_log_is_refused_or_holds_together() {
             let Some(next) = applied(&run, &entry) else { continue };
             run = next;
             holds(&run);
-            if choices.once_in(8)
-                && let Some(chunk) = run.roll()
-            {
-                chunks.insert(chunk.range.from, chunk_to_json(&chunk));
+            if choices.once_in(8) {
+                chunks.extend(run.roll().iter().map(|chunk| (chunk.range.from, chunk_to_json(chunk))));
             }
             let mut read = read_state(the_run(), &state_to_json(&run, "by")).unwrap();
             for rolled in read.rolled.clone() {
@@ -170,7 +168,7 @@ fn what_changes_many_points_at_once_does_not_look_at_all_for_each() {
         points.iter().map(|point| (point.clone(), point.as_str().replace('p', "q").parse().unwrap())).collect();
     let migrated = json!({"type": "run.migrated", "definition_hash": "new", "renamed": renamed, "skipped": []});
     let dropped: Vec<&Path> = renamed.values().collect();
-    let restarted = json!({"type": "run.restarted", "from": "q/0", "dropped": dropped, "control": "c1"});
+    let restarted = json!({"type": "run.restarted", "from": "q/0", "steps": dropped, "control": "c1"});
     let events = [migrated, restarted].map(|event| serde_json::from_str(&event.to_string()).unwrap()).to_vec();
     let began = System.boot();
     run.apply(&Entry { seq: 3, by: "by".into(), at: at(3), events, requests: Requests::default() }).unwrap();
