@@ -134,7 +134,7 @@ const _: () = assert!(ENTRY_BYTES_SOFT + TASK_IDS_BYTES_MAX + 2 * PATH_BYTES_MAX
 const _: () = assert!(ENTRY_BYTES_SOFT + INLINE_BYTES_MAX + DATA_BYTES_MAX + RECEIVED_BYTES_MAX < ENTRY_BYTES_MAX);
 const _: () = assert!(ENTRY_BYTES_SOFT + NAMED_STEPS_BYTES_MAX + INLINE_BYTES_MAX < ENTRY_BYTES_MAX);
 // A quorum gives its payloads as one array.
-const _: () = assert!(QUORUM_MAX as usize * (PAYLOAD_BYTES_MAX + 1) + 1 <= BODY_BYTES_MAX);
+const _: () = assert!(QUORUM_MAX as usize * (PAYLOAD_BYTES_MAX + 1) < BODY_BYTES_MAX);
 const _: () = assert!(CHUNK_BYTES_MAX + ENTRY_BYTES_MAX < BODY_BYTES_MAX);
 
 /// What a quorum's event adds beside its payload: signals and their senders, whose names may need escapes of six bytes

@@ -634,10 +634,17 @@ async fn ended(
     let now = inner.now().await?.at;
     let run = loaded.run.run.clone();
     let events = loaded.run.fold_control(&suffix, &control, &workflow.definition, now);
-    let late = found.controls.iter().filter(|(other, control)| *other != suffix && !is_heeded(control));
-    let fold =
-        |(suffix, control): &(String, Control)| loaded.run.fold_control(suffix, control, &workflow.definition, now);
-    let late: Vec<wigwag_core::Event> = late.take(EARLY_CONTROLS_MAX).flat_map(fold).collect();
+    let others: Vec<&(String, Control)> = found
+        .controls
+        .iter()
+        .filter(|(other, control)| *other != suffix && !is_heeded(control))
+        .take(EARLY_CONTROLS_MAX)
+        .collect();
+    let late: Vec<wigwag_core::Event> = others
+        .iter()
+        .filter(|(_, control)| !matches!(control.order, Order::Restart { .. }))
+        .flat_map(|(suffix, control)| loaded.run.fold_control(suffix, control, &workflow.definition, now))
+        .collect();
     let refused =
         events.iter().any(|event| matches!(event, wigwag_core::Event::RunRestarted(event) if event.refused.is_some()));
     if refused {
@@ -648,9 +655,17 @@ async fn ended(
     let mut log = Log::new(Arc::clone(inner), loaded);
     let live = inner.live(&log.run);
     let outcome = async {
-        // What else was asked came too late, and the log says so.
-        for event in late.into_iter().chain(events) {
+        for event in events {
             log.stage(event, now)?;
+        }
+        // What else was asked came too late, and the log says so.
+        for event in late {
+            log.stage(event, now)?;
+        }
+        for (suffix, control) in others.iter().filter(|(_, control)| matches!(control.order, Order::Restart { .. })) {
+            for event in log.run.fold_control(suffix, control, &workflow.definition, now) {
+                log.stage(event, now)?;
+            }
         }
         let misfits = misfits(inner, &log.run, &workflow).await?;
         if !is_mutated(Mutation::RestartKeepsDefinition) {
@@ -710,6 +725,8 @@ async fn free(
         inner.delete_all(found.folded).await?;
         return put_off(inner, &loaded, hints, now).await;
     }
+    // First of all, so that none of them is left when the run no longer remembers that it was folded.
+    inner.delete_all(std::mem::take(&mut found.folded)).await?;
     log::make_whole(&*inner.store, &mut loaded.run).await?;
     let misfits = misfits(inner, &loaded.run, &workflow).await?;
     if !misfits.is_empty() && loaded.run.status != Status::Paused && loaded.run.cancel.is_none() {

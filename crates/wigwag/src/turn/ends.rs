@@ -302,7 +302,8 @@ impl Turn {
         let run = self.log.run.run.clone();
         let mut hints = vec![self.lease_hint.clone()];
         hints.extend(self.handle.take_hints());
-        let was_asked = hints.len() > 1;
+        // Those for which the last entries had no room are still there.
+        let was_asked = hints.len() > 1 || self.handle.is_poked();
         let ended = metrics::counter!("wigwag_runs_ended_total", "status" => self.log.run.status.name());
         if self.inner.store.traits().atomic && self.log.is_staged() {
             // One commit: the end, its snapshot, and its place in the indexes.

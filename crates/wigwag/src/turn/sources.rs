@@ -193,10 +193,8 @@ impl Turn {
             }
             self.fold_children(&path, ends).await?;
         }
-        // First of all, so that none of them is left when the run no longer remembers that it was folded.
-        if !found.folded.is_empty() && self.log.holds_lease() {
-            self.inner.delete_all(found.folded).await?;
-        }
+        // Those that were folded by an entry that is not durable yet stay until it is.
+        self.releases.extend(found.folded.into_iter().map(Release::DeleteControl));
         for (suffix, control) in found.controls {
             if self.log.is_full() {
                 // The rest is found again.
