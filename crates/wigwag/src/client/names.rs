@@ -108,8 +108,11 @@ pub(super) async fn of_signal(
 /// Rejects a signal that no step of the run's graph waits for.
 pub(super) fn check_signal(name: &Name, run: &Run, definition: Option<&Definition>) -> Result<()> {
     match unknown_signal(name, run, definition) {
-        Some(unknown) => Err(Error::new(ErrorKind::NotWaiting, unknown)
-            .hint("correct the name; without `only_if_waiting` the signal is buffered, and no wait consumes it")),
+        Some(unknown) => {
+            let what = format!("run `{}` does not wait for `{name}`: {unknown}", run.id());
+            let hint = "correct the name; without `only_if_waiting` the signal is buffered, and no wait consumes it";
+            Err(Error::new(ErrorKind::NotWaiting, what).hint(hint))
+        }
         None => Ok(()),
     }
 }

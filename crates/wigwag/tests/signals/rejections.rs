@@ -57,7 +57,7 @@ fn refusals(world: &World) -> Vec<Refused> {
             "not waiting in strict mode",
             client.signal("r", "payment", &1).only_if_waiting(),
             ErrorKind::NotWaiting,
-            &["`r`", "`payment`", "waits for: `approval`"],
+            &["`r`", "`payment`", "known: `approval`"],
             "without `only_if_waiting`",
         ),
         refused(
