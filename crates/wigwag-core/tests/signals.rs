@@ -369,7 +369,7 @@ fn what_was_listed_and_not_read_is_not_passed() {
 
 #[test]
 fn a_wait_for_the_newest_does_not_overtake_a_queue_that_was_opened_before_it() {
-    let mut run = waits([wait_at("p"), latest_at("newest")].into_iter());
+    let mut run = waits([wait_at("p"), latest_at("newest")]);
     let mut inbox = found(20, "5a 7b 9c");
     // A queue reads the first ones first, a wait for the newest the last ones.
     inbox.names.get_mut(&go()).unwrap().signals.remove(&key("5a"));

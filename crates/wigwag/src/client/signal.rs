@@ -9,6 +9,7 @@
 //! sender's repeat finds what the first try left, and goes on from there.
 
 mod at_once;
+mod stamps;
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -20,16 +21,16 @@ use serde::{Deserialize, Serialize};
 use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
     Bound, Key, Mode, Name, Order, Path, Payload, Point, Refusal, Run, RunId, RunRef, Signal, Source, Time, Wait,
-    is_suffix, limits, prefix, sha256_hex, stamp_of, suffix,
+    is_suffix, limits, sha256_hex, stamp_of, suffix,
 };
 use wigwag_store::{Batch, STAMP};
 
+use self::stamps::{Stamps, least_stamp, newest_stamp};
 use super::inbox::{OpenWait, definition_at_hand, newest_definition, open_waits};
 use super::{Client, RunHandle, StartCall, control, names};
 use crate::error::{Error, ErrorKind, Result};
-use crate::inner::{Inner, lock, time};
+use crate::inner::{Inner, time};
 use crate::log::{self, Loaded};
-use crate::pages::Pages;
 use crate::spans;
 
 /// So many signals of [`Client::signal_many`] are on their way at once.
@@ -460,40 +461,6 @@ struct Put {
     hinted: bool,
 }
 
-/// What was known before a signal is put.
-#[derive(Clone, Copy, Debug)]
-struct Stamps {
-    /// The run was read at this moment or later, by the clock that counts suspended time.
-    read_at: Duration,
-    /// The newest stamp in the inbox, if it is near the store's time or ahead of it.
-    newest: Option<Time>,
-}
-
-/// The newest stamp in the inbox, where the sender knows the store's time by an estimate only.
-///
-/// Senders that wait for each other must be heard in the order in which they were acknowledged. Each stamps by the
-/// earliest time that it may be, so no stamp is ahead of the store's time; but an estimate may be behind by twice its
-/// uncertainty. What was acknowledged before lies in the inbox, and the next stamp goes behind it.
-async fn newest_stamp(inner: &Inner, message: &Message) -> Result<Option<Time>> {
-    if inner.store.traits().atomic {
-        return Ok(None);
-    }
-    let now = inner.now().await?;
-    if now.uncertainty.is_zero() {
-        return Ok(None);
-    }
-    let prefix = prefix::inbox(&message.run, &message.name);
-    let mut pages = Pages::after(&*inner.store, &prefix, &format!("{prefix}{}", now.at.before(now.uncertainty * 2)));
-    let mut newest = None;
-    while let Some(entries) = pages.next().await? {
-        let stamps = entries.iter().filter_map(|listed| stamp_of(listed.key.rsplit('/').next()?));
-        newest = stamps.max().max(newest);
-    }
-    // One that is further ahead than clocks may be apart is no measure.
-    let ahead = now.at.after(limits::UNCERTAINTY_MAX * 2);
-    Ok(newest.filter(|newest| *newest <= ahead))
-}
-
 /// Puts the signal and reads what was added to the run since.
 async fn put_signal(
     inner: &Arc<Inner>,
@@ -558,20 +525,6 @@ async fn read_anew(inner: &Arc<Inner>, message: &Message) -> Result<Run> {
     }
     let what = format!("reading run `{}` takes too long to say what became of the signal", message.run.id);
     Err(Error::new(ErrorKind::Unavailable, what).hint("it may have arrived: send it again with the same key"))
-}
-
-/// The least stamp that a new signal may have: behind what was read, and behind what this process sent.
-fn least_stamp(inner: &Inner, message: &Message, run: &Run, now: Time) -> Time {
-    let micro = Duration::from_micros(1);
-    let cursor = run.signals.get(&message.name).and_then(|inbox| stamp_of(&inbox.cursor));
-    let mut last = lock(&inner.last_sent);
-    let mut stamp = now.max(cursor.map_or(now, |cursor| cursor.after(micro)));
-    // One that a cursor far ahead led to, further than clocks are apart, is no measure for other runs.
-    if *last <= now.after(Duration::from_secs(60)) {
-        stamp = stamp.max(last.after(micro));
-    }
-    *last = stamp;
-    stamp
 }
 
 async fn put_without_key(

@@ -340,7 +340,7 @@ impl Turn {
                 return Err(Lost::Lease);
             }
             if is_mutated(Mutation::EndAfterHint) {
-                let early: Vec<String> = hints.drain(..).collect();
+                let early = std::mem::take(&mut hints);
                 self.inner.delete_all(early).await?;
             }
             finish_index(&self.inner, &self.log.run).await?;

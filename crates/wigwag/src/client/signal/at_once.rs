@@ -23,7 +23,8 @@ use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{Bound, Inboxes, Key, Name, Run, Seen, Signal, Style, Time, limits, prefix, suffix};
 use wigwag_store::{Clear, Version};
 
-use super::{Message, least_stamp, new_id};
+use super::stamps::least_stamp;
+use super::{Message, new_id};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inner::{Inner, Now, lock};
 use crate::log::{Loaded, Log, Lost};
