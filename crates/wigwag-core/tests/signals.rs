@@ -374,8 +374,7 @@ fn a_wait_for_the_newest_does_not_overtake_a_queue_that_was_opened_before_it() {
     // A queue reads the first ones first, a wait for the newest the last ones.
     inbox.names.get_mut(&go()).unwrap().signals.remove(&key("5a"));
     assert_eq!(settle(&mut run, &inbox), "", "the newest would supersede what the queue has not read");
-    assert_eq!(settle(&mut run, &found(20, "5a 7b 9c")), "p takes 5a");
-    assert_eq!(settle(&mut run, &found(20, "5a 7b 9c")), "newest takes 9c");
+    assert_eq!(settle(&mut run, &found(20, "5a 7b 9c")), "p takes 5a, newest takes 9c");
 }
 
 #[test]

@@ -287,7 +287,7 @@ async fn a_body_that_is_too_large_is_refused_before_it_is_read() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let (_folder, kit) = embedded(S3Keys::new(), false).await;
     let address = kit.server.addr();
-    for (length, code) in [("Content-Length: 67108865\r\n", "EntityTooLarge"), ("", "MissingContentLength")] {
+    for (length, code) in [("Content-Length: 68157441\r\n", "EntityTooLarge"), ("", "MissingContentLength")] {
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
         let head = format!("PUT /s3/wigwag/a HTTP/1.1\r\nHost: {address}\r\n{length}\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
