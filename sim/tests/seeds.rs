@@ -170,7 +170,7 @@ fn a_world_that_breaks_a_promise_is_made_smaller_and_still_breaks_it() {
     let (smaller, outcome) = shrink(options, outcome);
     assert!(smaller.without.len() > 10, "most of it is not needed: {}", smaller.command());
     assert!(outcome.broken.iter().any(|breach| breach.promise == wanted), "{}", smaller.command());
-    let again = "cargo run --release -p wigwag-sim -- --seed 0 --mutation ParkWithoutHint --trouble ";
+    let again = "cargo run --release -p wigwag-sim -- --seed 0 --limits drawn --mutation ParkWithoutHint --trouble ";
     assert!(smaller.command().starts_with(again), "{}", smaller.command());
     let names: Vec<String> = Ingredient::all().map(|ingredient| ingredient.to_string()).collect();
     assert!(names.iter().all(|name| name.parse::<Ingredient>().is_ok_and(|parsed| parsed.to_string() == *name)));
