@@ -40,7 +40,7 @@ pub fn exercise(choices: &mut Choices<'_>, run: &Run, definition: &Definition) {
     ask_of_signals(choices, run, definition, now);
     ask_of_versions(run, definition);
     for order in orders(choices, run, definition) {
-        let control = Control { id: "c1".into(), created_at: now, order };
+        let control = Control { id: "c1".into(), created_at: now, by: None, order };
         let events = run.fold_control("x_c1", &control, definition, now);
         assert!(!events.is_empty(), "a control object always becomes an event");
         // What is refused here is refused by name; it must not panic.

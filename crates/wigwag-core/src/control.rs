@@ -18,6 +18,9 @@ pub struct Control {
     pub id: String,
     /// When it was sent.
     pub created_at: Time,
+    /// Name of the caller who asked, where the door knows one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
     /// What is asked.
     #[serde(flatten)]
     pub order: Order,
@@ -93,26 +96,45 @@ fn bytes_of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> usize {
     paths.into_iter().map(|path| path.as_str().len() + 4).sum()
 }
 
+/// Records who asked in an event that a control object became.
+fn name_caller(event: &mut Event, caller: Option<&String>) {
+    let by = match event {
+        Event::RunCancelRequested(event) => &mut event.by,
+        Event::RunPaused(event) => &mut event.by,
+        Event::RunResumed(event) => &mut event.by,
+        Event::RunRestarted(event) => &mut event.by,
+        Event::RunMigrated(event) => &mut event.by,
+        _ => return,
+    };
+    *by = caller.cloned();
+}
+
 impl Run {
     /// The events that a control object becomes. It always becomes one, so that it is never folded twice.
     ///
     /// `definition` is what the worker knows of the type.
     #[must_use]
     pub fn fold_control(&self, suffix: &str, control: &Control, definition: &Definition, now: Time) -> Vec<Event> {
+        let mut events = self.fold_order(suffix, control, definition, now);
+        events.iter_mut().for_each(|event| name_caller(event, control.by.as_ref()));
+        events
+    }
+
+    fn fold_order(&self, suffix: &str, control: &Control, definition: &Definition, now: Time) -> Vec<Event> {
         let id = suffix.to_owned();
         let ended = self.status.is_final().then(|| format!("the run is `{}`", self.status));
         match &control.order {
             Order::Cancel { reason } => {
                 let reason = bounded(reason.as_ref());
                 let refused = ended.or_else(|| self.cancel.as_ref().map(|_| "it is being cancelled".into()));
-                vec![RunCancelRequested { reason, control: id, refused }.into()]
+                vec![RunCancelRequested { reason, control: id, refused, by: None }.into()]
             }
             Order::Pause { reason } => {
                 let busy = matches!(self.status, Status::Compensating | Status::Paused) || self.cancel.is_some();
                 let refused = ended.or_else(|| busy.then(|| format!("the run is `{}`", self.status)));
                 let why = PauseCause::ByHand;
                 let reason = bounded(reason.as_ref());
-                vec![RunPaused { why, error: None, reason, control: Some(id), refused }.into()]
+                vec![RunPaused { why, error: None, reason, control: Some(id), refused, by: None }.into()]
             }
             Order::Resume => vec![self.fold_resume(id, definition, now)],
             Order::Restart { from, expected_seq } => {
@@ -179,12 +201,12 @@ impl Run {
             Some(_) => None,
         };
         let shift = self.pause.as_ref().map(|pause| now.since(pause.at)).unwrap_or_default();
-        RunResumed { shift, control: Some(control), refused }.into()
+        RunResumed { shift, control: Some(control), refused, by: None }.into()
     }
 
     fn fold_restart(&self, control: String, from: Option<&Path>, expected_seq: u64, definition: &Definition) -> Event {
         let wrong = |refused: String| {
-            RunRestarted { from: from.cloned(), steps: Vec::new(), control: control.clone(), refused: Some(refused) }
+            RunRestarted { from: from.cloned(), steps: Vec::new(), control: control.clone(), refused: Some(refused), by: None }
                 .into()
         };
         if self.seq != expected_seq {
@@ -194,7 +216,7 @@ impl Run {
             Err(refusal) => wrong(refusal.to_string()),
             Ok(steps) => {
                 let steps = steps.unwrap_or_default();
-                RunRestarted { from: from.cloned(), steps, control, refused: None }.into()
+                RunRestarted { from: from.cloned(), steps, control, refused: None, by: None }.into()
             }
         }
     }
@@ -277,12 +299,13 @@ impl Run {
                 skipped: migrated.skipped,
                 control: Some(control),
                 refused,
+                by: None,
             }
             .into(),
         );
         if resumes {
             let shift = self.pause.as_ref().map(|pause| now.since(pause.at)).unwrap_or_default();
-            events.push(RunResumed { shift, control: None, refused: None }.into());
+            events.push(RunResumed { shift, control: None, refused: None, by: None }.into());
         }
         events
     }

@@ -134,6 +134,9 @@ events! {
         /// Why it had no effect, if it had none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
+        /// Name of the caller who asked for it, where the door knows one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     }
     /// Steps go on.
     RunResumed = "run.resumed" {
@@ -146,6 +149,9 @@ events! {
         /// Why it had no effect, if it had none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
+        /// Name of the caller who asked for it, where the door knows one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     }
     /// Somebody wants it to end.
     RunCancelRequested = "run.cancel_requested" {
@@ -157,6 +163,9 @@ events! {
         /// Why it had no effect, if it had none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
+        /// Name of the caller who asked for it, where the door knows one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     }
     /// It begins again, or goes back to a step.
     RunRestarted = "run.restarted" {
@@ -171,6 +180,9 @@ events! {
         /// Why it had no effect, if it had none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
+        /// Name of the caller who asked for it, where the door knows one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     }
     /// It follows another definition from here on.
     RunMigrated = "run.migrated" {
@@ -191,6 +203,9 @@ events! {
         /// Why it had no effect, if it had none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
+        /// Name of the caller who asked for it, where the door knows one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     }
     /// It ended well.
     RunCompleted = "run.completed" {

@@ -208,6 +208,13 @@ pub enum Key {
         /// Time and id.
         suffix: String,
     },
+    /// A resume link that may no longer be used. Removed with its run.
+    RevokedLink {
+        /// The run.
+        run: RunRef,
+        /// The link's id.
+        id: String,
+    },
     /// A hint in the due index.
     Due(Hint),
     /// "This run waits for that signal."
@@ -256,6 +263,7 @@ impl fmt::Display for Key {
             Self::Signal { run, name, suffix } => write!(f, "{run}/signals/{name}/{suffix}.json"),
             Self::Sent { run, name, hash } => write!(f, "{run}/keys/{name}/{hash}.json"),
             Self::Control { run, suffix } => write!(f, "{run}/signals/.control/{suffix}.json"),
+            Self::RevokedLink { run, id } => write!(f, "{run}/links/{id}.json"),
             Self::Due(Hint { shard, due, kind, run, nonce }) => {
                 write!(f, "due/{shard:02}/{due}~{kind}~{run}~{nonce}")
             }
@@ -304,6 +312,7 @@ fn parse_of_run(run: RunRef, rest: &[&str]) -> Result<Key, Refusal> {
         }
         ["children", file] => Key::Child { run, child: json_stem(file)?.parse()? },
         ["keys", name, file] => Key::Sent { run, name: name.parse()?, hash: json_stem(file)?.into() },
+        ["links", file] => Key::RevokedLink { run, id: json_stem(file)?.into() },
         ["signals", ".control", file] => Key::Control { run, suffix: json_stem(file)?.into() },
         ["signals", name, file] => Key::Signal { run, name: name.parse()?, suffix: json_stem(file)?.into() },
         _ => return Err(Refusal::new(format!("not a key of a run: `{}`", rest.join("/").escape_debug()))),

@@ -10,7 +10,7 @@ use common::*;
 use wigwag_core::*;
 
 fn control(order: Order) -> Control {
-    Control { id: "c1".into(), created_at: at(0), order }
+    Control { id: "c1".into(), created_at: at(0), by: None, order }
 }
 
 /// What a control object becomes at second 50.
@@ -67,7 +67,7 @@ fn an_order_has_its_effect_or_says_why_not() {
     let ended = after(running.clone(), vec![completed()]);
     let misfit = Fault::version_mismatch("old", "new", vec!["a".into(), "b".into()]);
     let why = PauseCause::Version;
-    let mismatched = RunPaused { why, error: Some(misfit), reason: None, control: None, refused: None };
+    let mismatched = RunPaused { why, error: Some(misfit), reason: None, control: None, refused: None, by: None };
     let mismatched = after(running.clone(), vec![mismatched.into()]);
     // The run, the order, the event, and why it had no effect.
     let rows = [
@@ -129,11 +129,36 @@ fn a_folded_order_shows_in_the_run() {
     let resumed = after(paused.clone(), folded(&paused, Order::Resume, &definition));
     assert_eq!((resumed.status, &resumed.pause), (Status::Running, &None));
     let why = PauseCause::Failure;
-    let broke = RunPaused { why, error: Some(fault("no")), reason: None, control: None, refused: None };
+    let broke = RunPaused { why, error: Some(fault("no")), reason: None, control: None, refused: None, by: None };
     let paused = after(running, vec![broke.into()]);
     assert_eq!(paused.error, Some(fault("no")));
     let resumed = after(paused.clone(), folded(&paused, Order::Resume, &definition));
     assert_eq!(resumed.error, None, "what it was paused for is over");
+}
+
+#[test]
+fn every_event_of_an_order_names_its_caller_or_nobody() {
+    let definition = graph("a");
+    let run = run_with("");
+    let run = after(run.clone(), folded(&run, pause(), &definition));
+    let orders = [cancel(), pause(), Order::Resume, restart(None, run.seq), migrate(&definition.hash, run.seq)];
+    for order in orders {
+        for caller in [None, Some("ada")] {
+            let asked = Control { by: caller.map(str::to_owned), ..control(order.clone()) };
+            let events = run.fold_control("c1", &asked, &definition, at(9));
+            let named: Vec<Option<String>> = events.iter().filter_map(caller_of).collect();
+            assert!(!named.is_empty(), "{order:?}");
+            assert!(named.iter().all(|by| by.as_deref() == caller), "{order:?}: {named:?}");
+        }
+    }
+}
+
+/// The caller that a control event names; `None` for any other event.
+fn caller_of(event: &Event) -> Option<Option<String>> {
+    let event = serde_json::to_value(event).unwrap();
+    let kinds = ["run.cancel_requested", "run.paused", "run.resumed", "run.restarted", "run.migrated"];
+    let is_control = kinds.iter().any(|kind| event["type"] == *kind);
+    is_control.then(|| event["by"].as_str().map(str::to_owned))
 }
 
 #[test]
@@ -148,6 +173,7 @@ fn a_folded_order_is_remembered_for_an_hour() {
             reason: None,
             control: Some("c2".into()),
             refused: Some("no".into()),
+            by: None,
         };
         let mut run = run.clone();
         run.apply(&Entry {
@@ -275,8 +301,8 @@ fn what_was_rolled_out_comes_back_when_it_changes() {
     let renamed = BTreeMap::from([(path("a"), path("x"))]);
     let (definition_hash, version, control, refused) = ("new".to_owned(), None, None, None);
     let skipped = paths("b");
-    let migrated = RunMigrated { definition_hash, version, renamed, skipped, control, refused }.into();
-    let back = RunRestarted { from: Some(path("b")), steps: paths("b"), control: "c1".into(), refused: None }.into();
+    let migrated = RunMigrated { definition_hash, version, renamed, skipped, control, refused, by: None }.into();
+    let back = RunRestarted { from: Some(path("b")), steps: paths("b"), control: "c1".into(), refused: None, by: None }.into();
     let rows = [(migrated, "b=skipped c=completed x=completed"), (back, "a=completed c=completed")];
     for (event, points) in rows {
         let mut run = run_with("a=done b=done c=done");

@@ -144,20 +144,21 @@ fn a_turn() -> impl Strategy<Value = Event> {
         .into()),
         (option::of(a_time()), vec(texts(), 0..3)).prop_map(|(next_at, hints)| RunParked { next_at, hints }.into()),
         (why, option::of(a_fault()), text(), text(), text()).prop_map(|(why, error, reason, control, refused)| {
-            RunPaused { why, error, reason, control, refused }.into()
+            RunPaused { why, error, reason, control, refused, by: None }.into()
         }),
-        (a_span(), text(), text()).prop_map(|(shift, control, refused)| RunResumed { shift, control, refused }.into()),
-        (text(), texts(), text()).prop_map(|(reason, control, refused)| RunCancelRequested {
-            reason,
+        (a_span(), text(), text()).prop_map(|(shift, control, refused)| RunResumed {
+            shift,
             control,
+            by: refused.clone(),
             refused
         }
         .into()),
         (option::of(a_point()), vec(a_point(), 0..3), texts(), text())
-            .prop_map(|(from, steps, control, refused)| RunRestarted { from, steps, control, refused }.into()),
+            .prop_map(|(from, steps, control, refused)| RunRestarted { from, steps, control, refused, by: None }.into()),
         (texts(), option::of(any::<u32>()), btree_map(a_point(), a_point(), 0..3), vec(a_point(), 0..3), text())
             .prop_map(|(definition_hash, version, renamed, skipped, control)| {
-                RunMigrated { definition_hash, version, renamed, skipped, refused: control.clone(), control }.into()
+                RunMigrated { definition_hash, version, renamed, skipped, refused: control.clone(), control, by: None }
+                    .into()
             }),
         a_datum().prop_map(|result| RunCompleted { result }.into()),
         a_fault().prop_map(|error| RunFailed { error }.into()),
@@ -349,6 +350,7 @@ fn a_key() -> impl Strategy<Value = Key> {
         (a_run(), a_name(), a_suffix()).prop_map(|(run, name, suffix)| Key::Signal { run, name, suffix }),
         (a_run(), a_name(), "[0-9a-f]{64}").prop_map(|(run, name, hash)| Key::Sent { run, name, hash }),
         (a_run(), a_suffix()).prop_map(|(run, suffix)| Key::Control { run, suffix }),
+        (a_run(), "[0-9a-f]{32}").prop_map(|(run, id)| Key::RevokedLink { run, id }),
         a_hint().prop_map(Key::Due),
         (a_name(), an_id(), seq()).prop_map(|(name, run, seq)| Key::Waiting { name, run, seq }),
         (a_type(), an_id()).prop_map(|(of, run)| Key::Live { of, run }),
@@ -374,8 +376,10 @@ proptest! {
     }
 
     #[test]
-    fn a_control_object_reads_back_as_it_was(id in texts(), created_at in a_time(), order in an_order()) {
-        let control = Control { id, created_at, order };
+    fn a_control_object_reads_back_as_it_was(
+        id in texts(), created_at in a_time(), by in option::of(texts()), order in an_order(),
+    ) {
+        let control = Control { id, created_at, by, order };
         prop_assert_eq!(Control::read(&control.to_json()).unwrap(), control);
     }
 

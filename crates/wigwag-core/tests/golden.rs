@@ -88,15 +88,32 @@ fn events_of_the_run() -> Vec<Event> {
             reason: reason.clone(),
             control: control.clone(),
             refused: refused.clone(),
+            by: None,
         }
         .into(),
-        RunPaused { why: PauseCause::ByHand, error: None, reason: None, control: None, refused: None }.into(),
-        RunPaused { why: PauseCause::Failure, error: None, reason: None, control: None, refused: None }.into(),
-        RunResumed { shift: Duration::from_micros(1_500_000), control: control.clone(), refused: refused.clone() }
+        RunPaused { why: PauseCause::ByHand, error: None, reason: None, control: None, refused: None, by: None }.into(),
+        RunPaused { why: PauseCause::Failure, error: None, reason: None, control: None, refused: None, by: None }.into(),
+        RunResumed { shift: Duration::from_micros(1_500_000), control: control.clone(), refused: refused.clone(), by: None }
             .into(),
-        RunCancelRequested { reason: reason.clone(), control: "c2".into(), refused: refused.clone() }.into(),
-        RunRestarted { from: Some(path("a")), steps: paths("a b"), control: "c3".into(), refused: refused.clone() }
+        RunCancelRequested { reason: reason.clone(), control: "c2".into(), refused: refused.clone(), by: None }.into(),
+        RunRestarted { from: Some(path("a")), steps: paths("a b"), control: "c3".into(), refused: refused.clone(), by: None }
             .into(),
+        RunResumed {
+            shift: Duration::from_micros(1_500_000),
+            control: control.clone(),
+            refused: refused.clone(),
+            by: None,
+        }
+        .into(),
+        RunCancelRequested { reason: reason.clone(), control: "c2".into(), refused: refused.clone(), by: None }.into(),
+        RunRestarted {
+            from: Some(path("a")),
+            dropped: paths("a b"),
+            control: "c3".into(),
+            refused: refused.clone(),
+            by: None,
+        }
+        .into(),
         RunMigrated {
             definition_hash: "sha256:new".into(),
             version: Some(3),
@@ -104,6 +121,7 @@ fn events_of_the_run() -> Vec<Event> {
             skipped: paths("c"),
             control,
             refused,
+            by: None,
         }
         .into(),
         RunCompleted { result: data("null") }.into(),
@@ -214,6 +232,32 @@ fn what_a_run_asked_of_its_store_is_kept_in_entries_and_snapshots() {
 }
 
 #[test]
+fn who_asked_is_kept_in_control_objects_and_in_the_events_they_become() {
+    let by = Some("ada \"ops\"".to_owned());
+    let sample = Control { id: "c1".into(), created_at: at(7), by: by.clone(), order: Order::Resume };
+    keeps("control-named.json", &sample, Control::to_json, |bytes| Control::read(bytes).unwrap());
+    let why = PauseCause::ByHand;
+    let (shift, control, mapping) = (Duration::ZERO, Some("c1".to_owned()), BTreeMap::new());
+    let events = vec![
+        RunPaused { why, error: None, reason: None, control: control.clone(), refused: None, by: by.clone() }.into(),
+        RunResumed { shift, control: control.clone(), refused: None, by: by.clone() }.into(),
+        RunCancelRequested { reason: None, control: "c1".into(), refused: None, by: by.clone() }.into(),
+        RunRestarted { from: None, dropped: vec![], control: "c1".into(), refused: None, by: by.clone() }.into(),
+        RunMigrated {
+            definition_hash: "sha256:new".into(),
+            version: None,
+            renamed: mapping,
+            skipped: vec![],
+            control,
+            refused: None,
+            by,
+        }
+        .into(),
+    ];
+    keeps("entry-named.json", &entry(3, events), Entry::to_json, |bytes| read_entry(bytes).unwrap().unwrap());
+}
+
+#[test]
 fn an_entry_of_an_unknown_event_is_refused_by_name() {
     let bytes = br#"{"seq":1,"by":"x","at":"2026-01-28T12:00:00.000000Z","events":[{"type":"run.exploded"}]}"#;
     let refusal = read_entry(bytes).unwrap_err().to_string();
@@ -272,8 +316,8 @@ fn moments() -> (Vec<(&'static str, Run)>, Chunk) {
     let parked = next(&driven, vec![RunParked { next_at: Some(at(70)), hints: vec!["due/00/h4".into()] }.into()]);
     let (reason, control) = (Some("lunch".to_owned()), Some("c1".to_owned()));
     let why = PauseCause::Failure;
-    let stop = RunPaused { why, error: Some(whole_fault()), reason: reason.clone(), control, refused: None };
-    let asked = RunCancelRequested { reason, control: "c2".into(), refused: None };
+    let stop = RunPaused { why, error: Some(whole_fault()), reason: reason.clone(), control, refused: None, by: None };
+    let asked = RunCancelRequested { reason, control: "c2".into(), refused: None, by: None };
     let paused = next(&driven, vec![stop.into(), asked.into()]);
     let undoing_all = next(
         &paused,
@@ -350,7 +394,7 @@ fn control_objects_of_each_kind_are_kept() {
         ("control-late.json", Order::Late { name: go(), signal: suffix(at(5), "0a1b") }),
     ];
     for (file, order) in rows {
-        let sample = Control { id: "c1".into(), created_at: at(7), order };
+        let sample = Control { id: "c1".into(), created_at: at(7), by: None, order };
         keeps(file, &sample, Control::to_json, |bytes| Control::read(bytes).unwrap());
     }
 }

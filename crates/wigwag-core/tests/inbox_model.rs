@@ -212,7 +212,7 @@ impl World {
         let definition = Definition::function("order".parse().unwrap(), 1);
         for signal in std::mem::take(&mut self.notes) {
             let order = Order::Late { name: go(), signal };
-            let control = Control { id: "c".into(), created_at: self.now, order };
+            let control = Control { id: "c".into(), created_at: self.now, by: None, order };
             let events = self.run.fold_control("c", &control, &definition, self.now);
             add(Arc::make_mut(&mut self.run), events).unwrap();
         }

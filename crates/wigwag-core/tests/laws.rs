@@ -185,7 +185,7 @@ fn ordered(op: Op, run: &Run, definition: &Definition, point: &Path) -> Vec<Even
         What::Late => Order::Late { name: go(), signal: sent_before(run, op.point as u64) },
         _ => Order::Migrate { definition_hash: definition.hash.clone(), mapping, expected_seq },
     };
-    let control = Control { id: "c".into(), created_at: at(0), order };
+    let control = Control { id: "c".into(), created_at: at(0), by: None, order };
     let mut events = run.fold_control(&format!("c{}", run.seq), &control, definition, at(run.seq + 1));
     let refused = matches!(&events[0], Event::RunRestarted(event) if event.refused.is_some());
     let claim = claimed("w1", at(run.seq + 9));

@@ -152,7 +152,7 @@ fn up_to(cursor: &str, floor: &str, taken: &str) -> (String, String, String) {
 /// Folds a late note in; gives why it had no effect.
 fn late(run: &mut Run, signal: &str) -> Option<String> {
     let order = Order::Late { name: go(), signal: key(signal) };
-    let control = Control { id: "c1".into(), created_at: at(0), order };
+    let control = Control { id: "c1".into(), created_at: at(0), by: None, order };
     let function = Definition::function("order".parse().unwrap(), 1);
     let events = run.fold_control("c1", &control, &function, at(0));
     let [Event::SignalLate(note)] = &events[..] else { panic!("{events:?}") };

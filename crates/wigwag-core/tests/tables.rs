@@ -339,7 +339,7 @@ fn a_migration_renames_and_skips_and_checks_the_result() {
         let outcome = version::migrate(&run, &graph(new), &mapping(map)).map(|migration| {
             let version::Migration { renamed, skipped } = migration;
             let (definition_hash, version, control, refused) = ("new".into(), None, None, None);
-            let event = RunMigrated { definition_hash, version, renamed, skipped, control, refused };
+            let event = RunMigrated { definition_hash, version, renamed, skipped, control, refused, by: None };
             add(&mut run, vec![event.into()]).unwrap();
             let points: Vec<String> =
                 run.points.iter().map(|(path, point)| format!("{path}={}", point.status)).collect();

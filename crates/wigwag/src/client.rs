@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use wigwag_core::{Definition, Entry, Path, Payload, Point, Run, RunId, RunRef, Status, Time};
+use wigwag_core::{Definition, Entry, Path, Payload, Point, Run, RunId, RunRef, Status, Time, limits};
 
 pub(crate) use control::cancel_child;
 pub use control::{Asked, Cancel, Migrate, Restart, Resume};
@@ -42,6 +42,8 @@ pub struct RunHandle {
     pub(crate) inner: Arc<Inner>,
     pub(crate) run: RunRef,
     pub(crate) warnings: Vec<String>,
+    /// Name of the caller on whose behalf the run is controlled.
+    pub(crate) caller: Option<Arc<str>>,
 }
 
 impl Client {
@@ -144,13 +146,22 @@ impl RunView {
 
 impl RunHandle {
     pub(crate) fn new(inner: &Arc<Inner>, run: RunRef) -> Self {
-        Self { inner: Arc::clone(inner), run, warnings: Vec::new() }
+        Self { inner: Arc::clone(inner), run, warnings: Vec::new(), caller: None }
     }
 
     /// Its id.
     #[must_use]
     pub fn id(&self) -> &RunId {
         &self.run.id
+    }
+
+    /// Names the caller whom the run's log records as the one who cancelled, paused, resumed, restarted or migrated it.
+    /// At most [`limits::SENDER_BYTES_MAX`] bytes of the name are kept.
+    #[must_use]
+    pub fn on_behalf_of(mut self, caller: &str) -> Self {
+        let end = caller.floor_char_boundary(limits::SENDER_BYTES_MAX);
+        self.caller = Some(caller[..end].into());
+        self
     }
 
     pub(crate) async fn read(&self) -> Result<log::Loaded> {

@@ -39,7 +39,7 @@ impl NobodyHome {
     async fn control(&self, run: &str, number: usize, order: Order) {
         let created_at = Time::from_micros(1_767_225_600_000_000 + number as u64);
         let suffix = format!("{created_at}_{number:05}");
-        let control = Control { id: format!("{number}"), created_at, order };
+        let control = Control { id: format!("{number}"), created_at, by: None, order };
         let key = Key::Control { run: RunRef::workflow(run.parse().unwrap()), suffix }.to_string();
         self.store.write(Batch::new().put(key, control.to_json())).await.unwrap();
     }

@@ -70,15 +70,15 @@ pub(crate) fn parked() -> Event {
 }
 
 pub(crate) fn paused(why: PauseCause) -> Event {
-    RunPaused { why, error: None, reason: None, control: None, refused: None }.into()
+    RunPaused { why, error: None, reason: None, control: None, refused: None, by: None }.into()
 }
 
 pub(crate) fn resumed(shift: Duration) -> Event {
-    RunResumed { shift, control: None, refused: None }.into()
+    RunResumed { shift, control: None, refused: None, by: None }.into()
 }
 
 pub(crate) fn restarted() -> Event {
-    RunRestarted { from: None, steps: vec![], control: "c".into(), refused: None }.into()
+    RunRestarted { from: None, steps: vec![], control: "c".into(), refused: None, by: None }.into()
 }
 
 pub(crate) fn completed() -> Event {

@@ -42,7 +42,7 @@ impl RunHandle {
             _ if run.cancel.is_some() => return Err(self.not_now(&run, "is being cancelled and cannot be paused")),
             _ => {}
         }
-        send(&self.inner, &run, Order::Pause { reason: None }).await?;
+        send_as(self, &run, Order::Pause { reason: None }).await?;
         Ok(Asked::Now)
     }
 
@@ -108,7 +108,7 @@ impl IntoFuture for Cancel {
             if run.status == Status::Compensating {
                 return Ok(Asked::Compensating);
             }
-            send(&self.run.inner, &run, Order::Cancel { reason: self.reason }).await?;
+            send_as(&self.run, &run, Order::Cancel { reason: self.reason }).await?;
             Ok(Asked::Now)
         }
         .boxed()
@@ -160,7 +160,7 @@ impl IntoFuture for Resume {
             if pause.why == PauseCause::Version && !self.anyway {
                 check_fits(&self.run, &mut run).await?;
             }
-            send(&self.run.inner, &run, Order::Resume).await?;
+            send_as(&self.run, &run, Order::Resume).await?;
             Ok(Asked::Now)
         }
         .boxed()
@@ -221,7 +221,7 @@ impl IntoFuture for Restart {
                 run.steps_to_restart(from, &definition)?;
             }
             let expected_seq = run.seq;
-            send(&handle.inner, &run, Order::Restart { from, expected_seq }).await?;
+            send_as(&handle, &run, Order::Restart { from, expected_seq }).await?;
             Ok(Asked::Now)
         }
         .boxed()
@@ -299,7 +299,7 @@ impl IntoFuture for Migrate {
             })?;
             version::migrate(&run, &target, &self.mapping)?;
             let (definition_hash, mapping, expected_seq) = (target.hash, self.mapping, run.seq);
-            send(&handle.inner, &run, Order::Migrate { definition_hash, mapping, expected_seq }).await?;
+            send_as(&handle, &run, Order::Migrate { definition_hash, mapping, expected_seq }).await?;
             Ok(Asked::Now)
         }
         .boxed()
@@ -374,13 +374,23 @@ async fn definition_of(inner: &Inner, run: &Run) -> Result<Definition> {
     own.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("no worker has stored the definition of `{}`", run.of)))
 }
 
+/// Sends an order in the name of the handle's caller.
+async fn send_as(handle: &RunHandle, run: &Run, order: Order) -> Result<()> {
+    send_by(&handle.inner, run, order, handle.caller.as_deref()).await
+}
+
+/// Sends an order that no caller asked for.
+pub(super) async fn send(inner: &Arc<Inner>, run: &Run, order: Order) -> Result<()> {
+    send_by(inner, run, order, None).await
+}
+
 /// Puts the control object, then a hint due now; then it is acknowledged.
 ///
 /// What if we die here? Without the hint the object is found when the run is looked at next; nobody was told yes.
-pub(super) async fn send(inner: &Arc<Inner>, run: &Run, order: Order) -> Result<()> {
+async fn send_by(inner: &Arc<Inner>, run: &Run, order: Order, caller: Option<&str>) -> Result<()> {
     let now = inner.now().await?;
     let id = format!("{:016x}", fastrand::u64(..));
-    let control = Control { id: id.clone(), created_at: now.at, order };
+    let control = Control { id: id.clone(), created_at: now.at, by: caller.map(str::to_owned), order };
     let key = format!("{}/signals/.control/{STAMP}_{id}.json", run.run);
     inner.store.write(Batch::new().put(key, control.to_json())).await?;
     let (hint, body) = inner.hint(&run.index_type(), &run.run, now.at);

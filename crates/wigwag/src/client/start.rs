@@ -71,7 +71,7 @@ impl StartCall {
         let start = Start { run: run.clone(), of: run_of, input, parent: None, task: None, not_before, eager: true };
         start_run(&self.inner, start).await?;
         let warnings = names::of_start(&self.inner, &of).await;
-        Ok(RunHandle { inner: self.inner, run, warnings })
+        Ok(RunHandle { inner: self.inner, run, warnings, caller: None })
     }
 }
 

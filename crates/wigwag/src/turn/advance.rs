@@ -252,7 +252,8 @@ impl Turn {
             self.timers.insert((at, path.clone()));
         } else if held {
             let error = Some(error);
-            let paused = RunPaused { why: PauseCause::Failure, error, reason: None, control: None, refused: None };
+            let paused =
+                RunPaused { why: PauseCause::Failure, error, reason: None, control: None, refused: None, by: None };
             self.log.stage(paused, self.now)?;
         } else if node.on_failure == OnFailure::Continue {
             if let Some(frontier) = &mut self.frontier {

@@ -54,7 +54,8 @@ impl Turn {
         self.root = None;
         let (expected, found) = (&self.log.run.definition_hash, &self.workflow.definition.hash);
         let error = Some(Fault::version_mismatch(expected, found, misfits));
-        let paused = RunPaused { why: PauseCause::Version, error, reason: None, control: None, refused: None };
+        let paused =
+            RunPaused { why: PauseCause::Version, error, reason: None, control: None, refused: None, by: None };
         self.log.stage(paused, self.now)
     }
 

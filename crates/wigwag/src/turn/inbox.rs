@@ -575,7 +575,8 @@ impl Turn {
             OnFailure::Pause => {
                 // The wait stays open: a signal that comes while the run is paused is in time.
                 let error = Some(error);
-                let paused = RunPaused { why: PauseCause::Failure, error, reason: None, control: None, refused: None };
+                let paused =
+                    RunPaused { why: PauseCause::Failure, error, reason: None, control: None, refused: None, by: None };
                 self.log.stage(paused, self.now)
             }
             OnFailure::Continue => {

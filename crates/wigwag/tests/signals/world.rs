@@ -285,7 +285,7 @@ impl World {
     pub(crate) async fn put_late_note(&self, run: &RunHandle, name: &str, signal: &str) {
         let (id, name) = (format!("{:x}", self.keys("").await.len()), Name::new(name).unwrap());
         let order = Order::Late { name, signal: signal.into() };
-        let control = Control { id: id.clone(), created_at: self.now(), order };
+        let control = Control { id: id.clone(), created_at: self.now(), by: None, order };
         let run_ref = RunRef::workflow(run.id().clone());
         let key = Key::Control { run: run_ref, suffix: suffix(self.now(), &id) }.to_string();
         self.store.write(Batch::new().put(key, control.to_json())).await.unwrap();
