@@ -47,6 +47,9 @@ pub struct Bucket {
     url: String,
 }
 
+/// Key and secret of a server that lets everybody in, which everybody knows.
+const OPEN_SECRET: &str = "wigwag";
+
 /// How a bucket is reached; what is not said here comes from the provider's ordinary environment variables.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -61,6 +64,8 @@ pub struct BucketSettings {
     pub keys: Option<(String, String)>,
     /// The bucket's name stands in the host name instead of the path.
     pub virtual_hosted: bool,
+    /// Sends an access key's secret to a wigwag server beyond this machine over plain HTTP. `WIGWAG_ALLOW_HTTP=1` does the same.
+    pub allow_http: bool,
     /// How long one request may take.
     pub request_max: Duration,
     /// How long a connection may take to make.
@@ -77,6 +82,7 @@ impl Default for BucketSettings {
             profile: None,
             keys: None,
             virtual_hosted: false,
+            allow_http: false,
             request_max: Duration::from_secs(10),
             connect_max: Duration::from_secs(5),
             clock: Arc::new(System),
@@ -328,7 +334,22 @@ impl BucketSettings {
         }
         let variable = |name| credentials::variable(name);
         let found = variable("AWS_ACCESS_KEY_ID").zip(variable("AWS_SECRET_ACCESS_KEY"));
-        Ok(found.unwrap_or_else(|| ("wigwag".to_owned(), "wigwag".to_owned())))
+        Ok(found.unwrap_or_else(|| (OPEN_SECRET.to_owned(), OPEN_SECRET.to_owned())))
+    }
+
+    /// Refuses to send a secret where others on the way can read it.
+    pub(crate) fn check_server(&self, url: &reqwest::Url, keys: &(String, String)) -> Result<()> {
+        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        let is_here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+        let is_secret = keys.1 != OPEN_SECRET;
+        let is_allowed = self.allow_http || credentials::is_set(&credentials::variable, "WIGWAG_ALLOW_HTTP");
+        if url.scheme() != "http" || is_here || !is_secret || is_allowed {
+            return Ok(());
+        }
+        let what =
+            format!("`http://{host}` is beyond this machine, and the secret of `{}` would be sent as it is", keys.0);
+        Err(Error::new(ErrorKind::Denied, what)
+            .hint("use `https://`; on a network that you trust, `WIGWAG_ALLOW_HTTP=1` sends it all the same"))
     }
 
     fn client(&self, endpoint: Option<&str>) -> ClientOptions {

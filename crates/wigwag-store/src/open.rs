@@ -107,6 +107,7 @@ fn open_server(url: &str, settings: &OpenSettings) -> Result<Opened> {
     }
     let mut reached = settings.bucket.clone();
     let keys = reached.keys_of_server()?;
+    reached.check_server(&changes, &keys)?;
     (reached.endpoint, reached.keys) = (Some(url.to_owned()), Some(keys.clone()));
     let bucket = Bucket::open("s3://wigwag", &reached)?;
     let (connect_max, clock) = (reached.connect_max, Arc::clone(&reached.clock));

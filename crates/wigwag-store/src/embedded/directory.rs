@@ -3,12 +3,19 @@
 //! What if we die here? `wigwag.db` appears by a rename of a finished database, so it is either absent (the
 //! next to open makes it) or whole. `open.lock` keeps two makers apart.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+
+use tracing::warn;
 
 use super::EmbeddedSettings;
 use super::schema::{self, Access};
 use crate::{Error, ErrorKind, Result};
+
+/// Permissions of our files: payloads are for the user that runs wigwag, and for nobody else on the machine.
+pub(super) const FILE_MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
 
 const DATABASE: &str = "wigwag.db";
 /// What we put beside the database, and what a new disk comes with; a directory with nothing else is ours to fill.
@@ -35,7 +42,9 @@ impl Directory {
         refuse_network_disk(existing)?;
         let new: Vec<PathBuf> = path.ancestors().take_while(|folder| *folder != existing).map(Path::to_owned).collect();
         for folder in [directory.locks(), directory.processes()] {
-            fs::create_dir_all(folder).map_err(|error| directory.failed("make", error))?;
+            let mut builder = DirBuilder::new();
+            let made = builder.recursive(true).mode(FOLDER_MODE).create(folder);
+            made.map_err(|error| directory.failed("make", error))?;
         }
         // The name of a new folder is durable once the folder around it is synced.
         for parent in new.iter().filter_map(|folder| folder.parent()) {
@@ -46,6 +55,7 @@ impl Directory {
         lock.lock().map_err(|error| directory.failed("lock", error))?;
         if directory.database().exists() {
             schema::check_header(&directory.database(), Access::Read)?;
+            directory.warn_if_others_may_read();
         } else {
             directory.make(settings)?;
         }
@@ -67,13 +77,23 @@ impl Directory {
         self.path.join("processes")
     }
 
+    /// A store that was made with wider permissions, or given them, is used as it is: they may be wanted.
+    fn warn_if_others_may_read(&self) {
+        let path = self.database();
+        let Ok(mode) = fs::metadata(&path).map(|facts| facts.mode() & 0o777) else { return };
+        if mode & 0o077 != 0 {
+            let fix = format!("chmod 600 {}*", path.display());
+            warn!(path = %path.display(), mode = format!("{mode:o}"), fix, "other users of this machine can read the store");
+        }
+    }
+
     fn locks(&self) -> PathBuf {
         self.path.join("locks")
     }
 
     pub(super) fn lock_file(&self, name: &str) -> Result<File> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
+        options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
         options.open(self.locks().join(name)).map_err(|error| self.failed("open a lock file in", error))
     }
 
@@ -109,6 +129,9 @@ impl Directory {
                 _ => {}
             }
         }
+        // SQLite gives its other files the permissions of this one.
+        let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&new);
+        file.map_err(|error| self.failed("make the database in", error))?;
         schema::create(&new, settings.clock.wall())?;
         File::open(&new).and_then(|file| file.sync_all()).map_err(|error| self.failed("sync", error))?;
         fs::rename(&new, self.database()).map_err(|error| self.failed("name the database in", error))?;

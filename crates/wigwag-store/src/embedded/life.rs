@@ -3,10 +3,11 @@
 //! Holds: the file of a living process is locked from the moment it has its final name, because it is locked
 //! under a temporary one and then renamed. So an unlocked file means a dead process, never one that starts.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::directory::Directory;
+use super::directory::{Directory, FILE_MODE};
 use crate::{Error, Peers, Result, Stamp};
 
 #[derive(Debug)]
@@ -23,7 +24,12 @@ impl Life {
         bury_the_dead(&folder);
         let me = format!("{}-{:x}-{:08x}", std::process::id(), now.micros(), fastrand::u32(..));
         let (starting, path) = (folder.join(format!("{me}.starting")), folder.join(&me));
-        let lock = File::create_new(&starting)
+        let lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(FILE_MODE)
+            .open(&starting)
             .and_then(|file| file.lock().map(|()| file))
             .and_then(|file| fs::rename(&starting, &path).map(|()| file))
             .map_err(|error| directory.failed("lock a file in", error))?;
