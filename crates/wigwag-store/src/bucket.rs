@@ -47,7 +47,7 @@ pub struct Bucket {
     url: String,
 }
 
-/// Key and secret of a server that lets everybody in, which everybody knows.
+/// Well-known access key and secret of a server without authentication.
 const OPEN_SECRET: &str = "wigwag";
 
 /// How a bucket is reached; what is not said here comes from the provider's ordinary environment variables.
@@ -64,7 +64,8 @@ pub struct BucketSettings {
     pub keys: Option<(String, String)>,
     /// The bucket's name stands in the host name instead of the path.
     pub virtual_hosted: bool,
-    /// Sends an access key's secret to a wigwag server beyond this machine over plain HTTP. `WIGWAG_ALLOW_HTTP=1` does the same.
+    /// Allows plain HTTP to a wigwag server on another machine, which exposes the access key's secret. `WIGWAG_ALLOW_HTTP=1`
+    /// does the same.
     pub allow_http: bool,
     /// How long one request may take.
     pub request_max: Duration,
@@ -337,7 +338,7 @@ impl BucketSettings {
         Ok(found.unwrap_or_else(|| (OPEN_SECRET.to_owned(), OPEN_SECRET.to_owned())))
     }
 
-    /// Refuses to send a secret where others on the way can read it.
+    /// Rejects plain HTTP to another machine, which would expose the secret.
     pub(crate) fn check_server(&self, url: &reqwest::Url, keys: &(String, String)) -> Result<()> {
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let is_here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
@@ -346,10 +347,12 @@ impl BucketSettings {
         if url.scheme() != "http" || is_here || !is_secret || is_allowed {
             return Ok(());
         }
-        let what =
-            format!("`http://{host}` is beyond this machine, and the secret of `{}` would be sent as it is", keys.0);
+        let what = format!(
+            "`http://{host}` is not on this machine: plain HTTP would expose the secret of access key `{}`",
+            keys.0
+        );
         Err(Error::new(ErrorKind::Denied, what)
-            .hint("use `https://`; on a network that you trust, `WIGWAG_ALLOW_HTTP=1` sends it all the same"))
+            .hint("use `https://`, or set `WIGWAG_ALLOW_HTTP=1` on a network that you trust"))
     }
 
     fn client(&self, endpoint: Option<&str>) -> ClientOptions {

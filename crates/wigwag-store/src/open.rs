@@ -125,3 +125,31 @@ fn layered<S: Store + Clone>(meter: Meter<S>, settings: &OpenSettings) -> Opened
 fn is_scheme(text: &str) -> bool {
     text.len() > 1 && text.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_not_sent_to_a_server_over_plain_http_beyond_this_machine() {
+        let opened = |url: &str, secret: &str, allow_http: bool| {
+            let mut settings = OpenSettings::default();
+            settings.bucket.keys = Some(("worker".to_owned(), secret.to_owned()));
+            settings.bucket.allow_http = allow_http;
+            open(url, &settings)
+        };
+        for refused in ["http://192.0.2.1:7070/s3", "http://wigwag.example.com/s3", "http://localhost.example.com/s3"] {
+            let error = opened(refused, "s3cret of the key", false).unwrap_err();
+            assert_eq!(error.kind(), crate::ErrorKind::Denied, "{error}");
+            assert!(error.advice().is_some_and(|advice| advice.contains("WIGWAG_ALLOW_HTTP")), "{error:?}");
+            assert!(!format!("{error:?}").contains("s3cret"), "{error:?}");
+            assert!(opened(refused, "s3cret of the key", true).is_ok(), "allowed by the setting");
+            assert!(opened(refused, "wigwag", false).is_ok(), "the well-known key is not secret");
+        }
+        for safe in
+            ["https://wigwag.example.com/s3", "http://127.0.0.1:7070/s3", "http://localhost/s3", "http://[::1]:1/s3"]
+        {
+            assert!(opened(safe, "s3cret of the key", false).is_ok(), "{safe}");
+        }
+    }
+}

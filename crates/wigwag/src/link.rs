@@ -1,10 +1,15 @@
 //! Resume links: a token that may send one signal to one run, until a moment.
 //!
-//! The token says what it is for and is signed (HMAC-SHA-256); nothing of it is stored. Whoever has it may send that
-//! signal, so it is as secret as what it does. A link for single use sends under an idempotency key of its own: what was
-//! sent once cannot be sent again.
+//! A token carries its run, signal, expiry and sender, and is signed (HMAC-SHA-256). Only revocations are stored, beside the
+//! run. A link is a bearer credential: keep it as secret as the signal it sends. A single-use link sends under an idempotency
+//! key of the link.
+//!
+//! Holds: the sender of a link's signal is the one signed into it, so that links do not add distinct senders to a quorum.
+//!
+//! What if we die here? A revocation is a single create: it is durable or absent, and repeating it is harmless.
 
 use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -12,7 +17,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
-use wigwag_core::{Name, Payload, RunId, Time, limits};
+use wigwag_core::{Key, Name, Payload, RunId, RunRef, Time, limits};
+use wigwag_store::Batch;
 
 use crate::client::{Client, Receipt, signal_name};
 use crate::error::{Error, ErrorKind, Result};
@@ -20,27 +26,71 @@ use crate::error::{Error, ErrorKind, Result};
 /// A secret shorter than this could be guessed.
 const SECRET_BYTES_MIN: usize = 16;
 
-/// What signs resume links. It never stands in the store, and is not shown.
-#[derive(Clone, PartialEq, Eq)]
-pub struct LinkSecret(Vec<u8>);
+/// Random bytes in a link's id: collisions and guesses are out of the question.
+const ID_BYTES: usize = 16;
+
+/// Secrets of resume links: the current one signs, previous ones are still accepted. Never stored or shown.
+///
+/// Clones share the secrets, so that [`LinkSecret::replace`] reaches an engine that runs.
+#[derive(Clone)]
+pub struct LinkSecret(Arc<RwLock<Vec<Vec<u8>>>>);
 
 impl LinkSecret {
     /// At least 16 bytes that nobody can guess, such as the output of `openssl rand -hex 32`.
     pub fn new(secret: impl Into<Vec<u8>>) -> Result<Self> {
-        let secret = secret.into();
-        if secret.len() < SECRET_BYTES_MIN {
-            let what = format!("a link secret has at least {SECRET_BYTES_MIN} bytes, got: {}", secret.len());
-            return Err(Error::invalid(what).hint("make one with `openssl rand -hex 32`"));
-        }
-        Ok(Self(secret))
+        Ok(Self(Arc::new(RwLock::new(vec![checked(secret.into())?]))))
     }
 
-    fn sign(&self, text: &str) -> Hmac<Sha256> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("a secret of any length will do");
-        mac.update(text.as_bytes());
-        mac
+    /// Also accepts links signed with this previous secret, for the time of a rotation.
+    pub fn accepting(self, previous: impl Into<Vec<u8>>) -> Result<Self> {
+        let previous = checked(previous.into())?;
+        self.0.write().unwrap_or_else(PoisonError::into_inner).push(previous);
+        Ok(self)
+    }
+
+    /// Replaces the secrets, in every clone.
+    pub fn replace(&self, secrets: &Self) {
+        let secrets = secrets.all();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = secrets;
+    }
+
+    fn all(&self) -> Vec<Vec<u8>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn sign(&self, text: &str) -> String {
+        let secrets = self.all();
+        let current = secrets.first().expect("there is always the secret that signs");
+        BASE64.encode(mac(current, text).finalize().into_bytes())
+    }
+
+    /// Whether one of the secrets signed this. Compares in constant time.
+    fn verifies(&self, text: &str, signature: &[u8]) -> bool {
+        self.all().iter().fold(false, |found, secret| found | mac(secret, text).verify_slice(signature).is_ok())
     }
 }
+
+fn checked(secret: Vec<u8>) -> Result<Vec<u8>> {
+    if secret.len() < SECRET_BYTES_MIN {
+        let what = format!("a link secret has at least {SECRET_BYTES_MIN} bytes, got: {}", secret.len());
+        return Err(Error::invalid(what).hint("make one with `openssl rand -hex 32`"));
+    }
+    Ok(secret)
+}
+
+fn mac(secret: &[u8], text: &str) -> Hmac<Sha256> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("a secret of any length will do");
+    mac.update(text.as_bytes());
+    mac
+}
+
+impl PartialEq for LinkSecret {
+    fn eq(&self, other: &Self) -> bool {
+        self.all() == other.all()
+    }
+}
+
+impl Eq for LinkSecret {}
 
 impl fmt::Debug for LinkSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -52,15 +102,20 @@ impl fmt::Debug for LinkSecret {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Link {
-    /// To which run.
+    /// The link's id, for revocation and audit logs. Not secret.
+    pub id: String,
+    /// The run that the signal goes to.
     pub run: RunId,
-    /// Which signal.
+    /// The signal's name.
     pub name: Name,
-    /// Until when.
+    /// When the link expires.
     pub expires: Time,
-    /// It can be used once; the text makes it different from every other link.
+    /// Sender of the signal: the link's maker, or the recipient that the maker named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub once: Option<String>,
+    pub sender: Option<String>,
+    /// It can be used once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub once: bool,
 }
 
 /// A link about to be made.
@@ -71,6 +126,7 @@ pub struct NewLink {
     run: String,
     name: String,
     expires_in: Duration,
+    sender: Option<String>,
     once: bool,
 }
 
@@ -79,25 +135,33 @@ impl Client {
     ///
     /// The engine must have a secret ([`crate::Settings::link_secret`]).
     pub fn link(&self, run: impl Into<String>, name: impl Into<String>, expires_in: Duration) -> NewLink {
-        NewLink { client: self.clone(), run: run.into(), name: name.into(), expires_in, once: false }
+        NewLink { client: self.clone(), run: run.into(), name: name.into(), expires_in, sender: None, once: false }
     }
 
-    /// What a token may do, if it is one of ours and its time is not over. Nothing is sent.
+    /// Reads and verifies a link's token: its signature, its expiry, and that it was not revoked. Sends nothing.
     pub async fn read_link(&self, token: &str) -> Result<Link> {
-        let secret = self.secret()?;
-        let refused =
-            || Error::new(ErrorKind::Invalid, "this link is not valid").hint("ask whoever sent it for another");
-        let (body, signature) = token.split_once('.').ok_or_else(refused)?;
-        let signature = BASE64.decode(signature).map_err(|_| refused())?;
-        // Compares in a time that tells nothing.
-        secret.sign(body).verify_slice(&signature).map_err(|_| refused())?;
-        let body = BASE64.decode(body).map_err(|_| refused())?;
-        let link: Link = serde_json::from_slice(&body).map_err(|_| refused())?;
+        let link = self.verify_link(token)?;
         if link.expires < self.inner.now().await?.at {
-            let what = format!("this link could be used until {}", link.expires);
-            return Err(Error::new(ErrorKind::Gone, what).hint("ask whoever sent it for another"));
+            let what = format!("this link expired at {}", link.expires);
+            return Err(Error::new(ErrorKind::Gone, what).hint("ask the sender for another"));
+        }
+        if self.inner.store.get(&revoked_key(&link.run, &link.id)).await?.is_some() {
+            return Err(Error::new(ErrorKind::Gone, "this link was revoked").hint("ask the sender for another"));
         }
         Ok(link)
+    }
+
+    /// Checks a token's signature alone, without asking the store.
+    pub fn verify_link(&self, token: &str) -> Result<Link> {
+        let secret = self.secret()?;
+        let refused = || Error::new(ErrorKind::Invalid, "this link is not valid").hint("ask the sender for another");
+        let (body, signature) = token.split_once('.').ok_or_else(refused)?;
+        let signature = BASE64.decode(signature).map_err(|_| refused())?;
+        if !secret.verifies(body, &signature) {
+            return Err(refused());
+        }
+        let body = BASE64.decode(body).map_err(|_| refused())?;
+        serde_json::from_slice(&body).map_err(|_| refused())
     }
 
     /// Sends what a link may send.
@@ -105,14 +169,34 @@ impl Client {
         let link = self.read_link(token).await?;
         let payload = Payload::of(payload)?;
         let mut call = self.signal(&link.run, link.name.as_str(), &payload).via("link");
-        if let Some(once) = &link.once {
-            call = call.key(format!("link:{once}"));
+        if let Some(sender) = link.sender {
+            call = call.by(sender);
+        }
+        if link.once {
+            call = call.key(format!("link:{}", link.id));
         }
         let used = || Error::new(ErrorKind::Conflict, "this link was used before").hint("it can be used once");
         match call.await {
             Ok(receipt) if receipt.repeated => Err(used()),
-            Err(error) if error.kind() == ErrorKind::Conflict && link.once.is_some() => Err(used()),
+            Err(error) if error.kind() == ErrorKind::Conflict && link.once => Err(used()),
             outcome => outcome,
+        }
+    }
+
+    /// Revokes a link. It cannot be used once this returns. Returns `false` if it was already revoked.
+    pub async fn revoke_link(&self, run: &str, id: &str) -> Result<bool> {
+        let run = RunId::new(run)?;
+        if id.len() != 2 * ID_BYTES || !id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+            let what = format!("a link's id has {} hexadecimal digits", 2 * ID_BYTES);
+            return Err(Error::invalid(what).hint("`id` is in the answer that made the link, and in the audit log"));
+        }
+        // A key beside a run that does not exist would never be removed.
+        self.run(&run)?.status().await?;
+        let body = serde_json::json!({ "revoked_at": self.inner.now().await?.at }).to_string();
+        match self.inner.store.write(Batch::new().create(revoked_key(&run, id), body)).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_exists() => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -124,6 +208,20 @@ impl Client {
     }
 }
 
+fn revoked_key(run: &RunId, id: &str) -> String {
+    Key::RevokedLink { run: RunRef::workflow(run.clone()), id: id.to_owned() }.to_string()
+}
+
+/// Returns a random id. Fails if the system has no randomness.
+fn new_id() -> Result<String> {
+    let mut bytes = [0; ID_BYTES];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        Error::new(ErrorKind::Unavailable, format!("the system's random number generator failed: {error}"))
+            .hint("check that `/dev/urandom` can be read")
+    })?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 impl NewLink {
     /// It can be used once.
     pub fn once(mut self) -> Self {
@@ -131,19 +229,28 @@ impl NewLink {
         self
     }
 
-    /// The token.
+    /// Signs the sender into the link: its maker, or a recipient. A quorum counts it as one of that name.
+    pub fn sender(mut self, name: impl Into<String>) -> Self {
+        self.sender = Some(name.into());
+        self
+    }
+
+    /// Makes the token.
     pub async fn token(self) -> Result<String> {
         let secret = self.client.secret()?.clone();
         let (run, name) = (RunId::new(&self.run)?, signal_name(&self.name)?);
+        if self.sender.as_ref().is_some_and(|name| name.is_empty() || name.len() > limits::SENDER_BYTES_MAX) {
+            let what = format!("a sender's name has 1 to {} bytes", limits::SENDER_BYTES_MAX);
+            return Err(Error::invalid(what).hint("shorten the name"));
+        }
         let expires = self.client.inner.now().await?.at.after(self.expires_in.min(limits::SPAN_MAX));
-        let once = self.once.then(|| format!("{:032x}", fastrand::u128(..)));
-        let link = Link { run, name, expires, once };
+        let link = Link { id: new_id()?, run, name, expires, sender: self.sender, once: self.once };
         let body = BASE64.encode(serde_json::to_vec(&link).expect("a link is text and a time"));
-        let signature = BASE64.encode(secret.sign(&body).finalize().into_bytes());
+        let signature = secret.sign(&body);
         Ok(format!("{body}.{signature}"))
     }
 
-    /// The token as a URL below that of a server, such as `https://wigwag.example.com`.
+    /// Makes the token as a URL below that of a server, such as `https://wigwag.example.com`.
     pub async fn url(self, server: &str) -> Result<String> {
         let server = server.trim_end_matches('/').to_owned();
         Ok(format!("{server}/v1/links/{}", self.token().await?))

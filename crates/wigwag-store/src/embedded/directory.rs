@@ -13,7 +13,7 @@ use super::EmbeddedSettings;
 use super::schema::{self, Access};
 use crate::{Error, ErrorKind, Result};
 
-/// Permissions of our files: payloads are for the user that runs wigwag, and for nobody else on the machine.
+/// File permissions: only the user that runs wigwag may read payloads.
 pub(super) const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
@@ -77,7 +77,7 @@ impl Directory {
         self.path.join("processes")
     }
 
-    /// A store that was made with wider permissions, or given them, is used as it is: they may be wanted.
+    /// Warns about wider permissions. They are not changed, because they may be intended.
     fn warn_if_others_may_read(&self) {
         let path = self.database();
         let Ok(mode) = fs::metadata(&path).map(|facts| facts.mode() & 0o777) else { return };

@@ -42,7 +42,7 @@ async fn a_link_is_a_url_that_sends_exactly_this_signal_to_this_run() {
         let token = url.strip_prefix("https://wigwag.example.com/v1/links/").unwrap();
         assert!(token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)), "{token}");
         let link = world.client().read_link(token).await.unwrap();
-        assert_eq!((link.run.as_str(), link.name.as_str(), link.once), ("r", "approval", None));
+        assert_eq!((link.run.as_str(), link.name.as_str(), link.once), ("r", "approval", false));
         assert!(run.signals(None).await.unwrap().is_empty(), "to look at it sends nothing");
         let receipt = client_with(&world, "a secret of some length").await.use_link(token, "yes").await.unwrap();
         assert_eq!(receipt.state, SignalState::Waiting);
@@ -247,4 +247,47 @@ fn a_secret_is_long_enough_and_is_not_shown() {
     assert!(error.advice().unwrap().contains("openssl"));
     let settings = with_secret("a secret of some length");
     assert!(!format!("{settings:?}").contains("some length"));
+}
+
+#[tokio::test]
+async fn a_revoked_link_is_refused_in_every_process_and_other_links_stay_valid() {
+    for kind in KINDS {
+        let world = World::start(kind, code).await;
+        let run = world.begin("f", "r").await;
+        let client = world.client();
+        let revoked = client.link("r", "approval", HOUR).token().await.unwrap();
+        let valid = client.link("r", "approval", HOUR).token().await.unwrap();
+        let id = client.verify_link(&revoked).unwrap().id;
+        assert!(client.revoke_link("r", &id).await.unwrap());
+        assert!(!client.revoke_link("r", &id).await.unwrap(), "a second revocation changes nothing");
+        for client in [world.client(), client_with(&world, "a secret of some length").await] {
+            assert_eq!(client.read_link(&revoked).await.unwrap_err().kind(), ErrorKind::Gone);
+            assert_eq!(client.use_link(&revoked, &1).await.unwrap_err().kind(), ErrorKind::Gone);
+        }
+        assert!(run.signals(None).await.unwrap().is_empty());
+        client.use_link(&valid, &1).await.unwrap();
+        for (run, id) in [("r", "not an id"), ("r", ""), ("nobody", id.as_str())] {
+            assert!(client.revoke_link(run, id).await.is_err(), "{run} {id}");
+        }
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn the_sender_of_a_links_signal_is_signed_into_the_link() {
+    for kind in KINDS {
+        let world = World::start(kind, code).await;
+        let run = world.begin("f", "r").await;
+        let client = world.client();
+        let token = client.link("r", "approval", HOUR).sender("ada").token().await.unwrap();
+        client.use_link(&token, &"by ada").await.unwrap();
+        let nameless = client.link("r", "approval", HOUR).token().await.unwrap();
+        client.use_link(&nameless, &"nameless").await.unwrap();
+        world.settle().await;
+        assert_eq!(signal_with(&run, "by ada").await.source.by.as_deref(), Some("ada"));
+        assert_eq!(signal_with(&run, "nameless").await.source.by, None);
+        assert!(client.link("r", "approval", HOUR).sender("").token().await.is_err());
+        assert!(client.link("r", "approval", HOUR).sender("x".repeat(300)).token().await.is_err());
+        world.end().await;
+    }
 }
