@@ -36,5 +36,8 @@ pub fn worker(engine: Builder, look_every: Duration) -> Builder {
 /// Serves a store and runs nothing: workers come from elsewhere.
 pub async fn serve(store: &str, addr: std::net::SocketAddr) -> Result<Running, Box<dyn std::error::Error>> {
     let client = wigwag::Engine::open(store)?.client().await?;
-    Ok(Server::builder(client).bind(addr).metrics(Metrics::install()?).start().await?)
+    let mut settings = wigwag_server::Settings::default();
+    // Unauthenticated writes: it listens on loopback only, and its workers have no keys.
+    settings.s3_write = true;
+    Ok(Server::builder(client).settings(settings).bind(addr).metrics(Metrics::install()?).start().await?)
 }

@@ -43,6 +43,9 @@ pub(crate) struct StoreArgs {
     /// The token for the server comes from this file; else from `WIGWAG_TOKEN`
     #[arg(long, global = true, value_name = "FILE", help_heading = "Servers")]
     pub(crate) token_file: Option<PathBuf>,
+    /// Allow plain `http://` to other machines, which exposes tokens and secrets
+    #[arg(long, global = true, env = "WIGWAG_ALLOW_HTTP", help_heading = "Servers")]
+    pub(crate) allow_http: bool,
     /// Another server than the provider's own, such as `http://127.0.0.1:9000`
     #[arg(long, global = true, value_name = "URL", env = "WIGWAG_ENDPOINT", help_heading = "Buckets")]
     pub(crate) endpoint: Option<String>,
@@ -60,8 +63,8 @@ pub(crate) struct StoreArgs {
 /// What stands where depends on a flag, which a derived usage cannot say.
 pub(crate) const SIGNAL_USAGE: &str =
     "wigwag signal [OPTIONS] RUN NAME [PAYLOAD]\n       wigwag signal [OPTIONS] --all-waiting NAME [PAYLOAD]";
-const LINK_USAGE: &str =
-    "wigwag link [OPTIONS] RUN NAME --expires <SPAN>\n       wigwag link [OPTIONS] --verify <TOKEN>";
+const LINK_USAGE: &str = "wigwag link [OPTIONS] RUN NAME --expires <SPAN>\n       wigwag link [OPTIONS] --verify <TOKEN>\n       \
+     wigwag link [OPTIONS] --revoke <TOKEN>";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -74,7 +77,8 @@ pub(crate) enum Command {
     /// Serve a store for production
     ///
     /// The API over HTTP, and the services that keep the store tidy. Runs no workflows: workers with their code share
-    /// the store. Settings come from flags, then the environment, then `wigwag.toml`. Beyond loopback it wants tokens.
+    /// the store. Settings come from flags, then the environment, then `wigwag.toml`. Beyond loopback, behind a proxy or with
+    /// a public URL it requires tokens. SIGHUP reloads tokens, keys, certificates and link secrets from the file.
     #[command(
         after_help = "Example:\n  wigwag serve --store s3://orders --bind 0.0.0.0:7070 --config /etc/wigwag.toml"
     )]
@@ -89,7 +93,7 @@ pub(crate) enum Command {
     ///
     /// Prints the token on standard output, and on standard error the lines for `wigwag.toml` by which a server knows
     /// it. Of the token they hold its SHA-256 only.
-    #[command(after_help = "Example:\n  wigwag token ci --scope runs:read --scope signals:approval")]
+    #[command(after_help = "Example:\n  wigwag token ci --scope runs:read --scope signals:approval --expires 90d")]
     Token(Token),
     /// Prove that a store keeps its word
     ///
@@ -423,12 +427,18 @@ pub(crate) struct Link {
     /// It can be used once
     #[arg(long)]
     pub(crate) once: bool,
+    /// Sender of the signal when the link is used; recorded, and counted by a quorum
+    #[arg(long, value_name = "WHO")]
+    pub(crate) sender: Option<String>,
     /// Where people reach the server, such as `https://wigwag.example.com`: print a URL below it
     #[arg(long, value_name = "URL", value_parser = input::server)]
     pub(crate) public_url: Option<String>,
     /// Say what a token or URL may do, if it is a good one; `-` for standard input
-    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["run", "name", "expires", "once", "public_url"])]
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["run", "name", "expires", "once", "sender", "public_url"])]
     pub(crate) verify: Option<String>,
+    /// Revoke a link by its token or URL; `-` for standard input
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["run", "name", "expires", "once", "sender", "public_url", "verify"])]
+    pub(crate) revoke: Option<String>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -658,6 +668,9 @@ pub(crate) struct Dev {
     /// Start a sample order that waits for an approval
     #[arg(long)]
     pub(crate) demo: bool,
+    /// Allow unauthenticated writes to the store at `/s3`; default: read-only
+    #[arg(long)]
+    pub(crate) s3_write: bool,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -680,10 +693,25 @@ pub(crate) struct Serve {
     /// The certificate's private key, as PEM
     #[arg(long, value_name = "FILE", env = "WIGWAG_TLS_KEY", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
+    /// Certificate authorities of clients, as PEM: require client certificates (mTLS)
+    #[arg(long, value_name = "FILE", env = "WIGWAG_TLS_CLIENT_CA")]
+    pub(crate) tls_client_ca: Option<PathBuf>,
+    /// IP address of a reverse proxy whose `X-Forwarded-For` is trusted; may be given several times
+    #[arg(long, value_name = "ADDRESS", env = "WIGWAG_TRUSTED_PROXIES", value_delimiter = ',')]
+    pub(crate) trusted_proxy: Vec<std::net::IpAddr>,
+    /// Requests per second of one client address, or `off`; burst: twice as many [default: off]
+    #[arg(long, value_name = "N", env = "WIGWAG_ADDRESS_RATE", value_parser = input::rate)]
+    pub(crate) address_rate: Option<input::Rate>,
+    /// Requests per second of one token, or `off`; burst: twice as many [default: off]
+    #[arg(long, value_name = "N", env = "WIGWAG_TOKEN_RATE", value_parser = input::rate)]
+    pub(crate) token_rate: Option<input::Rate>,
+    /// Allow unauthenticated writes to the store at `/s3` of a server without tokens; default: read-only
+    #[arg(long, env = "WIGWAG_S3_WRITE")]
+    pub(crate) s3_write: bool,
     /// Remove finished runs after this, such as `30d`; else they are kept
     #[arg(long, value_name = "SPAN", env = "WIGWAG_KEEP", value_parser = input::span)]
     pub(crate) keep: Option<Duration>,
-    /// Let everybody do everything who reaches it, also from other machines
+    /// Disable authentication, even on non-loopback addresses and behind a proxy
     #[arg(long, env = "WIGWAG_INSECURE")]
     pub(crate) insecure: bool,
     /// Messages a second that one connection may send to the hub, or `off`; twice as many at once [default: 1000]
@@ -699,6 +727,9 @@ pub(crate) struct Token {
     /// `hub:publish:PATTERN`, `hub:read:PATTERN` or `admin`
     #[arg(long, required = true, value_name = "SCOPE")]
     pub(crate) scope: Vec<wigwag_server::Scope>,
+    /// Lifetime of the token, such as `90d`; else it never expires
+    #[arg(long, value_name = "SPAN", value_parser = input::span)]
+    pub(crate) expires: Option<Duration>,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -101,6 +101,7 @@ pub(crate) fn settings(args: &StoreArgs) -> OpenSettings {
     settings.bucket.region.clone_from(&args.region);
     settings.bucket.profile.clone_from(&args.profile);
     settings.bucket.virtual_hosted = args.virtual_hosted;
+    settings.bucket.allow_http = args.allow_http;
     settings
 }
 
@@ -122,7 +123,7 @@ async fn target_of_new(args: &StoreArgs) -> Result<Box<dyn Target>, Failed> {
 }
 
 fn remote(args: &StoreArgs, server: &str) -> Result<Box<dyn Target>, Failed> {
-    Ok(Box::new(Remote::new(server, Token::read(args.token_file.as_deref())?)?))
+    Ok(Box::new(Remote::new(server, Token::read(args, server)?)?))
 }
 
 /// The run of that id: a workflow's, else a task's.

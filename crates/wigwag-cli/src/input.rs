@@ -1,6 +1,7 @@
 //! Text that users write: spans, times, statuses, JSON. Each refusal says what is wanted.
 
 use std::io::Read as _;
+use std::path::Path;
 use std::time::Duration;
 
 use jiff::{Span, SpanRelativeTo, Timestamp};
@@ -8,6 +9,7 @@ use wigwag::core::limits::{PAYLOAD_BYTES_MAX, SPAN_MAX};
 use wigwag::{Payload, Status, Time};
 
 use crate::error::Failed;
+use crate::output::talk;
 
 /// A span such as `90s`, `15m`, `2h`, `7d` or `1h30m`. A day has 24 hours.
 pub(crate) fn span(text: &str) -> Result<Duration, String> {
@@ -17,6 +19,16 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
     let exact = exact.map_err(|_| format!("months and years differ in length{want}"))?;
     let span = Duration::try_from(exact).map_err(|_| format!("a span of time is not negative{want}"))?;
     if span > SPAN_MAX { Err(format!("nobody waits longer than a hundred years{want}")) } else { Ok(span) }
+}
+
+/// Warns if other users of the machine can read a file that holds a secret.
+pub(crate) fn warn_if_others_may_read(path: &Path) {
+    use std::os::unix::fs::MetadataExt as _;
+    let Ok(mode) = std::fs::metadata(path).map(|facts| facts.mode() & 0o777) else { return };
+    if mode & 0o077 != 0 {
+        let name = path.display();
+        talk(&format!("warning: other users can read the secret in `{name}` (mode {mode:o})\nhint: chmod 600 {name}"));
+    }
 }
 
 /// Messages a second; `None`: as many as come.

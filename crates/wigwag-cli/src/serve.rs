@@ -5,6 +5,7 @@
 
 mod config;
 mod demo;
+mod files;
 mod logs;
 
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use wigwag::{Engine, LinkSecret, RunHandle, Settings};
-use wigwag_server::{HubRate, Metrics, Running, Server, Settings as ServerSettings};
+use wigwag_server::{Metrics, Rate as ServerRate, Running, Server, Settings as ServerSettings};
 use wigwag_store::Opened;
 
 use crate::args::{Dev, Serve, StoreArgs};
@@ -34,10 +35,12 @@ pub(crate) async fn serve(args: &StoreArgs, wanted: Serve) -> Result<(), Failed>
     let telemetry = logs::start()?;
     let config = Config::read(wanted.config.as_deref())?;
     let mut stop = Stop::listen()?;
+    files::raise_limit();
     let args = with_file(args, &config);
     let opened = wigwag_store::open(&args.store, &settings(&args))?;
     let mut engine = Settings::default();
-    engine.link_secret = link_secret()?;
+    let link_secret = config.link_secret()?;
+    engine.link_secret.clone_from(&link_secret);
     engine.keep = wanted.keep.or(config.keep()?);
     let engine = Engine::builder(opened.store).settings(engine).start().await?;
 
@@ -45,27 +48,55 @@ pub(crate) async fn serve(args: &StoreArgs, wanted: Serve) -> Result<(), Failed>
     server.insecure = wanted.insecure || config.insecure;
     server.public_url = wanted.public_url.clone().or_else(|| config.public_url.clone());
     server.origins = if wanted.origin.is_empty() { config.origins.clone() } else { wanted.origin.clone() };
-    if let Some(Rate(rate)) = wanted.hub_rate.or(config.hub_rate()?) {
-        server.hub.rate = rate.map(|per_second| HubRate { per_second, burst: per_second.saturating_mul(2) });
+    server.s3_write = wanted.s3_write || config.s3_write;
+    server.trusted_proxies =
+        if wanted.trusted_proxy.is_empty() { config.trusted_proxies.clone() } else { wanted.trusted_proxy.clone() };
+    server.address_rate = wanted.address_rate.or(config.address_rate()?).and_then(server_rate);
+    server.token_rate = wanted.token_rate.or(config.token_rate()?).and_then(server_rate);
+    if let Some(rate) = wanted.hub_rate.or(config.hub_rate()?) {
+        server.hub.rate = server_rate(rate);
     }
     let bind = wanted.bind.as_deref().or(config.bind.as_deref()).unwrap_or(DEFAULT_BIND);
-    let mut builder = Server::builder(engine.client())
-        .bind(address(bind)?)
-        .settings(server)
-        .auth(config.auth()?)
-        .s3(config.s3_keys()?)
-        .metrics(Metrics::install()?);
-    let tls = config.tls(&wanted)?;
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    if let Some(tls) = tls {
-        builder = builder.tls(tls);
-    }
-    let running = builder.start().await?;
+    let credentials = config.credentials(&wanted)?;
+    let scheme = if credentials.tls.is_some() { "https" } else { "http" };
+    let builder = Server::builder(engine.client()).bind(address(bind)?).settings(server).metrics(Metrics::install()?);
+    let running = builder.credentials(credentials).start().await?;
     talk(&format!("wigwag serves `{}` at {scheme}://{}", args.store, running.addr()));
-    stop.wait().await;
+    while stop.or_reload().await {
+        reload(&wanted, &running, link_secret.as_ref());
+    }
     finish(running, engine).await;
     telemetry.stop();
     Ok(())
+}
+
+/// Returns a rate with a burst of twice the rate.
+fn server_rate(rate: Rate) -> Option<ServerRate> {
+    rate.0.map(|per_second| ServerRate { per_second, burst: per_second.saturating_mul(2) })
+}
+
+/// Reloads tokens, keys, certificates and link secrets from the file. Changes nothing if any of them is invalid.
+fn reload(wanted: &Serve, running: &Running, link_secret: Option<&LinkSecret>) {
+    let reloaded = || -> Result<(), Failed> {
+        let config = Config::read(wanted.config.as_deref())?;
+        let secrets = config.link_secret()?;
+        if secrets.is_some() != link_secret.is_some() {
+            let what = "the link secret was added or removed, which takes a restart";
+            return Err(Failed::wrong(what).hint("replace it while the server runs, or start it again"));
+        }
+        running.reload(config.credentials(wanted)?)?;
+        if let (Some(current), Some(new)) = (link_secret, &secrets) {
+            current.replace(new);
+        }
+        Ok(())
+    };
+    match reloaded() {
+        Ok(()) => tracing::info!(target: "wigwag::audit", action = "reload", outcome = "done"),
+        Err(failed) => {
+            let (reason, hint) = (failed.what(), failed.advice().unwrap_or_default());
+            tracing::error!(target: "wigwag::audit", action = "reload", outcome = "refused", reason, hint);
+        }
+    }
 }
 
 /// Serves an embedded store on this machine, for those who try or develop something.
@@ -81,8 +112,12 @@ pub(crate) async fn dev(args: &StoreArgs, wanted: &Dev) -> Result<(), Failed> {
         engine = engine.workflow(demo::workflow());
     }
     let engine = engine.start().await?;
+    files::raise_limit();
+    let mut settings = ServerSettings::default();
+    settings.s3_write = wanted.s3_write;
     let server = Server::builder(engine.client())
         .bind(address(wanted.bind.as_deref().unwrap_or(DEFAULT_BIND))?)
+        .settings(settings)
         .metrics(Metrics::install()?);
     let running = server.start().await?;
     let url = format!("http://{}", running.addr());
@@ -213,11 +248,23 @@ fn kept_secret(path: &Path) -> Result<String, Failed> {
 struct Stop {
     interrupt: Signal,
     terminate: Signal,
+    reload: Signal,
 }
 
 impl Stop {
     fn listen() -> Result<Self, Failed> {
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        let [interrupt, terminate, reload] =
+            [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+        Ok(Self { interrupt: interrupt?, terminate: terminate?, reload: reload? })
+    }
+
+    /// Waits for a signal. Returns `true` for SIGHUP, which requests a reload.
+    async fn or_reload(&mut self) -> bool {
+        tokio::select! {
+            _ = self.interrupt.recv() => false,
+            _ = self.terminate.recv() => false,
+            _ = self.reload.recv() => true,
+        }
     }
 
     async fn wait(&mut self) {

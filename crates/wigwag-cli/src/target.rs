@@ -117,6 +117,7 @@ pub(crate) struct NewLink {
     pub(crate) name: String,
     pub(crate) expires: Duration,
     pub(crate) once: bool,
+    pub(crate) sender: Option<String>,
 }
 
 /// A link that was made.
@@ -188,6 +189,9 @@ pub(crate) trait Target {
     async fn make_link(&self, new: &NewLink) -> Result<MadeLink>;
 
     async fn read_link(&self, token: &str) -> Result<Link>;
+
+    /// Revokes a link. Returns `false` if it was revoked before.
+    async fn revoke_link(&self, token: &str) -> Result<bool>;
 
     async fn ask(&self, run: &RunRef, ask: &Ask) -> Result<Asked>;
 

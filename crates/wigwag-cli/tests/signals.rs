@@ -626,7 +626,7 @@ fn links_that_cannot_be_made_or_used_say_why() {
     bad(&other, 2, "this link is not valid", "another secret");
     let token = good(&run(&["link", "o", "approval", "--expires", "1s"]));
     std::thread::sleep(Duration::from_millis(1_100));
-    bad(&run(&["link", "--verify", token.trim_end()]), 3, "this link could be used until 20", "make another");
+    bad(&run(&["link", "--verify", token.trim_end()]), 3, "this link expired at 20", "make another");
     assert_eq!(run(&["link", "o", "--verify", "x.y"]).status.code(), Some(2));
 }
 

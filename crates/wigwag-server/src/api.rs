@@ -111,17 +111,22 @@ fn controls() -> Vec<Route> {
     use Code::Conflict;
     vec![
         asked(Route::post("/v1/runs/{id}/cancel", Need::Write, control::cancel).body::<control::Cancel>())
+            .audited("cancel")
             .named("cancelRun", "Cancel a run")
             .more("What was done is undone, in reverse order."),
         asked(Route::post("/v1/runs/{id}/pause", Need::Write, control::pause).body::<control::Nothing>())
+            .audited("pause")
             .named("pauseRun", "Pause a run")
             .more("A step that runs is not interrupted."),
         asked(Route::post("/v1/runs/{id}/resume", Need::Write, control::resume).body::<control::Resume>())
+            .audited("resume")
             .named("resumeRun", "Resume a paused run")
             .problems(&[Conflict]),
         asked(Route::post("/v1/runs/{id}/restart", Need::Write, control::restart).body::<control::Restart>())
+            .audited("restart")
             .named("restartRun", "Restart a run that has ended or is paused"),
         asked(Route::post("/v1/runs/{id}/migrate", Need::Write, control::migrate).body::<control::Migrate>())
+            .audited("migrate")
             .named("migrateRun", "Bring a paused run to changed code"),
     ]
 }
@@ -160,21 +165,32 @@ fn signals() -> Vec<Route> {
             .answers::<Page<shape::WaitingRun>>(200, "Some of those that wait")
             .problems(&[InvalidName]),
         Route::post("/v1/links", Need::Signal, links::make)
+            .audited("link.make")
             .named("makeLink", "Make a link that sends a signal")
             .body::<links::Make>()
             .answers::<links::Made>(201, "Whoever has it may send the signal")
             .problems(&[NotFound, Gone, NotRunning, InvalidName]),
+        Route::post("/v1/links/revoke", Need::Signal, links::revoke)
+            .audited("link.revoke")
+            .named("revokeLink", "Revoke a link")
+            .more(
+                "Named by its `token`, or, with the scope `admin`, by `run` and `id`. The link stops working at once.",
+            )
+            .body::<links::Revoke>()
+            .answers::<links::Revoked>(200, "It is revoked")
+            .problems(&[NotFound, Gone]),
         Route::get("/v1/links/{token}", Need::Public, links::show)
             .named("showLink", "Look at a link")
             .more("A page with a button for those who accept `text/html`. Nothing is sent.")
             .answers::<links::Shown>(200, "What it may do")
-            .problems(&[Gone]),
+            .problems(&[Gone, Code::TooManyAttempts]),
         Route::post("/v1/links/{token}", Need::Public, links::using)
+            .audited("link.use")
             .named("useLink", "Use a link")
             .more("Takes the form of the page too, and then answers with a page.")
             .body::<links::Use>()
             .answers::<signals::Sent>(200, "The signal is durable")
-            .problems(&[Gone, Conflict, NotFound, NotRunning, InvalidPayload]),
+            .problems(&[Gone, Conflict, NotFound, NotRunning, InvalidPayload, Code::TooManyAttempts]),
     ]
 }
 
@@ -204,6 +220,7 @@ fn tasks() -> Vec<Route> {
             .answers::<shape::Run>(200, "The task as it is")
             .problems(&[NotFound, Gone]),
         asked(Route::post("/v1/tasks/{id}/cancel", Need::Tasks, control::cancel).body::<control::Cancel>())
+            .audited("cancel")
             .named("cancelTask", "Cancel a task"),
         Route::get("/v1/tasks/{id}/wait", Need::Tasks, runs::wait)
             .named("waitForTask", "Wait for a task's end")
@@ -265,13 +282,17 @@ fn parts_of_tasks() -> Vec<Route> {
             .problems(&[NotFound, Gone, Conflict, NotRunning, InvalidName, InvalidPayload])
             .problems(&[NotWaiting, Code::UnknownPoint, TimedOut, Stopped]),
         asked(Route::post("/v1/tasks/{id}/pause", Need::Tasks, control::pause).body::<control::Nothing>())
+            .audited("pause")
             .named("pauseTask", "Pause a task"),
         asked(Route::post("/v1/tasks/{id}/resume", Need::Tasks, control::resume).body::<control::Resume>())
+            .audited("resume")
             .named("resumeTask", "Resume a paused task")
             .problems(&[Conflict]),
         asked(Route::post("/v1/tasks/{id}/restart", Need::Tasks, control::restart).body::<control::Restart>())
+            .audited("restart")
             .named("restartTask", "Restart a task that has ended or is paused"),
         asked(Route::post("/v1/tasks/{id}/migrate", Need::Tasks, control::migrate).body::<control::Migrate>())
+            .audited("migrate")
             .named("migrateTask", "Bring a paused task to changed code"),
     ]
 }
@@ -280,6 +301,7 @@ fn upkeep() -> Vec<Route> {
     use Code::{Stopped, TimedOut};
     vec![
         Route::post("/v1/prune", Need::Admin, upkeep::prune)
+            .audited("prune")
             .named("prune", "Remove finished runs and tasks")
             .more("Never an unfinished one. What takes longer than a request may is done in part: ask again while `more`.")
             .slow()
@@ -287,6 +309,7 @@ fn upkeep() -> Vec<Route> {
             .answers::<upkeep::Pruned>(200, "What was removed")
             .problems(&[Stopped]),
         Route::post("/v1/sweep", Need::Admin, upkeep::sweep)
+            .audited("sweep")
             .named("sweep", "Look for runs that nobody would look at, and repair that")
             .more("One pass. Workers do this by themselves.")
             .slow()

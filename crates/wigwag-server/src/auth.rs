@@ -1,6 +1,7 @@
 //! Who asks, and what they may do.
 
 mod keys;
+mod verify;
 
 use std::fmt;
 use std::str::FromStr;
@@ -143,22 +144,40 @@ pub(crate) struct Caller {
     scopes: Option<Arc<[Scope]>>,
     /// When its token ends, in seconds since 1970.
     until: Option<u64>,
+    /// Prefixes of its access key; no limit if `None`.
+    prefixes: Option<Arc<[String]>>,
 }
 
 impl Caller {
     /// Whoever reaches a server that wants no tokens.
     pub(crate) fn anybody() -> Self {
-        Self { name: None, scopes: None, until: None }
+        Self { name: None, scopes: None, until: None, prefixes: None }
     }
 
     /// Somebody with an access key of the store.
-    pub(crate) fn key(id: String) -> Self {
-        Self::known(id, Arc::default())
+    pub(crate) fn key(id: String, prefixes: Option<Arc<[String]>>) -> Self {
+        Self { prefixes, ..Self::known(id, Arc::default()) }
+    }
+
+    /// Name of the token, subject of the JWT, or id of the access key; none without authentication.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Rejects a prefix of the store outside the limits of the access key.
+    pub(crate) fn may_follow(&self, prefix: &str) -> Result<()> {
+        match &self.prefixes {
+            Some(allowed) if !allowed.iter().any(|allowed| prefix.starts_with(allowed.as_str())) => {
+                let what = format!("this access key is limited to `{}`", allowed.join("`, `"));
+                Err(Problem::new(Code::NotAllowed, what).hint("use a prefix within its limits"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Somebody with these scopes.
     fn known(name: String, scopes: Arc<[Scope]>) -> Self {
-        Self { name: Some(name), scopes: Some(scopes), until: None }
+        Self { name: Some(name), scopes: Some(scopes), until: None, prefixes: None }
     }
 
     /// The same, for so long.

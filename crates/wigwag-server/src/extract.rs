@@ -1,18 +1,23 @@
 //! What comes in: bodies, queries, paths and headers, each refused with a problem document.
 
-use axum::body::{Bytes, HttpBody as _};
-use axum::extract::rejection::BytesRejection;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, RawPathParams, Request};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName};
+use bytes::BytesMut;
+use futures_util::StreamExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
+use tokio::sync::Mutex;
 use wigwag::RunHandle;
 use wigwag::core::limits::SENDER_BYTES_MAX;
 
 use crate::app::App;
 use crate::problem::{Code, Problem, Result};
+use crate::room::Share;
 use crate::wire::Object;
 
 /// A JSON body; none at all is an empty object.
@@ -52,24 +57,47 @@ pub(crate) fn not_json(kind: &str) -> Problem {
 
 /// The whole body, within its limits of size and time.
 pub(crate) async fn read_body(request: Request, app: &App) -> Result<Bytes> {
-    let (max, span) = (app.settings.body_bytes_max, app.settings.body_timeout);
-    // What says by itself that it is too large need not be sent first.
-    if request.body().size_hint().lower() > max as u64 {
-        return Err(too_large(max));
-    }
-    match tokio::time::timeout(span, Bytes::from_request(request, app)).await {
-        Ok(Ok(body)) => Ok(body),
-        Ok(Err(rejection)) => Err(unread(&rejection, max)),
+    check_size(&request, app)?;
+    let span = app.settings.body_timeout;
+    let share = request.extensions().get::<Arc<Mutex<Share>>>().cloned();
+    let share = share.ok_or_else(|| Problem::new(Code::Internal, "a body without a guard"))?;
+    let receiving = receive(request.into_body(), app.settings.body_bytes_max, &share);
+    match tokio::time::timeout(span, receiving).await {
+        Ok(body) => body,
         Err(_) => Err(Problem::new(Code::BodyTimeout, format!("the body was not there within {span:?}"))),
     }
 }
 
-fn unread(rejection: &BytesRejection, max: usize) -> Problem {
-    match rejection.status().as_u16() {
-        413 => too_large(max),
-        // The client went away, or said another length than it sent: nobody reads the answer.
-        _ => Problem::new(Code::MalformedJson, "the body ended before it was whole"),
+/// Rejects a body whose announced length is too large, before any of it is read.
+pub(crate) fn check_size(request: &Request, app: &App) -> Result<()> {
+    let max = app.settings.body_bytes_max;
+    match request.body().size_hint().lower() > max as u64 {
+        true => Err(too_large(max)),
+        false => Ok(()),
     }
+}
+
+/// Receives the body, counting its bytes against the memory budget.
+async fn receive(body: Body, max: usize, share: &Mutex<Share>) -> Result<Bytes> {
+    let mut share = share.lock().await;
+    let mut frames = body.into_data_stream();
+    let mut received = BytesMut::new();
+    let mut first: Option<Bytes> = None;
+    while let Some(frame) = frames.next().await {
+        // The client went away, or said another length than it sent: nobody reads the answer.
+        let frame = frame.map_err(|_| Problem::new(Code::MalformedJson, "the body ended before it was whole"))?;
+        let so_far = received.len() + first.as_ref().map_or(0, Bytes::len);
+        if so_far + frame.len() > max {
+            return Err(too_large(max));
+        }
+        share.grow(frame.len()).await.map_err(|full| Problem::new(Code::Overloaded, full.detail()))?;
+        // Most bodies are one frame, which is not copied.
+        match first.take() {
+            None if received.is_empty() => first = Some(frame),
+            earlier => earlier.into_iter().chain([frame]).for_each(|part| received.extend_from_slice(&part)),
+        }
+    }
+    Ok(first.unwrap_or_else(|| received.freeze()))
 }
 
 fn too_large(max: usize) -> Problem {

@@ -73,12 +73,7 @@ fn now() -> Millis {
 }
 
 fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    if getrandom::fill(&mut bytes).is_err() {
-        // A machine without randomness: what is left is at least not the same twice.
-        bytes.fill_with(|| fastrand::u8(..));
-    }
-    bytes
+    crate::chance::bytes()
 }
 
 impl Shell {

@@ -26,7 +26,10 @@
 
 mod api;
 mod app;
+mod audit;
 mod auth;
+mod chance;
+mod credentials;
 mod error;
 mod extract;
 mod html;
@@ -35,13 +38,17 @@ pub mod limits;
 mod observe;
 mod openapi;
 mod origin;
+mod pace;
 mod patience;
+mod peer;
 mod problem;
+mod room;
 mod route;
 mod s3;
 mod serve;
 mod server;
 mod settings;
+mod shared;
 #[cfg(feature = "otlp")]
 pub mod telemetry;
 mod tls;
@@ -50,12 +57,14 @@ mod wire;
 mod words;
 
 pub use auth::{Auth, Scope};
+pub use credentials::Credentials;
 pub use error::Error;
 pub use observe::Metrics;
 pub use problem::{Code, Problem};
+pub use room::BodyBounds;
 pub use s3::S3Keys;
 pub use serve::Running;
 pub use server::{Builder, Server};
 pub use settings::Settings;
 pub use tls::Tls;
-pub use wigwag_hub::{Rate as HubRate, Settings as HubSettings};
+pub use wigwag_hub::{Rate, Settings as HubSettings};

@@ -10,14 +10,21 @@ use crate::route::{Answer, Route};
 use crate::words;
 
 /// Problems that any route may have.
-const ANY: [Code; 3] = [Code::ForeignOrigin, Code::ForeignHost, Code::Internal];
+const ANY: [Code; 5] =
+    [Code::ForeignOrigin, Code::ForeignHost, Code::ProxyNotAllowed, Code::RateLimited, Code::Internal];
 
 /// Problems that a route may have that asks the engine.
 const OF_ENGINE: [Code; 4] = [Code::Invalid, Code::Damaged, Code::Unavailable, Code::RequestTimeout];
 
 /// Problems that a route with a body may have.
-const WITH_BODY: [Code; 5] =
-    [Code::MalformedJson, Code::InvalidBody, Code::UnsupportedMediaType, Code::BodyTooLarge, Code::BodyTimeout];
+const WITH_BODY: [Code; 6] = [
+    Code::MalformedJson,
+    Code::InvalidBody,
+    Code::UnsupportedMediaType,
+    Code::BodyTooLarge,
+    Code::BodyTimeout,
+    Code::Overloaded,
+];
 
 /// The whole description.
 pub(crate) fn document() -> Value {
@@ -176,7 +183,7 @@ fn codes(route: &Route) -> Vec<Code> {
         codes.extend(OF_ENGINE);
     }
     if route.need != Need::Public {
-        codes.extend([Code::NotAuthenticated, Code::NotAllowed]);
+        codes.extend([Code::NotAuthenticated, Code::NotAllowed, Code::TooManyAttempts]);
     }
     if route.path.contains('{') {
         codes.push(Code::InvalidPath);

@@ -4,8 +4,6 @@
 //! refused, and a server without tokens answers to names of this machine only: a page whose name was made to lead here
 //! would otherwise count as the server's own.
 
-use std::net::IpAddr;
-
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_TYPE, HOST, LOCATION, ORIGIN, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -14,18 +12,45 @@ use axum::response::{IntoResponse as _, Response};
 use tower_http::cors::CorsLayer;
 
 use crate::app::App;
+use crate::credentials::is_local;
 use crate::error::Error;
 use crate::extract::IDEMPOTENCY_KEY;
+use crate::peer::{ClientAddress, Peer, proxy_sign};
 use crate::problem::{Code, Problem, Result};
 
-pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) -> Response {
-    match allowed(&app, request.headers()) {
+/// Exempt from rate limits.
+const HEALTH: &str = "/v1/health";
+
+pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let peer = request.extensions().get::<Peer>().copied();
+    let from = ClientAddress::of(peer, request.headers(), &app.settings.trusted_proxies);
+    request.extensions_mut().insert(from);
+    let is_open = app.known.get().auth.is_empty() && !app.settings.insecure;
+    let checked = match is_open {
+        true => not_proxied(&request),
+        false => Ok(()),
+    };
+    let checked = checked
+        .and_then(|()| allowed(&app, is_open, request.headers()))
+        .and_then(|()| if request.uri().path() == HEALTH { Ok(()) } else { app.limits.admit_address(from) });
+    match checked {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
 }
 
-fn allowed(app: &App, headers: &HeaderMap) -> Result<()> {
+/// A server without tokens trusts every local client, and a proxy would make remote clients local.
+fn not_proxied(request: &Request) -> Result<()> {
+    match proxy_sign(request.version(), request.headers()) {
+        None => Ok(()),
+        Some(sign) => {
+            let what = format!("this server has no authentication and rejects proxied requests: {sign}");
+            Err(Problem::new(Code::ProxyNotAllowed, what))
+        }
+    }
+}
+
+fn allowed(app: &App, is_open: bool, headers: &HeaderMap) -> Result<()> {
     // Of two, nobody knows which one somebody on the way has looked at.
     let text = |name: HeaderName| match &headers.get_all(name).iter().collect::<Vec<_>>()[..] {
         [] => None,
@@ -35,7 +60,7 @@ fn allowed(app: &App, headers: &HeaderMap) -> Result<()> {
     let host = text(HOST).unwrap_or_default();
     let settings = &app.settings;
     let own = settings.public_url.as_deref().and_then(authority);
-    if app.auth.is_empty() && !settings.insecure && !is_local(host) && own != Some(host) {
+    if is_open && !is_local(host) && own != Some(host) {
         let what = format!("this server wants no tokens, and so is not called `{}`", shown(host));
         return Err(Problem::new(Code::ForeignHost, what));
     }
@@ -56,15 +81,6 @@ fn shown(text: &str) -> String {
 fn authority(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     rest.split('/').next().filter(|authority| !authority.is_empty())
-}
-
-/// Whether a `Host` names this machine.
-fn is_local(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 /// Lets browsers read the answers for pages that are on the list.
@@ -88,20 +104,4 @@ pub(crate) fn cors(origins: &[String]) -> std::result::Result<Option<CorsLayer>,
     let shown = [LOCATION, RETRY_AFTER, HeaderName::from_static("traceparent")];
     let cors = CorsLayer::new().expose_headers(shown);
     Ok(Some(cors.allow_origin(values).allow_methods([Method::GET, Method::POST]).allow_headers(headers)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_names_of_this_machine_are_local() {
-        for local in ["localhost", "LOCALHOST:7070", "127.0.0.1:1", "127.9.9.9", "[::1]:7070", "[::1]"] {
-            assert!(is_local(local), "{local}");
-        }
-        for foreign in ["", "example.com", "localhost.example.com", "10.0.0.1", "[fe80::1]:80", "127.0.0.1.example.com"]
-        {
-            assert!(!is_local(foreign), "{foreign}");
-        }
-    }
 }

@@ -124,6 +124,15 @@ codes! {
     ForeignHost = "foreign_host", 403, "The server is not called that",
         "A server without tokens was asked by a name that is not of this machine, as a page would that was led astray.",
         "Use `localhost`, or give the server tokens.";
+    ProxyNotAllowed = "proxy_not_allowed", 403, "Proxied request not allowed",
+        "A server without tokens received a proxied request, which would make the API public.",
+        "Configure tokens, or connect without the proxy.";
+    RateLimited = "rate_limited", 429, "Too many requests",
+        "The client address or the token exceeds its request rate.", "Retry after `Retry-After` seconds, at a lower rate.";
+    TooManyAttempts = "too_many_attempts", 429, "Too many failed authentications",
+        "The client address exceeds the rate of failed authentications.", "Check the token; retry after `Retry-After` seconds.";
+    Overloaded = "overloaded", 503, "Server overloaded",
+        "The memory budget of request bodies is exhausted, in total or for this client.", "Retry after `Retry-After` seconds.";
     Internal = "internal", 500, "The server has a bug",
         "Something happened that never should.", "Report it, with what the server logged.";
 }
@@ -220,7 +229,7 @@ impl IntoResponse for Problem {
         if self.status == 401 {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if self.status == 503 {
+        if matches!(self.status, 429 | 503) {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response.extensions_mut().insert(self.code);

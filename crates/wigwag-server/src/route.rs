@@ -3,9 +3,10 @@
 //! Holds: a route cannot be made without saying what scope it needs, and every route made so is described.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Request, State};
+use axum::extract::{FromRequestParts as _, RawPathParams, Request, State};
 use axum::handler::Handler;
 use axum::http::Method;
 use axum::http::header::AUTHORIZATION;
@@ -19,8 +20,10 @@ use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 
 use crate::app::App;
+use crate::audit::{Record, Subject};
 use crate::auth::{Caller, Need};
 use crate::limits::TOKEN_BYTES_MAX;
+use crate::peer::ClientAddress;
 use crate::problem::{Code, Problem, Result};
 
 /// How long a route may take.
@@ -76,6 +79,8 @@ pub(crate) struct Route {
     pub(crate) need: Need,
     pub(crate) pace: Pace,
     pub(crate) about: About,
+    /// Action name in the audit log, if the route is audited.
+    audit: Option<&'static str>,
     handler: MethodRouter<App, Infallible>,
 }
 
@@ -111,7 +116,7 @@ impl Route {
             answers: Vec::new(),
             codes: Vec::new(),
         };
-        Self { method, path, need, pace: Pace::Usual, about, handler }
+        Self { method, path, need, pace: Pace::Usual, about, audit: None, handler }
     }
 
     /// What it is called, and what it does.
@@ -185,9 +190,22 @@ impl Route {
         self
     }
 
+    /// Writes each request to the audit log as this action.
+    pub(crate) fn audited(mut self, action: &'static str) -> Self {
+        self.audit = Some(action);
+        self
+    }
+
     /// What serves it, behind its guard.
     pub(crate) fn guarded(self, app: &App) -> (&'static str, MethodRouter<App>) {
-        let rule = Rule { app: app.clone(), need: self.need, pace: self.pace, query_token: self.about.last_event_id };
+        let rule = Rule {
+            app: app.clone(),
+            path: self.path,
+            need: self.need,
+            pace: self.pace,
+            query_token: self.about.last_event_id,
+            audit: self.audit,
+        };
         (self.path, self.handler.layer(from_fn_with_state(rule, guard)))
     }
 }
@@ -195,18 +213,44 @@ impl Route {
 #[derive(Clone, Debug)]
 struct Rule {
     app: App,
+    path: &'static str,
     need: Need,
     pace: Pace,
     /// Browsers follow events, and cannot send headers when they do.
     query_token: bool,
+    audit: Option<&'static str>,
 }
 
-/// Asks who it is and whether they may; then sees that it does not take for ever.
-async fn guard(State(rule): State<Rule>, mut request: Request, next: Next) -> Response {
+/// Authenticates and authorizes a request, applies its timeout, and writes the audit record.
+async fn guard(State(rule): State<Rule>, request: Request, next: Next) -> Response {
+    let from = request.extensions().get::<ClientAddress>().copied().unwrap_or(ClientAddress(None));
     let caller = match admit(&rule, &request) {
         Ok(caller) => caller,
-        Err(problem) => return problem.into_response(),
+        Err(problem) => return rule.app.deny(from, rule.path, problem).await.into_response(),
     };
+    if let Err(problem) = rule.app.limits.admit_caller(&caller) {
+        return problem.into_response();
+    }
+    let Some(action) = rule.audit else { return perform(&rule, from, caller, request, next).await };
+    let (mut parts, body) = request.into_parts();
+    let params = RawPathParams::from_request_parts(&mut parts, &()).await.ok();
+    let run = params.as_ref().and_then(|params| params.iter().find(|(name, _)| *name == "id"));
+    let run = run.map(|(_, id)| format!("run={id}")).unwrap_or_default();
+    let name = caller.name().map(str::to_owned);
+    let mut response = perform(&rule, from, caller, Request::from_parts(parts, body), next).await;
+    let subject = response.extensions_mut().remove::<Subject>();
+    let who = name.or_else(|| subject.as_ref().and_then(|subject| subject.who.clone()));
+    let what = subject.map_or(run, |subject| subject.what);
+    let outcome = response.extensions().get::<Code>().map_or("done", |code| code.name());
+    Record { action, who: who.as_deref(), from, what: &what, outcome }.write();
+    response
+}
+
+/// Runs the handler within its timeout. The body's memory share is held until there is a response.
+async fn perform(rule: &Rule, from: ClientAddress, caller: Caller, mut request: Request, next: Next) -> Response {
+    let share = rule.app.limits.bodies.share(from.0, caller.name());
+    let share = Arc::new(tokio::sync::Mutex::new(share));
+    request.extensions_mut().insert(Arc::clone(&share));
     request.extensions_mut().insert(caller);
     let usual = rule.app.settings.request_timeout;
     let span = match rule.pace {
@@ -225,14 +269,16 @@ pub(crate) fn too_slow(span: Duration) -> Problem {
 }
 
 fn admit(rule: &Rule, request: &Request) -> Result<Caller> {
-    let auth = &rule.app.auth;
+    let known = rule.app.known.get();
+    let auth = &known.auth;
     if auth.is_empty() || rule.need == Need::Public {
         return Ok(Caller::anybody());
     }
     let unknown = |what: &str| Problem::new(Code::NotAuthenticated, what);
     if let Some((id, secret)) = basic(request).filter(|_| rule.need == Need::Store) {
-        let known = rule.app.s3.keys.knows(&id, &secret);
-        return known.then(|| Caller::key(id)).ok_or_else(|| unknown("the access key or its secret is wrong"));
+        let prefixes = known.s3.identify(&id, &secret);
+        let prefixes = prefixes.ok_or_else(|| unknown("the access key or its secret is wrong"))?;
+        return Ok(Caller::key(id, prefixes));
     }
     let given = bearer(request, rule.query_token).ok_or_else(|| unknown("this needs a token"))?;
     // Which of the two is not said: it would help to guess.

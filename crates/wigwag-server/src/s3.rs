@@ -25,7 +25,6 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, Method, StatusCode};
 use axum::response::Response;
 use axum::routing::any;
-use tokio::sync::Semaphore;
 use wigwag::store::limits::BODY_BYTES_MAX;
 use wigwag::store::{Clock as _, System};
 
@@ -34,31 +33,17 @@ pub use keys::S3Keys;
 use self::ask::{Ask, BUCKET, Operation};
 use self::fault::{Fault, Result};
 use self::keys::Access;
+use self::sign::Caller;
 use crate::app::App;
-use crate::limits::{S3_BODIES_BYTES_MAX, S3_DELETE_BYTES_MAX};
+use crate::audit::Record;
+use crate::limits::S3_DELETE_BYTES_MAX;
+use crate::peer::ClientAddress;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 const REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
 
 /// Whatever region a client names is right; this is the one that it is told.
 const OUR_REGION: &str = "us-east-1";
-
-/// What stands at the door of `/s3`.
-#[derive(Debug)]
-pub(crate) struct Gate {
-    pub(crate) keys: S3Keys,
-    /// Who signs nothing is let in as well.
-    open: bool,
-    /// Room for bodies that are being received, in KiB.
-    room: Semaphore,
-}
-
-impl Gate {
-    pub(crate) fn new(keys: S3Keys, open: bool) -> Self {
-        let keys = if open { keys.opened() } else { keys };
-        Self { keys, open, room: Semaphore::new(S3_BODIES_BYTES_MAX / 1024) }
-    }
-}
 
 /// The routes.
 pub(crate) fn routes() -> Router<App> {
@@ -68,8 +53,9 @@ pub(crate) fn routes() -> Router<App> {
 async fn serve(State(app): State<App>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let id = format!("{:016X}", fastrand::u64(..));
+    let from = parts.extensions.get::<ClientAddress>().copied().unwrap_or(ClientAddress(None));
     let (operation, answer) = match Ask::read(&parts) {
-        Ok(ask) => (ask.operation, answer(&app, &ask, body).await),
+        Ok(ask) => (ask.operation, admitted(&app, &ask, from, body).await),
         Err(fault) => (Operation::Other, Err(fault)),
     };
     let mut response = answer.unwrap_or_else(|fault| refuse(&parts, &fault, &id));
@@ -90,34 +76,76 @@ fn refuse(parts: &Parts, fault: &Fault, id: &str) -> Response {
     fault.answer(parts.uri.path(), id, parts.method == Method::HEAD)
 }
 
-async fn answer(app: &App, ask: &Ask, body: Body) -> Result<Response> {
-    let mut caller = sign::check(ask, &app.s3.keys, app.s3.open, System.wall())?;
+/// Authenticates a request, performs it, and writes the audit record.
+async fn admitted(app: &App, ask: &Ask, from: ClientAddress, body: Body) -> Result<Response> {
+    let known = app.known.get();
+    let open = known.is_s3_open.then(|| Access::all(app.settings.s3_write));
+    let mut caller = match sign::check(ask, &known.s3, open, System.wall()) {
+        Ok(caller) => caller,
+        Err(fault) => {
+            app.denials.write(from, "/s3", fault.code);
+            return match app.slow_down(from).await {
+                true => Err(fault),
+                false => Err(Fault::new(503, "SlowDown", "too many failed authentications of this address")),
+            };
+        }
+    };
+    let who = caller.id.clone();
+    let done = answer(app, ask, &mut caller, from, body).await;
+    if ask.operation.writes() {
+        let outcome = done.as_ref().map_or_else(|fault| fault.code, |_| "done");
+        let (action, what) = (ask.operation.name(), format!("key={}", ask.key));
+        Record { action, who: who.as_deref(), from, what: &what, outcome }.write_store();
+    }
+    done
+}
+
+/// Rejects an operation or key beyond the caller's permissions.
+fn check_access(ask: &Ask, caller: &Caller) -> Result<()> {
+    if ask.operation.writes() && !caller.access.write {
+        let what = match &caller.id {
+            None => "`/s3` is read-only; start the server with `--s3-write` to allow unauthenticated writes",
+            Some(_) => {
+                "this access key is read-only; set `write = true`, or start a server without tokens with `--s3-write`"
+            }
+        };
+        return Err(Fault::denied(what));
+    }
+    let reached = match ask.operation {
+        Operation::ListObjects | Operation::ListObjectsV2 => ask.value("prefix").unwrap_or_default(),
+        Operation::GetObject | Operation::HeadObject | Operation::PutObject | Operation::DeleteObject => &ask.key,
+        // The keys of `DeleteObjects` are in its body, and checked there.
+        _ => return Ok(()),
+    };
+    if caller.access.covers(reached) { Ok(()) } else { Err(Fault::outside(reached)) }
+}
+
+async fn answer(app: &App, ask: &Ask, caller: &mut Caller, from: ClientAddress, body: Body) -> Result<Response> {
     if ask.operation == Operation::Other {
         return Err(ask.unknown());
     }
-    if ask.operation.writes() && caller.access == Access::ReadOnly {
-        return Err(Fault::denied("this access key may only read"));
-    }
+    check_access(ask, caller)?;
     if ask.operation != Operation::ListBuckets && ask.bucket != BUCKET {
         let shown: String = ask.bucket.escape_debug().take(80).collect();
         return Err(Fault::new(404, "NoSuchBucket", format!("the only bucket is `{BUCKET}`, got: `{shown}`")));
     }
+    let share = app.limits.s3_bodies.share(from.0, caller.id.as_deref());
     let held = match ask.operation {
         Operation::PutObject => {
             object::check_put(ask)?;
-            Some(payload::read(app, ask, &mut caller, body, BODY_BYTES_MAX).await?)
+            Some(payload::read(app, ask, caller, (body, share), BODY_BYTES_MAX).await?)
         }
-        Operation::DeleteObjects => Some(payload::read(app, ask, &mut caller, body, S3_DELETE_BYTES_MAX).await?),
+        Operation::DeleteObjects => Some(payload::read(app, ask, caller, (body, share), S3_DELETE_BYTES_MAX).await?),
         _ => None,
     };
     let bytes = held.as_ref().map(|held| held.bytes.clone()).unwrap_or_default();
     let span = app.settings.request_timeout;
-    let done = tokio::time::timeout(span, perform(app, ask, bytes)).await;
+    let done = tokio::time::timeout(span, perform(app, ask, &caller.access, bytes)).await;
     // It may be done all the same, which is what clients take this for.
     done.unwrap_or_else(|_| Err(Fault::new(500, "InternalError", format!("the store did not answer within {span:?}"))))
 }
 
-async fn perform(app: &App, ask: &Ask, body: bytes::Bytes) -> Result<Response> {
+async fn perform(app: &App, ask: &Ask, access: &Access, body: bytes::Bytes) -> Result<Response> {
     let store = &**app.client.store();
     match ask.operation {
         Operation::ListBuckets => Ok(document(buckets())),
@@ -134,7 +162,7 @@ async fn perform(app: &App, ask: &Ask, body: bytes::Bytes) -> Result<Response> {
         Operation::GetObject | Operation::HeadObject => object::get(store, ask).await,
         Operation::PutObject => object::put(store, ask, body).await,
         Operation::DeleteObject => object::delete(store, ask).await,
-        Operation::DeleteObjects => object::delete_many(store, &body).await,
+        Operation::DeleteObjects => object::delete_many(store, access, &body).await,
         Operation::Other => Err(ask.unknown()),
     }
 }

@@ -3,31 +3,40 @@
 //! Written on hyper itself, because slow heads must be cut off before anything is known of a request, and sockets must
 //! be able to become something else later.
 
-use std::net::SocketAddr;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use tower::ServiceExt as _;
 use tracing::debug;
 use wigwag::store::{Clock as _, System};
 
+use crate::app::App;
+use crate::credentials::{Credentials, Known};
 use crate::error::Error;
-use crate::hub::Shell;
+use crate::limits::READ_BUFFER_BYTES_MAX;
 use crate::patience::Patience;
-use crate::settings::Settings;
+use crate::peer::{Peer, network};
+use crate::shared::Shared;
 use crate::tls::Tls;
 
 /// A server that runs. Dropped, it ends at once; [`Running::stop`] is kinder.
 #[derive(Debug)]
 pub struct Running {
     addr: SocketAddr,
+    app: App,
+    tls: Option<Arc<Shared<Tls>>>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
@@ -37,6 +46,24 @@ impl Running {
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// Replaces tokens, keys and certificates without closing connections. Requests are checked against the new credentials at
+    /// once; new connections use the new certificate. Changes nothing if the credentials are invalid or would open the server.
+    pub fn reload(&self, credentials: Credentials) -> Result<(), Error> {
+        let Credentials { auth, s3, tls } = credentials;
+        if auth.is_empty() && !self.app.known.get().auth.is_empty() {
+            let what = "there are no tokens any more: the server would be open";
+            return Err(Error::new(what, "keep at least one token, or restart the server without authentication"));
+        }
+        let known = Known::new(auth, s3, &self.app.settings)?;
+        match (&self.tls, tls) {
+            (Some(current), Some(tls)) => current.set(tls),
+            (None, None) => {}
+            _ => return Err(Error::new("TLS cannot be turned on or off while the server runs", "start it again")),
+        }
+        self.app.known.set(known);
+        Ok(())
     }
 
     /// Stops: nothing new is accepted, event streams and long-polls get a last word, and what is under way may finish
@@ -56,36 +83,87 @@ impl Drop for Running {
 pub(crate) fn start(
     listener: TcpListener,
     router: Router,
-    hub: Shell,
+    app: App,
     tls: Option<Tls>,
-    settings: &Settings,
     stop: watch::Sender<bool>,
     stopping: watch::Receiver<bool>,
 ) -> Result<Running, Error> {
     let addr = listener.local_addr().map_err(|error| Error::new(format!("no address: {error}"), "start it again"))?;
-    let door = Door { router, tls, header_timeout: settings.header_timeout, write_timeout: settings.write_timeout };
-    let task = tokio::spawn(run(listener, door, hub, settings.connections_max, settings.grace, stopping));
-    Ok(Running { addr, stop, task })
+    let tls = tls.map(|tls| Arc::new(Shared::new(tls)));
+    let settings = &app.settings;
+    let places = Places {
+        all: Arc::new(Semaphore::new(settings.connections_max)),
+        by_address: Arc::default(),
+        address_max: settings.address_connections_max,
+        exempt: settings.trusted_proxies.clone(),
+    };
+    let (header_timeout, write_timeout) = (settings.header_timeout, settings.write_timeout);
+    let door = Door { router, tls: tls.clone(), header_timeout, write_timeout };
+    let task = tokio::spawn(run(listener, door, app.clone(), places, stopping));
+    Ok(Running { addr, app, tls, stop, task })
+}
+
+/// Open connections by client network.
+type Counts = Arc<Mutex<HashMap<IpAddr, usize>>>;
+
+/// Connection limits: in total and per client address.
+struct Places {
+    all: Arc<Semaphore>,
+    by_address: Counts,
+    address_max: usize,
+    /// Trusted proxies, which many clients share.
+    exempt: Vec<IpAddr>,
+}
+
+/// A connection's place; released on drop.
+struct Place {
+    _permit: OwnedSemaphorePermit,
+    of: Option<(IpAddr, Counts)>,
+}
+
+impl Places {
+    /// Returns a place, unless the address has too many connections.
+    fn take(&self, permit: OwnedSemaphorePermit, address: IpAddr) -> Option<Place> {
+        if self.exempt.contains(&address) {
+            return Some(Place { _permit: permit, of: None });
+        }
+        let address = network(address);
+        let mut counts = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(address).or_default();
+        if *count >= self.address_max {
+            metrics::counter!("wigwag_http_connections_refused_total").increment(1);
+            return None;
+        }
+        *count += 1;
+        Some(Place { _permit: permit, of: Some((address, Arc::clone(&self.by_address))) })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some((address, counts)) = &self.of else { return };
+        let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(address) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(address);
+            }
+        }
+    }
 }
 
 /// What every connection is served with.
 #[derive(Clone)]
 struct Door {
     router: Router,
-    tls: Option<Tls>,
+    tls: Option<Arc<Shared<Tls>>>,
     header_timeout: Duration,
     write_timeout: Duration,
 }
 
-async fn run(
-    listener: TcpListener,
-    door: Door,
-    hub: Shell,
-    connections_max: usize,
-    grace: Duration,
-    mut stopping: watch::Receiver<bool>,
-) {
-    let places = Arc::new(Semaphore::new(connections_max));
+async fn run(listener: TcpListener, door: Door, app: App, places: Places, mut stopping: watch::Receiver<bool>) {
+    let (hub, grace) = (app.hub.clone(), app.settings.grace);
+    drop(app);
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -115,13 +193,13 @@ async fn run(
 }
 
 /// The next connection, once there is a place for it.
-async fn accept(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let place = Arc::clone(places).acquire_owned().await.ok()?;
+async fn accept(listener: &TcpListener, places: &Places) -> Option<((TcpStream, IpAddr), Place)> {
+    let permit = Arc::clone(&places.all).acquire_owned().await.ok()?;
     match listener.accept().await {
-        Ok((stream, _)) => Some((stream, place)),
+        Ok((stream, peer)) => {
+            let address = peer.ip().to_canonical();
+            places.take(permit, address).map(|place| ((stream, address), place))
+        }
         Err(error) => {
             // Most often there are too many open files: others must close first.
             debug!(%error, "no connection");
@@ -132,23 +210,27 @@ async fn accept(
 }
 
 impl Door {
-    async fn serve(self, stream: TcpStream, stopping: watch::Receiver<bool>) {
+    async fn serve(self, (stream, address): (TcpStream, IpAddr), stopping: watch::Receiver<bool>) {
         let _ = stream.set_nodelay(true);
-        let Some(tls) = &self.tls else { return self.talk(stream, stopping).await };
+        let Some(tls) = &self.tls else { return self.talk(stream, address, stopping).await };
+        let tls = tls.get();
         match tokio::time::timeout(self.header_timeout, tls.0.accept(stream)).await {
-            Ok(Ok(stream)) => self.talk(stream, stopping).await,
+            Ok(Ok(stream)) => self.talk(stream, address, stopping).await,
             Ok(Err(error)) => debug!(%error, "no TLS"),
             Err(_) => debug!("a handshake took too long"),
         }
     }
 
-    async fn talk<S>(self, stream: S, mut stopping: watch::Receiver<bool>)
+    async fn talk<S>(self, stream: S, address: IpAddr, mut stopping: watch::Receiver<bool>)
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
         let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new()).header_read_timeout(self.header_timeout);
-        let service = TowerToHyperService::new(self.router);
+        http.timer(TokioTimer::new()).header_read_timeout(self.header_timeout).max_buf_size(READ_BUFFER_BYTES_MAX);
+        let service = TowerToHyperService::new(self.router.map_request(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(Peer(address));
+            request
+        }));
         let stream = TokioIo::new(Patience::new(stream, self.write_timeout));
         let mut connection = pin!(http.serve_connection(stream, service).with_upgrades());
         let stopped = tokio::select! {

@@ -13,18 +13,21 @@ use tokio::sync::watch;
 use tower_http::catch_panic::CatchPanicLayer;
 use wigwag::Client;
 
-use crate::app::{App, Parts};
+use crate::app::{App, Limiters, Parts};
+use crate::audit::Denials;
 use crate::auth::Auth;
+use crate::credentials::{Credentials, Known};
 use crate::error::Error;
 use crate::hub::Shell;
 use crate::observe::{self, Metrics};
 use crate::problem::{Code, Problem};
-use crate::s3::{self, Gate, S3Keys};
+use crate::s3::{self, S3Keys};
 use crate::serve::{self, Running};
 use crate::settings::Settings;
+use crate::shared::Shared;
 use crate::tls::Tls;
 use crate::watch::Watchers;
-use crate::{api, hub, openapi, origin};
+use crate::{api, chance, hub, openapi, origin};
 
 /// Serves the API.
 #[derive(Debug)]
@@ -85,11 +88,17 @@ impl Builder {
         self
     }
 
-    /// Who may use the store as a bucket, at `/s3`. A server without tokens lets in `wigwag` with the secret `wigwag` too,
-    /// and whoever signs nothing; one with tokens lets in nobody else.
+    /// Access keys of the store's bucket at `/s3`. Without tokens and keys, unsigned requests and the key `wigwag` with the
+    /// secret `wigwag` may read, and write if [`Settings::s3_write`] is set.
     pub fn s3(mut self, keys: S3Keys) -> Self {
         self.s3 = keys;
         self
+    }
+
+    /// Sets tokens, access keys and the certificate together.
+    pub fn credentials(self, credentials: Credentials) -> Self {
+        let Credentials { auth, s3, tls } = credentials;
+        Self { auth, s3, tls, ..self }
     }
 
     /// Speaks TLS.
@@ -111,18 +120,21 @@ impl Builder {
         Ok(self.build(stopping)?.0)
     }
 
-    fn build(self, stopping: watch::Receiver<bool>) -> Result<(Router, Shell), Error> {
+    fn build(self, stopping: watch::Receiver<bool>) -> Result<(Router, App), Error> {
+        chance::check()?;
+        let known = Known::new(self.auth, self.s3, &self.settings)?;
         let cors = origin::cors(&self.settings.origins)?;
         let body_bytes_max = self.settings.body_bytes_max;
         let watchers = Arc::new(Watchers::default());
         let (hub_settings, connections_max) = (self.settings.hub.clone(), self.settings.hub_connections_max);
         let hub = Shell::new(self.client.clone(), Arc::clone(&watchers), hub_settings, connections_max);
         let app = App::new(Parts {
-            hub: hub.clone(),
+            hub,
             client: self.client,
+            limits: Limiters::new(&self.settings),
+            denials: Denials::new(),
             settings: self.settings,
-            s3: Gate::new(self.s3, self.auth.is_empty()),
-            auth: self.auth,
+            known: Shared::new(known),
             metrics: self.metrics,
             watchers,
             description: openapi::document().to_string().into_bytes(),
@@ -143,13 +155,13 @@ impl Builder {
             .method_not_allowed_fallback(no_method)
             .layer(DefaultBodyLimit::max(body_bytes_max))
             .layer(CatchPanicLayer::custom(panicked))
-            .layer(from_fn_with_state(app, origin::check))
+            .layer(from_fn_with_state(app.clone(), origin::check))
             .layer(from_fn(observe::observe));
         let router = match cors {
             Some(cors) => router.layer(cors),
             None => router,
         };
-        Ok((router, hub))
+        Ok((router, app))
     }
 
     /// Starts it.
@@ -157,7 +169,10 @@ impl Builder {
         if !self.addr.ip().is_loopback() && self.auth.is_empty() {
             if !self.settings.insecure {
                 let what = format!("`{}` can be reached from other machines, and there are no tokens", self.addr);
-                return Err(Error::new(what, "give it tokens, or bind it to 127.0.0.1, or tell it to be insecure"));
+                return Err(Error::new(
+                    what,
+                    "give it tokens, or bind it to 127.0.0.1, or accept the risk with `--insecure`",
+                ));
             }
             tracing::warn!(addr = %self.addr, "insecure: whoever reaches this address may do everything");
         }
@@ -166,10 +181,10 @@ impl Builder {
             let what = format!("cannot listen on `{}`: {error}", self.addr);
             Error::new(what, "is another server there? choose another address")
         })?;
-        let (settings, tls) = (self.settings.clone(), self.tls.clone());
+        let tls = self.tls.clone();
         let (stop, stopping) = watch::channel(false);
-        let (router, hub) = self.build(stopping.clone())?;
-        serve::start(listener, router, hub, tls, &settings, stop, stopping)
+        let (router, app) = self.build(stopping.clone())?;
+        serve::start(listener, router, app, tls, stop, stopping)
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use reqwest::Method;
 use serde_json::json;
-use wigwag_server::{Auth, Scope};
+use wigwag_server::{Auth, S3Keys, Scope};
 
 use crate::kit::{Kit, with};
 
@@ -40,7 +40,7 @@ impl tracing::Subscriber for Written {
     }
     fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
     fn event(&self, event: &tracing::Event<'_>) {
-        let _ = write!(self.0.lock().unwrap(), "\nevent");
+        let _ = write!(self.0.lock().unwrap(), "\nevent {}", event.metadata().target());
         event.record(&mut self.clone());
     }
     fn enter(&self, _: &tracing::span::Id) {}
@@ -65,4 +65,80 @@ async fn nothing_secret_is_logged() {
     for secret in [token, TOKEN, "a-wrong-but-secret-token", "another-wrong-secret"] {
         assert!(!text.contains(secret), "{secret} in {text}");
     }
+}
+
+const SECRET: &str = "a secret of the tests, long enough";
+
+#[tokio::test]
+async fn what_is_done_to_runs_and_to_the_store_is_in_the_audit_log() {
+    let written = Written::default();
+    let _until_the_end = tracing::subscriber::set_default(written.clone());
+    let auth = Auth::new().token("ada", TOKEN, [Scope::Admin]).unwrap();
+    let keys = S3Keys::new().full("worker", SECRET).unwrap();
+    let kit = Kit::with(|server| server.auth(auth).s3(keys)).await;
+    let kit = &kit;
+    let post = |path: String, body| async move { with(kit, TOKEN, Method::POST, &path, Some(body)).await };
+    post("/v1/runs".into(), json!({"type": "approve", "id": "a"})).await.ok(201);
+    for what in ["pause", "resume", "cancel", "restart", "migrate"] {
+        post(format!("/v1/runs/a/{what}"), json!({})).await;
+    }
+    post("/v1/runs/nobody/cancel".into(), json!({})).await.problem("not_found");
+    post("/v1/runs".into(), json!({"type": "approve", "id": "b"})).await.ok(201);
+    let link = post("/v1/links".into(), json!({"run": "b", "name": "approval"})).await.ok(201);
+    post(link["path"].as_str().unwrap().into(), json!({"payload": "private"})).await.ok(200);
+    post("/v1/links/revoke".into(), json!({"token": link["token"]})).await.ok(200);
+    post("/v1/prune".into(), json!({"older_than": "1d"})).await.ok(200);
+    let text = written.0.lock().unwrap().clone();
+    let id = link["id"].as_str().unwrap();
+    for line in [
+        r#"action="pause" who="ada" from=127.0.0.1 what="run=a" outcome="#.to_owned(),
+        r#"action="resume" who="ada" from=127.0.0.1 what="run=a" outcome="#.to_owned(),
+        r#"action="cancel" who="ada" from=127.0.0.1 what="run=a" outcome="done""#.to_owned(),
+        r#"action="restart" who="ada""#.to_owned(),
+        r#"action="migrate" who="ada""#.to_owned(),
+        r#"action="cancel" who="ada" from=127.0.0.1 what="run=nobody" outcome="not_found""#.to_owned(),
+        format!(r#"action="link.make" who="ada" from=127.0.0.1 what="run=b signal=approval link={id}" outcome="done""#),
+        format!(r#"action="link.use" who="ada" from=127.0.0.1 what="run=b signal=approval link={id}" outcome="done""#),
+        format!(r#"action="link.revoke" who="ada" from=127.0.0.1 what="run=b link={id}" outcome="done""#),
+        r#"action="prune" who="ada" from=127.0.0.1 what="older_than=86400s dry_run=false runs="#.to_owned(),
+    ] {
+        let line = format!("event wigwag::audit {line}");
+        assert!(text.contains(&line), "want: {line}, got: {text}");
+    }
+    for secret in [link["token"].as_str().unwrap(), TOKEN, "private"] {
+        assert!(!text.contains(secret), "{secret} in {text}");
+    }
+}
+
+#[tokio::test]
+async fn raw_writes_and_denied_requests_are_in_the_audit_log_and_a_flood_is_counted() {
+    let written = Written::default();
+    let _until_the_end = tracing::subscriber::set_default(written.clone());
+    let auth = Auth::new().token("reader", TOKEN, [Scope::RunsRead]).unwrap();
+    let keys = S3Keys::new().full("worker", SECRET).unwrap();
+    let kit = Kit::with(|server| server.auth(auth).s3(keys)).await;
+    let mut settings = wigwag::store::OpenSettings::default();
+    settings.bucket.endpoint = Some(kit.url("/s3"));
+    settings.bucket.keys = Some(("worker".into(), SECRET.into()));
+    settings.unproven = true;
+    let store = wigwag::store::open("s3://wigwag", &settings).unwrap().store;
+    store.write(wigwag::store::Batch::new().put("by/hand", "private")).await.unwrap();
+    let create = wigwag::store::Batch::new().create("by/hand", "again");
+    assert!(store.write(create).await.unwrap_err().is_exists());
+    with(&kit, TOKEN, Method::POST, "/v1/runs/a/cancel", Some(json!({}))).await.problem("not_allowed");
+    for _ in 0..40 {
+        kit.get("/v1/runs").await.problem("not_authenticated");
+    }
+    let text = written.0.lock().unwrap().clone();
+    for line in [
+        r#"event wigwag::audit::store action="PutObject" who="worker" from=127.0.0.1 what="key=by/hand" outcome="done""#,
+        r#"event wigwag::audit::store action="PutObject" who="worker" from=127.0.0.1 what="key=by/hand" outcome="PreconditionFailed""#,
+        r#"event wigwag::audit action="denied" from=127.0.0.1 what="/v1/runs/{id}/cancel" outcome="not_allowed""#,
+        r#"event wigwag::audit action="denied" from=127.0.0.1 what="/v1/runs" outcome="not_authenticated""#,
+    ] {
+        assert!(text.contains(line), "want: {line}, got: {text}");
+    }
+    let denied = text.matches("action=\"denied\"").count();
+    assert!((20..35).contains(&denied), "{denied} of 41 are written");
+    assert!(!text.contains("private") && !text.contains(SECRET), "{text}");
 }

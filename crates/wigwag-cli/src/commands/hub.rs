@@ -38,7 +38,8 @@ impl Door {
     fn of(args: &StoreArgs) -> Result<Self, Failed> {
         let server = args.server.as_deref().unwrap_or(DEFAULT_SERVER);
         let server = server.trim_end_matches('/').to_owned();
-        Ok(Self { url: hub_url(&server)?, server, token: Token::read(args.token_file.as_deref())? })
+        let token = Token::read(args, &server)?;
+        Ok(Self { url: hub_url(&server)?, server, token })
     }
 
     fn connect(&self) -> Connect {

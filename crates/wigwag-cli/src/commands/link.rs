@@ -16,6 +16,8 @@ use crate::output::{now, when};
 use crate::target::{self, Local, NewLink, Target};
 
 const SECRET: &str = "WIGWAG_LINK_SECRET";
+/// The previous secret, still accepted during a rotation.
+const PREVIOUS: &str = "WIGWAG_LINK_SECRET_PREVIOUS";
 const MAKE: &str = "make one with `openssl rand -hex 32`; the server must have the same";
 
 /// No token is longer.
@@ -25,6 +27,9 @@ pub(super) async fn run(args: &StoreArgs, wanted: Link, json: bool) -> Result<()
     if let Some(token) = wanted.verify {
         let token = given(token)?;
         return show(args, &*target(args).await?, &token, json).await;
+    }
+    if let Some(token) = wanted.revoke {
+        return revoke(&*target(args).await?, &given(token)?, json).await;
     }
     let public_url = wanted.public_url.clone();
     let new = new_link(wanted)?;
@@ -43,21 +48,28 @@ async fn target(args: &StoreArgs) -> Result<Box<dyn Target>, Failed> {
     Ok(Box::new(Local(Engine::builder(open(args)?.store).settings(settings).client().await?)))
 }
 
-/// The secret in the environment, if there is one.
+/// Reads the link secrets from the environment: the signing secret, and optionally the previous one.
 pub(crate) fn link_secret() -> Result<Option<LinkSecret>, Failed> {
-    let Some(secret) = std::env::var_os(SECRET).filter(|secret| !secret.is_empty()) else { return Ok(None) };
-    let secret = LinkSecret::new(secret.into_encoded_bytes());
-    secret.map(Some).map_err(|error| Failed::wrong(format!("`{SECRET}` is too short: {error}")).hint(MAKE))
+    let short = |name: &str, error: wigwag::Error| Failed::wrong(format!("`{name}` is too short: {error}")).hint(MAKE);
+    let read = |name: &str| std::env::var_os(name).filter(|secret| !secret.is_empty());
+    let Some(secret) = read(SECRET) else { return Ok(None) };
+    let secret = LinkSecret::new(secret.into_encoded_bytes()).map_err(|error| short(SECRET, error))?;
+    match read(PREVIOUS) {
+        None => Ok(Some(secret)),
+        Some(previous) => {
+            secret.accepting(previous.into_encoded_bytes()).map(Some).map_err(|error| short(PREVIOUS, error))
+        }
+    }
 }
 
 fn new_link(wanted: Link) -> Result<NewLink, Failed> {
-    let Link { run, name, expires, once, .. } = wanted;
+    let Link { run, name, expires, once, sender, .. } = wanted;
     let (Some(run), Some(name), Some(expires)) = (run, name, expires) else {
         return Err(Failed::wrong("a link is for a run and a signal, and has an end")
             .hint("write `link RUN NAME --expires 2d`, or `link --verify TOKEN`"));
     };
     signal_name(&name)?;
-    Ok(NewLink { run, name, expires, once })
+    Ok(NewLink { run, name, expires, once, sender })
 }
 
 async fn make(target: &dyn Target, new: &NewLink, public_url: Option<String>, json: bool) -> Result<(), Failed> {
@@ -103,6 +115,20 @@ fn given(token: String) -> Result<String, Failed> {
 fn last_part(text: &str) -> &str {
     let text = text.trim();
     text.rsplit_once('/').map_or(text, |(_, token)| token)
+}
+
+async fn revoke(target: &dyn Target, token: &str, json: bool) -> Result<(), Failed> {
+    let new = target.revoke_link(last_part(token)).await?;
+    let mut stdout = std::io::stdout().lock();
+    if json {
+        let shown = json!({"revoked": true, "new": new});
+        writeln!(stdout, "{shown}")?;
+    } else if new {
+        writeln!(stdout, "link revoked: it can no longer be used")?;
+    } else {
+        writeln!(stdout, "link already revoked")?;
+    }
+    Ok(())
 }
 
 async fn show(args: &StoreArgs, target: &dyn Target, token: &str, json: bool) -> Result<(), Failed> {

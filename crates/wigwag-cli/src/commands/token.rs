@@ -18,19 +18,24 @@ pub(super) fn run(wanted: &Token, json: bool) -> Result<(), Failed> {
     let scopes: Vec<String> = wanted.scope.iter().map(Scope::to_string).collect();
     let token = format!("ww_{}", random_hex()?);
     let hash = Auth::hash(&token);
+    let expires = wanted.expires.map(|span| crate::output::now().after(span));
     let mut stdout = std::io::stdout().lock();
     if json {
-        let shown = json!({"token": token, "name": wanted.name, "sha256": hash, "scopes": scopes});
+        let mut shown = json!({"token": token, "name": wanted.name, "sha256": hash, "scopes": scopes});
+        if let Some(expires) = expires {
+            shown["expires"] = json!(expires);
+        }
         writeln!(stdout, "{shown}")?;
         return Ok(());
     }
     writeln!(stdout, "{token}")?;
     stdout.flush()?;
     let scopes: Vec<String> = scopes.iter().map(|scope| format!("\"{scope}\"")).collect();
+    let expires = expires.map(|expires| format!("\nexpires = \"{expires}\"")).unwrap_or_default();
     talk(&format!(
         "It is shown this once. Give it as `Authorization: Bearer`, or to commands as WIGWAG_TOKEN.\n\
          The server knows it by these lines in its wigwag.toml:\n\n\
-         [[token]]\nname = \"{}\"\nsha256 = \"{hash}\"\nscopes = [{}]",
+         [[token]]\nname = \"{}\"\nsha256 = \"{hash}\"\nscopes = [{}]{expires}",
         wanted.name,
         scopes.join(", ")
     ));
@@ -40,6 +45,7 @@ pub(super) fn run(wanted: &Token, json: bool) -> Result<(), Failed> {
 /// 32 bytes that nobody can guess.
 pub(crate) fn random_hex() -> Result<String, Failed> {
     let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).map_err(|error| Failed::new(format!("the machine gives no chance: {error}")))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Failed::new(format!("the system's random number generator failed: {error}")))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

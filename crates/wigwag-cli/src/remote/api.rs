@@ -143,6 +143,13 @@ struct Make<'a> {
     name: &'a str,
     expires_in: f64,
     once: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sender: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct Revoke<'a> {
+    token: &'a str,
 }
 
 #[derive(Debug, Deserialize)]
@@ -443,7 +450,8 @@ impl Target for Remote {
     }
 
     async fn make_link(&self, new: &NewLink) -> Result<MadeLink> {
-        let body = Make { run: &new.run, name: &new.name, expires_in: seconds(new.expires), once: new.once };
+        let (run, name, sender) = (&new.run, &new.name, new.sender.as_deref());
+        let body = Make { run, name, expires_in: seconds(new.expires), once: new.once, sender };
         // One that was made and never seen does no harm.
         let made: Made = self.json(&self.post(&["links"], &body)?.repeatable()).await?;
         let Made { token, url, run, name, expires, once } = made;
@@ -457,6 +465,12 @@ impl Target for Remote {
             return Err(Failed::of(Code::Invalid, "this link is not valid"));
         }
         self.json(&self.get(&["links", token])).await
+    }
+
+    async fn revoke_link(&self, token: &str) -> Result<bool> {
+        let request = self.post(&["links", "revoke"], &Revoke { token })?.repeatable();
+        let revoked: Acknowledged = self.json(&request).await?;
+        Ok(revoked.new)
     }
 
     async fn ask(&self, run: &RunRef, ask: &Ask) -> Result<Asked> {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use wigwag_server::Code;
 use wigwag_store::{Clock as _, System};
 
+use crate::args::StoreArgs;
 use crate::error::Failed;
 use crate::output::short;
 
@@ -53,9 +54,30 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    /// The token of a file, or of the environment; never of a flag, which others could read in the list of processes.
-    pub(crate) fn read(file: Option<&Path>) -> Result<Option<Self>> {
+    /// The token for a server, from a file or the environment; never from a flag, which others could read in the list of
+    /// processes. Rejected if plain HTTP would expose it.
+    pub(crate) fn read(args: &StoreArgs, server: &str) -> Result<Option<Self>> {
+        let found = Self::find(args.token_file.as_deref())?;
+        match &found {
+            Some(token) if !args.allow_http => token.check_way(server)?,
+            _ => {}
+        }
+        Ok(found)
+    }
+
+    /// Rejects plain HTTP to another machine, which would expose the token.
+    fn check_way(&self, server: &str) -> Result<()> {
+        let Ok(url) = server.parse::<Url>() else { return Ok(()) };
+        if url.scheme() != "http" || is_here(&url) {
+            return Ok(());
+        }
+        let what = format!("`{server}` is not on this machine: plain HTTP would expose the token in {}", self.from);
+        Err(Failed::wrong(what).hint("use `https://`, or `--allow-http` on a network that you trust"))
+    }
+
+    fn find(file: Option<&Path>) -> Result<Option<Self>> {
         if let Some(path) = file {
+            crate::input::warn_if_others_may_read(path);
             let name = path.display();
             let text = std::fs::read_to_string(path).map_err(|error| {
                 Failed::wrong(format!("`{name}` cannot be read: {error}"))
@@ -418,6 +440,19 @@ mod tests {
         assert_eq!(format!("{token:?} {:?}", token.text), "Token from `a file` Sensitive");
         for wrong in ["", " \n", "two words", "umläut"] {
             assert!(Token::of(wrong, "`a file`".into()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_not_sent_over_plain_http_beyond_this_machine() {
+        let token = Token::of("s3cret", "`a file`".into()).unwrap();
+        for safe in ["https://example.com", "http://localhost:7070", "http://127.0.0.1", "http://[::1]:7070"] {
+            assert!(token.check_way(safe).is_ok(), "{safe}");
+        }
+        for open in ["http://example.com", "http://10.0.0.1:7070", "http://localhost.example.com"] {
+            let failed = token.check_way(open).unwrap_err();
+            assert!(failed.what().contains(open) && !failed.what().contains("s3cret"), "{failed:?}");
+            assert!(failed.advice().unwrap().contains("--allow-http"));
         }
     }
 

@@ -1,11 +1,14 @@
 //! `wigwag.toml`: what a server is told by file. A flag counts more, then the environment.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use wigwag_server::{Auth, S3Keys, Scope, Tls};
+use wigwag::{LinkSecret, Time};
+use wigwag_server::{Auth, Credentials, S3Keys, Scope, Tls};
 
 use crate::args::Serve;
+use crate::commands::link_secret;
 use crate::error::Failed;
 use crate::input;
 
@@ -25,10 +28,17 @@ pub(super) struct Config {
     pub(super) origins: Vec<String>,
     #[serde(default)]
     pub(super) insecure: bool,
+    #[serde(default)]
+    pub(super) s3_write: bool,
+    #[serde(default)]
+    pub(super) trusted_proxies: Vec<IpAddr>,
     pub(super) keep: Option<String>,
     hub_rate: Option<toml::Value>,
+    address_rate: Option<toml::Value>,
+    token_rate: Option<toml::Value>,
     tls: Option<TlsFiles>,
     jwt: Option<Jwt>,
+    links: Option<Links>,
     #[serde(default, rename = "token")]
     tokens: Vec<Token>,
     #[serde(default, rename = "s3_key")]
@@ -40,6 +50,15 @@ pub(super) struct Config {
 struct TlsFiles {
     cert: PathBuf,
     key: PathBuf,
+    client_ca: Option<PathBuf>,
+}
+
+/// Paths of the link secrets: the signing one, and the previous one.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Links {
+    secret: PathBuf,
+    previous: Option<PathBuf>,
 }
 
 /// Of a token only its hash stands here.
@@ -49,6 +68,7 @@ struct Token {
     name: String,
     sha256: String,
     scopes: Vec<String>,
+    expires: Option<Time>,
 }
 
 /// The secret stands in a file of its own: a signature can be checked with nothing less.
@@ -57,8 +77,11 @@ struct Token {
 struct S3Key {
     id: String,
     secret: PathBuf,
+    /// Allows writes; default: read-only.
     #[serde(default)]
-    read_only: bool,
+    write: bool,
+    /// Limits the key to objects under these prefixes.
+    prefixes: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -69,6 +92,8 @@ struct Jwt {
     rs256_key: Option<PathBuf>,
     issuer: Option<String>,
     audience: Option<String>,
+    #[serde(default)]
+    any_audience: bool,
 }
 
 impl Config {
@@ -93,6 +118,11 @@ impl Config {
         if let Some(tls) = &mut self.tls {
             from(&mut tls.cert);
             from(&mut tls.key);
+            tls.client_ca.iter_mut().for_each(from);
+        }
+        if let Some(links) = &mut self.links {
+            from(&mut links.secret);
+            links.previous.iter_mut().for_each(from);
         }
         if let Some(jwt) = &mut self.jwt {
             [&mut jwt.hs256_secret, &mut jwt.eddsa_key, &mut jwt.rs256_key].into_iter().flatten().for_each(from);
@@ -108,36 +138,48 @@ impl Config {
             let scopes = scopes.map_err(|wrong| {
                 Failed::wrong(format!("token `{}`: {wrong}", token.name)).hint("make its lines with `wigwag token`")
             })?;
-            auth = auth.token_hash(&token.name, &token.sha256, scopes)?;
+            auth = match token.expires {
+                Some(expires) => auth.token_hash_until(&token.name, &token.sha256, scopes, expires)?,
+                None => auth.token_hash(&token.name, &token.sha256, scopes)?,
+            };
         }
-        let Some(jwt) = &self.jwt else { return Ok(auth) };
-        if let Some(path) = &jwt.hs256_secret {
-            auth = auth.jwt_hs256(read(path)?.trim_ascii())?;
+        match &self.jwt {
+            Some(jwt) => jwt.add_to(auth),
+            None => Ok(auth),
         }
-        if let Some(path) = &jwt.eddsa_key {
-            auth = auth.jwt_eddsa(&read(path)?)?;
-        }
-        if let Some(path) = &jwt.rs256_key {
-            auth = auth.jwt_rs256(&read(path)?)?;
-        }
-        if let Some(issuer) = &jwt.issuer {
-            auth = auth.issuer(issuer);
-        }
-        if let Some(audience) = &jwt.audience {
-            auth = auth.audience(audience);
-        }
-        Ok(auth)
+    }
+
+    /// Returns everything that a reload replaces.
+    pub(super) fn credentials(&self, wanted: &Serve) -> Result<Credentials, Failed> {
+        let mut credentials = Credentials::default();
+        credentials.auth = self.auth()?;
+        credentials.s3 = self.s3_keys()?;
+        credentials.tls = self.tls(wanted)?;
+        Ok(credentials)
+    }
+
+    /// Returns the link secrets, from the environment or else from the files that `[links]` names.
+    pub(super) fn link_secret(&self) -> Result<Option<LinkSecret>, Failed> {
+        let by_environment = link_secret()?;
+        let Some(links) = self.links.as_ref().filter(|_| by_environment.is_none()) else { return Ok(by_environment) };
+        let secret = LinkSecret::new(read_secret(&links.secret)?.trim_ascii())?;
+        let Some(previous) = &links.previous else { return Ok(Some(secret)) };
+        Ok(Some(secret.accepting(read_secret(previous)?.trim_ascii())?))
     }
 
     /// Who may use the store as a bucket.
     pub(super) fn s3_keys(&self) -> Result<S3Keys, Failed> {
         let mut keys = S3Keys::new();
         for key in &self.s3_keys {
-            let secret = read(&key.secret)?;
+            let secret = read_secret(&key.secret)?;
             let secret = std::str::from_utf8(secret.trim_ascii()).map_err(|_| {
                 Failed::wrong(format!("`{}` is not text", key.secret.display())).hint("a secret is a line of text")
             })?;
-            keys = if key.read_only { keys.read_only(&key.id, secret) } else { keys.full(&key.id, secret) }?;
+            keys = match (&key.prefixes, key.write) {
+                (Some(prefixes), write) => keys.limited(&key.id, secret, write, prefixes),
+                (None, true) => keys.full(&key.id, secret),
+                (None, false) => keys.read_only(&key.id, secret),
+            }?;
         }
         Ok(keys)
     }
@@ -145,10 +187,17 @@ impl Config {
     /// A certificate, if one is given by flag or file.
     pub(super) fn tls(&self, wanted: &Serve) -> Result<Option<Tls>, Failed> {
         let by_file = self.tls.as_ref().map(|tls| (&tls.cert, &tls.key));
-        let Some((cert, key)) = wanted.tls_cert.as_ref().zip(wanted.tls_key.as_ref()).or(by_file) else {
-            return Ok(None);
+        let client_ca = wanted.tls_client_ca.as_ref().or(self.tls.as_ref().and_then(|tls| tls.client_ca.as_ref()));
+        let tls = match (wanted.tls_cert.as_ref().zip(wanted.tls_key.as_ref()).or(by_file), client_ca) {
+            (None, None) => return Ok(None),
+            (None, Some(_)) => {
+                return Err(Failed::wrong("clients are to have certificates, and the server has none")
+                    .hint("give it `--tls-cert` and `--tls-key`"));
+            }
+            (Some((cert, key)), None) => Tls::from_pem(&read(cert)?, &read_secret(key)?),
+            (Some((cert, key)), Some(ca)) => Tls::with_client_authority(&read(cert)?, &read_secret(key)?, &read(ca)?),
         };
-        Tls::from_pem(&read(cert)?, &read(key)?).map(Some).map_err(Into::into)
+        Ok(Some(tls?))
     }
 
     /// How long finished runs are kept.
@@ -162,14 +211,60 @@ impl Config {
 
     /// A number, or `"off"`.
     pub(super) fn hub_rate(&self) -> Result<Option<input::Rate>, Failed> {
-        let text = self.hub_rate.as_ref().map(|value| match value {
-            toml::Value::String(text) => text.clone(),
-            toml::Value::Integer(number) => number.to_string(),
-            _ => String::new(),
-        });
-        let wrong = |_| Failed::wrong("`hub_rate` of the file is not a rate").hint("write a number, or \"off\"");
-        text.as_deref().map(input::rate).transpose().map_err(wrong)
+        rate("hub_rate", self.hub_rate.as_ref())
     }
+
+    /// Requests per second of one address.
+    pub(super) fn address_rate(&self) -> Result<Option<input::Rate>, Failed> {
+        rate("address_rate", self.address_rate.as_ref())
+    }
+
+    /// Requests per second of one token.
+    pub(super) fn token_rate(&self) -> Result<Option<input::Rate>, Failed> {
+        rate("token_rate", self.token_rate.as_ref())
+    }
+}
+
+impl Jwt {
+    /// Adds the keys and rules to `auth`.
+    fn add_to(&self, mut auth: Auth) -> Result<Auth, Failed> {
+        if self.hs256_secret.is_none() && self.eddsa_key.is_none() && self.rs256_key.is_none() {
+            return Err(Failed::wrong("`[jwt]` of the file names no key: no JWT could be checked")
+                .hint("name `hs256_secret`, `eddsa_key` or `rs256_key`, or leave `[jwt]` out"));
+        }
+        if let Some(path) = &self.hs256_secret {
+            auth = auth.jwt_hs256(read_secret(path)?.trim_ascii())?;
+        }
+        if let Some(path) = &self.eddsa_key {
+            auth = auth.jwt_eddsa(&read(path)?)?;
+        }
+        if let Some(path) = &self.rs256_key {
+            auth = auth.jwt_rs256(&read(path)?)?;
+        }
+        if let Some(issuer) = &self.issuer {
+            auth = auth.issuer(issuer);
+        }
+        if let Some(audience) = &self.audience {
+            auth = auth.audience(audience);
+        }
+        Ok(if self.any_audience { auth.any_audience() } else { auth })
+    }
+}
+
+fn rate(name: &str, value: Option<&toml::Value>) -> Result<Option<input::Rate>, Failed> {
+    let text = value.map(|value| match value {
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Integer(number) => number.to_string(),
+        _ => String::new(),
+    });
+    let wrong = |_| Failed::wrong(format!("`{name}` of the file is not a rate")).hint("write a number, or \"off\"");
+    text.as_deref().map(input::rate).transpose().map_err(wrong)
+}
+
+/// Reads a secret from a file, and warns if other users can read the file.
+fn read_secret(path: &Path) -> Result<Vec<u8>, Failed> {
+    input::warn_if_others_may_read(path);
+    read(path)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failed> {

@@ -69,7 +69,7 @@ fn taken(consumed: Consumed) -> Taken {
 
 fn facts(link: &wigwag::Link) -> Link {
     let (run, name) = (link.run.to_string(), link.name.to_string());
-    Link { run, name, expires: link.expires, once: link.once.is_some() }
+    Link { run, name, expires: link.expires, once: link.once }
 }
 
 #[async_trait(?Send)]
@@ -205,6 +205,7 @@ impl Target for Local {
         }
         let call = self.0.link(id, &new.name, new.expires);
         let call = if new.once { call.once() } else { call };
+        let call = if let Some(sender) = &new.sender { call.sender(sender) } else { call };
         let token = call.token().await?;
         let link = facts(&self.0.read_link(&token).await?);
         Ok(MadeLink { token, url: None, link })
@@ -212,6 +213,11 @@ impl Target for Local {
 
     async fn read_link(&self, token: &str) -> Result<Link> {
         Ok(facts(&self.0.read_link(token).await?))
+    }
+
+    async fn revoke_link(&self, token: &str) -> Result<bool> {
+        let link = self.0.verify_link(token)?;
+        Ok(self.0.revoke_link(link.run.as_str(), &link.id).await?)
     }
 
     async fn ask(&self, run: &RunRef, ask: &Ask) -> Result<Asked> {

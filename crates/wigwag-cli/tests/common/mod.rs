@@ -12,7 +12,7 @@ pub(crate) fn command(folder: &Path, args: &[&str]) -> Command {
 }
 
 pub(crate) fn clean(command: &mut Command) {
-    let names = ["STORE", "SERVER", "TOKEN", "ENDPOINT", "REGION", "LINK_SECRET"];
+    let names = ["STORE", "SERVER", "TOKEN", "ENDPOINT", "REGION", "LINK_SECRET", "ALLOW_HTTP"];
     for name in names {
         command.env_remove(format!("WIGWAG_{name}"));
     }

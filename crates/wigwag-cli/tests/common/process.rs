@@ -6,7 +6,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 
 /// A server that runs until it is dropped.
 pub(crate) struct Serving {
-    child: Child,
+    pub(crate) child: Child,
     lines: BufReader<ChildStderr>,
     pub(crate) said: String,
 }
@@ -14,7 +14,13 @@ pub(crate) struct Serving {
 impl Serving {
     pub(crate) fn start(folder: &Path, args: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wigwag"));
-        command.current_dir(folder).args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.current_dir(folder).args(args).stdin(Stdio::null());
+        Self::spawn(command)
+    }
+
+    /// Starts a server with this command.
+    pub(crate) fn spawn(mut command: Command) -> Self {
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WIGWAG_")) {
             command.env_remove(name);
         }

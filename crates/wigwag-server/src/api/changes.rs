@@ -16,6 +16,7 @@ use wigwag::store::limits::KEY_BYTES_MAX;
 use wigwag::store::{Change, Changes};
 
 use crate::app::App;
+use crate::auth::Caller;
 use crate::extract::Query;
 use crate::limits::CHANGES_AT_ONCE;
 use crate::problem::{Code, Problem, Result};
@@ -28,8 +29,13 @@ pub(crate) struct ChangesQuery {
     prefix: Option<String>,
 }
 
-pub(crate) async fn follow(State(app): State<App>, Query(wanted): Query<ChangesQuery>) -> Result<Response> {
+pub(crate) async fn follow(
+    State(app): State<App>,
+    caller: Caller,
+    Query(wanted): Query<ChangesQuery>,
+) -> Result<Response> {
     let prefix = wanted.prefix.unwrap_or_default();
+    caller.may_follow(&prefix)?;
     if prefix.len() > KEY_BYTES_MAX || prefix.chars().any(char::is_control) {
         let what = format!("a prefix has at most {KEY_BYTES_MAX} bytes and no control characters");
         return Err(Problem::new(Code::InvalidQuery, what));

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use wigwag::{Asked, RunHandle};
 
+use crate::auth::Caller;
 use crate::extract::{Json, Of};
 use crate::problem::Result;
 use crate::wire::{self, Raw};
@@ -34,6 +35,14 @@ pub(crate) fn asked(handle: &RunHandle, what: &str, asked: Asked) -> Result<Raw>
     wire::json(202, &Acknowledged { id: handle.id().to_string(), asked: what.to_owned(), new, compensating })
 }
 
+/// The run, with the caller's name for its log.
+fn named(handle: RunHandle, caller: &Caller) -> RunHandle {
+    match caller.name() {
+        Some(name) => handle.on_behalf_of(name),
+        None => handle,
+    }
+}
+
 /// How a run is cancelled.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -43,7 +52,8 @@ pub(crate) struct Cancel {
     reason: Option<String>,
 }
 
-pub(crate) async fn cancel(Of(handle): Of, Json(wanted): Json<Cancel>) -> Result<Raw> {
+pub(crate) async fn cancel(caller: Caller, Of(handle): Of, Json(wanted): Json<Cancel>) -> Result<Raw> {
+    let handle = named(handle, &caller);
     let call = handle.cancel();
     let call = match wanted.reason {
         Some(reason) => call.reason(reason),
@@ -52,7 +62,8 @@ pub(crate) async fn cancel(Of(handle): Of, Json(wanted): Json<Cancel>) -> Result
     asked(&handle, "cancel", call.await?)
 }
 
-pub(crate) async fn pause(Of(handle): Of, _: Json<Nothing>) -> Result<Raw> {
+pub(crate) async fn pause(caller: Caller, Of(handle): Of, _: Json<Nothing>) -> Result<Raw> {
+    let handle = named(handle, &caller);
     asked(&handle, "pause", handle.pause().await?)
 }
 
@@ -65,7 +76,8 @@ pub(crate) struct Resume {
     anyway: bool,
 }
 
-pub(crate) async fn resume(Of(handle): Of, Json(wanted): Json<Resume>) -> Result<Raw> {
+pub(crate) async fn resume(caller: Caller, Of(handle): Of, Json(wanted): Json<Resume>) -> Result<Raw> {
+    let handle = named(handle, &caller);
     let call = handle.resume();
     let call = if wanted.anyway { call.anyway() } else { call };
     asked(&handle, "resume", call.await?)
@@ -80,7 +92,8 @@ pub(crate) struct Restart {
     from: Option<String>,
 }
 
-pub(crate) async fn restart(Of(handle): Of, Json(wanted): Json<Restart>) -> Result<Raw> {
+pub(crate) async fn restart(caller: Caller, Of(handle): Of, Json(wanted): Json<Restart>) -> Result<Raw> {
+    let handle = named(handle, &caller);
     let call = handle.restart();
     let call = match wanted.from {
         Some(step) => call.from(step),
@@ -106,7 +119,8 @@ pub(crate) struct Migrate {
     to: Option<String>,
 }
 
-pub(crate) async fn migrate(Of(handle): Of, Json(wanted): Json<Migrate>) -> Result<Raw> {
+pub(crate) async fn migrate(caller: Caller, Of(handle): Of, Json(wanted): Json<Migrate>) -> Result<Raw> {
+    let handle = named(handle, &caller);
     let renamed = wanted.rename.iter().fold(handle.migrate(), |call, (old, new)| call.rename(old, new));
     let call = wanted.skip.iter().fold(renamed, |call, step| call.skip(step));
     let call = match wanted.to {

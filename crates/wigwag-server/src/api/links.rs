@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{FromRequest as _, Request, State};
 use axum::http::header::{
@@ -18,10 +19,12 @@ use wigwag::{Link, Payload};
 
 use super::signals::Sent;
 use crate::app::App;
-use crate::auth::Caller;
+use crate::audit::Subject;
+use crate::auth::{Caller, Need};
 use crate::extract::{self, Json, Path};
 use crate::html::escaped;
 use crate::limits::{LINK_BYTES_MAX, LINK_LIFE};
+use crate::peer::ClientAddress;
 use crate::problem::{Code, Problem, Result};
 use crate::wire::{self, Raw, Span};
 use crate::words;
@@ -42,6 +45,9 @@ pub(crate) struct Make {
     /// It can be used once.
     #[serde(default)]
     once: bool,
+    /// Sender of the signal when the link is used; the caller if absent. Naming another sender needs the scope `admin`.
+    #[schemars(with = "Option<words::Short>")]
+    sender: Option<String>,
 }
 
 /// A link. Whoever has it may send the signal.
@@ -60,20 +66,29 @@ pub(crate) struct Made {
 /// What a link may do.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Shown {
+    /// The link's id, for revocation and audit logs. Not secret.
+    id: String,
     run: String,
     name: String,
     expires: String,
+    /// Sender of the signal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sender: Option<String>,
     once: bool,
 }
 
 impl From<Link> for Shown {
     fn from(link: Link) -> Self {
-        let Link { run, name, expires, once, .. } = link;
-        Self { run: run.to_string(), name: name.to_string(), expires: expires.to_string(), once: once.is_some() }
+        let Link { id, run, name, expires, sender, once, .. } = link;
+        Self { id, run: run.to_string(), name: name.to_string(), expires: expires.to_string(), sender, once }
     }
 }
 
-pub(crate) async fn make(State(app): State<App>, caller: Caller, Json(wanted): Json<Make>) -> Result<Raw> {
+pub(crate) async fn make(
+    State(app): State<App>,
+    caller: Caller,
+    Json(wanted): Json<Make>,
+) -> Result<(Extension<Subject>, Raw)> {
     caller.may_signal(&wanted.name)?;
     // A link starts nothing: one to a run that is not there, or has ended, could never be used.
     let status = app.client.run(&wanted.run)?.status().await?;
@@ -86,17 +101,79 @@ pub(crate) async fn make(State(app): State<App>, caller: Caller, Json(wanted): J
     }
     let link = app.client.link(&wanted.run, &wanted.name, span);
     let link = if wanted.once { link.once() } else { link };
+    let link = match caller.sender(wanted.sender)? {
+        Some(sender) => link.sender(sender),
+        None => link,
+    };
     let token = link.token().await?;
     let path = format!("/v1/links/{token}");
     // Made from what the server was told, never from `Host`: whoever asks could say anything there.
     let url = app.settings.public_url.as_ref().map(|url| format!("{}{path}", url.trim_end_matches('/')));
-    let link = app.client.read_link(&token).await?.into();
-    wire::json(201, &Made { token, path, url, link })
+    let link = app.client.verify_link(&token)?;
+    let subject = subject(&link, None);
+    Ok((Extension(subject), wire::json(201, &Made { token, path, url, link: link.into() })?))
 }
 
-pub(crate) async fn show(State(app): State<App>, Path(token): Path<String>, headers: HeaderMap) -> Response {
+/// Describes a link for the audit log, without its token.
+fn subject(link: &Link, who: Option<String>) -> Subject {
+    Subject { who, what: format!("run={} signal={} link={}", link.run, link.name, link.id) }
+}
+
+/// The link to revoke: by its token, or, with the scope `admin`, by its run and id.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Revoke {
+    /// The link's token.
+    token: Option<String>,
+    /// Its run, with `id`.
+    #[schemars(with = "Option<words::Id>")]
+    run: Option<String>,
+    /// Its id, with `run`.
+    id: Option<String>,
+}
+
+/// Outcome of a revocation.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Revoked {
+    id: String,
+    run: String,
+    /// Whether this request revoked it.
+    new: bool,
+}
+
+pub(crate) async fn revoke(
+    State(app): State<App>,
+    caller: Caller,
+    Json(wanted): Json<Revoke>,
+) -> Result<(Extension<Subject>, Raw)> {
+    let (run, id) = match (wanted.token, wanted.run, wanted.id) {
+        (Some(token), None, None) if token.len() <= LINK_BYTES_MAX => {
+            let link = app.client.verify_link(&token)?;
+            caller.may_signal(link.name.as_str())?;
+            (link.run.to_string(), link.id)
+        }
+        (None, Some(run), Some(id)) => {
+            caller.may(Need::Admin)?;
+            (run, id)
+        }
+        _ => {
+            let what = "a link is named by its `token`, or by `run` and `id`";
+            return Err(Problem::new(Code::InvalidBody, what));
+        }
+    };
+    let new = app.client.revoke_link(&run, &id).await?;
+    let subject = Subject { who: None, what: format!("run={run} link={id}") };
+    Ok((Extension(subject), wire::json(200, &Revoked { id, run, new })?))
+}
+
+pub(crate) async fn show(
+    State(app): State<App>,
+    Extension(from): Extension<ClientAddress>,
+    Path(token): Path<String>,
+    headers: HeaderMap,
+) -> Response {
     let for_people = wants_html(&headers);
-    let answer = match read(&app, &token).await {
+    let answer = match read(&app, from, &token).await {
         Ok(link) if for_people => page(StatusCode::OK, "Send this signal?", &confirm(&link)),
         Ok(link) => wire::json(200, &Shown::from(link)).into_response(),
         Err(problem) => refused(problem, for_people),
@@ -104,10 +181,24 @@ pub(crate) async fn show(State(app): State<App>, Path(token): Path<String>, head
     guarded(answer)
 }
 
-pub(crate) async fn using(State(app): State<App>, Path(token): Path<String>, request: Request) -> Response {
+pub(crate) async fn using(
+    State(app): State<App>,
+    Extension(from): Extension<ClientAddress>,
+    Path(token): Path<String>,
+    request: Request,
+) -> Response {
     let by_form = extract::media_type(request.headers()) == FORM;
     let for_people = by_form || wants_html(request.headers());
-    let answer = match send(&app, &token, by_form, request).await {
+    // Verified before the body is read: an invalid link must not cost memory.
+    let link = match extract::check_size(&request, &app) {
+        Ok(()) => read(&app, from, &token).await,
+        Err(problem) => Err(problem),
+    };
+    let link = match link {
+        Ok(link) => link,
+        Err(problem) => return guarded(refused(problem, for_people)),
+    };
+    let mut answer = match send(&app, &token, by_form, request).await {
         Ok(sent) if for_people => {
             let said = match sent.is_repeated() {
                 true => "It had been sent before.",
@@ -118,6 +209,8 @@ pub(crate) async fn using(State(app): State<App>, Path(token): Path<String>, req
         Ok(sent) => wire::json(200, &sent).into_response(),
         Err(problem) => refused(problem, for_people),
     };
+    let who = link.sender.clone();
+    answer.extensions_mut().insert(subject(&link, who));
     guarded(answer)
 }
 
@@ -154,7 +247,6 @@ async fn send(app: &App, token: &str, by_form: bool, request: Request) -> Result
             }
         }
     };
-    read(app, token).await?;
     Ok(app.client.use_link(token, &payload).await?.into())
 }
 
@@ -165,11 +257,16 @@ async fn form(body: Bytes, app: &App) -> Result<Filled> {
     read.map(|filled| filled.0).map_err(|_| unread())
 }
 
-async fn read(app: &App, token: &str) -> Result<Link> {
-    if token.len() > LINK_BYTES_MAX {
-        return Err(Problem::new(Code::Invalid, "this link is not valid"));
+/// Reads a link from its token. An invalid signature counts as a failed authentication.
+async fn read(app: &App, from: ClientAddress, token: &str) -> Result<Link> {
+    let read = match token.len() > LINK_BYTES_MAX {
+        true => Err(Problem::new(Code::Invalid, "this link is not valid")),
+        false => app.client.read_link(token).await.map_err(Problem::from),
+    };
+    match read {
+        Err(problem) if problem.code == Code::Invalid => Err(app.deny(from, "/v1/links/{token}", problem).await),
+        read => read,
     }
-    Ok(app.client.read_link(token).await?)
 }
 
 fn wants_html(headers: &HeaderMap) -> bool {
@@ -188,7 +285,7 @@ fn refused(problem: Problem, for_people: bool) -> Response {
 fn confirm(link: &Link) -> String {
     let (name, run, expires) =
         (escaped(link.name.as_str()), escaped(link.run.as_str()), escaped(&link.expires.to_string()));
-    let once = if link.once.is_some() { ", and once" } else { "" };
+    let once = if link.once { ", and once" } else { "" };
     format!(
         "<p>The signal <b>{name}</b> goes to the run <b>{run}</b>. This link can be used until {expires}{once}.</p>\
          <form method=\"post\"><p><label>What it carries, as JSON<br>\

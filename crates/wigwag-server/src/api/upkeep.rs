@@ -4,12 +4,14 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use axum::Extension;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use wigwag::{PruneOptions, Status};
 
 use crate::app::App;
+use crate::audit::Subject;
 use crate::extract::Json;
 use crate::limits::WAIT_MAX;
 use crate::problem::{Code, Problem, Result};
@@ -39,7 +41,7 @@ pub(crate) struct Pruned {
     more: bool,
 }
 
-pub(crate) async fn prune(State(app): State<App>, Json(wanted): Json<Prune>) -> Result<Raw> {
+pub(crate) async fn prune(State(app): State<App>, Json(wanted): Json<Prune>) -> Result<(Extension<Subject>, Raw)> {
     let mut options = PruneOptions::older_than(wanted.older_than.0);
     options.status = wanted.status;
     options.dry_run = wanted.dry_run;
@@ -52,7 +54,10 @@ pub(crate) async fn prune(State(app): State<App>, Json(wanted): Json<Prune>) -> 
         Some(pruned) => (pruned?, false),
         None => (so_far.into_inner().unwrap_or_else(PoisonError::into_inner), true),
     };
-    wire::json(200, &Pruned { pruned, more })
+    let wigwag::Pruned { runs, objects, .. } = pruned;
+    let (span, dry_run) = (wanted.older_than.0, wanted.dry_run);
+    let what = format!("older_than={span:?} dry_run={dry_run} runs={runs} objects={objects}");
+    Ok((Extension(Subject { who: None, what }), wire::json(200, &Pruned { pruned, more })?))
 }
 
 /// How it is looked for.

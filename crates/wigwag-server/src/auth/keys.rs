@@ -1,7 +1,7 @@
 //! API tokens and JWTs: how a bearer is known.
 //!
-//! Holds: of a token only its SHA-256 is kept, and it is compared in a time that tells nothing. A JWT's algorithm is that
-//! of the key it is checked with, never what it says of itself, and it has an end.
+//! Holds: only the SHA-256 of a token is kept, and compared in constant time. A JWT's algorithm is that of the configured key,
+//! never that of its header. Expiry is required, and an audience unless waived.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,13 +10,19 @@ use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
+use wigwag::Time;
+use wigwag::store::{Clock as _, System};
 
 use super::{Caller, Scope};
 use crate::error::Error;
-use crate::limits::TOKEN_BYTES_MAX;
+use crate::limits::{JWT_LEEWAY_SECONDS, TOKEN_BYTES_MAX};
 
 /// A token shorter than this could be guessed.
 const SECRET_BYTES_MIN: usize = 16;
+
+/// Placeholders and guesses. Their hashes are rejected as tokens.
+const WELL_KNOWN: [&str; 12] =
+    ["", "\n", "test", "token", "secret", "password", "admin", "wigwag", "changeme", "change-me", "TOKEN", "example"];
 
 /// Whom the server knows. Empty, it knows nobody and lets everybody in.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +31,7 @@ pub struct Auth {
     keys: Vec<Key>,
     issuer: Option<String>,
     audience: Option<String>,
+    any_audience: bool,
 }
 
 #[derive(Clone)]
@@ -32,11 +39,14 @@ struct Token {
     name: String,
     sha256: [u8; 32],
     scopes: Arc<[Scope]>,
+    expires: Option<Time>,
 }
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Token").field("name", &self.name).field("scopes", &self.scopes).finish_non_exhaustive()
+        let Self { name, scopes, expires, .. } = self;
+        let mut shown = f.debug_struct("Token");
+        shown.field("name", name).field("scopes", scopes).field("expires", expires).finish_non_exhaustive()
     }
 }
 
@@ -81,22 +91,41 @@ impl Auth {
     pub fn token(self, name: &str, token: &str, scopes: impl IntoIterator<Item = Scope>) -> Result<Self, Error> {
         if token.len() < SECRET_BYTES_MIN {
             let what = format!("the token `{name}` has at least {SECRET_BYTES_MIN} bytes, got: {}", token.len());
-            return Err(Error::new(what, "make one with `openssl rand -hex 32`"));
+            return Err(Error::new(what, "make one with `wigwag token`"));
         }
         self.token_hash(name, &Self::hash(token), scopes)
     }
 
     /// Knows a token by its SHA-256; see [`Auth::hash`].
-    pub fn token_hash(
+    pub fn token_hash(self, name: &str, sha256: &str, scopes: impl IntoIterator<Item = Scope>) -> Result<Self, Error> {
+        self.add(name, sha256, scopes, None)
+    }
+
+    /// Knows a token by its SHA-256 until it expires.
+    pub fn token_hash_until(
+        self,
+        name: &str,
+        sha256: &str,
+        scopes: impl IntoIterator<Item = Scope>,
+        expires: Time,
+    ) -> Result<Self, Error> {
+        self.add(name, sha256, scopes, Some(expires))
+    }
+
+    fn add(
         mut self,
         name: &str,
         sha256: &str,
         scopes: impl IntoIterator<Item = Scope>,
+        expires: Option<Time>,
     ) -> Result<Self, Error> {
         let wrong = || {
             let what = format!("the hash of token `{name}` is not 64 hexadecimal digits");
-            Error::new(what, "make it with `printf %s TOKEN | sha256sum`")
+            Error::new(what, "make the token and its hash with `wigwag token`")
         };
+        if name.is_empty() {
+            return Err(Error::new("a token has no name", "name it by who has it, such as `ci`"));
+        }
         let digits = sha256.as_bytes();
         if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
             return Err(wrong());
@@ -105,7 +134,15 @@ impl Auth {
         for (place, byte) in bytes.iter_mut().enumerate() {
             *byte = u8::from_str_radix(&sha256[2 * place..2 * place + 2], 16).map_err(|_| wrong())?;
         }
-        self.tokens.push(Token { name: name.to_owned(), sha256: bytes, scopes: scopes.into_iter().collect() });
+        if let Some(word) = WELL_KNOWN.iter().find(|word| Sha256::digest(word).as_slice() == bytes) {
+            let what = format!("the hash of token `{name}` is that of the well-known word `{}`", word.escape_debug());
+            return Err(Error::new(what, "make the token and its hash with `wigwag token`"));
+        }
+        if let Some(other) = self.tokens.iter().find(|known| known.sha256 == bytes) {
+            let what = format!("the tokens `{}` and `{name}` have the same hash", other.name);
+            return Err(Error::new(what, "make a token for each with `wigwag token`"));
+        }
+        self.tokens.push(Token { name: name.to_owned(), sha256: bytes, scopes: scopes.into_iter().collect(), expires });
         Ok(self)
     }
 
@@ -131,6 +168,7 @@ impl Auth {
     }
 
     fn key(mut self, algorithm: Algorithm, key: DecodingKey) -> Self {
+        super::verify::install();
         self.keys.push(Key { algorithm, key });
         self
     }
@@ -141,16 +179,41 @@ impl Auth {
         Self { issuer: Some(issuer.into()), ..self }
     }
 
-    /// For whom a JWT must be meant.
+    /// Required audience of JWTs: an issuer signs for many services with one key.
     #[must_use]
     pub fn audience(self, audience: impl Into<String>) -> Self {
         Self { audience: Some(audience.into()), ..self }
+    }
+
+    /// Accepts JWTs of any audience: for an issuer that signs for this server alone.
+    #[must_use]
+    pub fn any_audience(self) -> Self {
+        Self { any_audience: true, ..self }
     }
 
     /// Whether it knows nobody.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty() && self.keys.is_empty()
+    }
+
+    /// Rejects incomplete JWT settings.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let has_rules = self.issuer.is_some() || self.audience.is_some() || self.any_audience;
+        if self.keys.is_empty() && has_rules {
+            let hint = "name a key: `hs256_secret`, `eddsa_key` or `rs256_key` in `[jwt]`, or leave `[jwt]` out";
+            return Err(Error::new("JWT settings without a key to verify tokens with", hint));
+        }
+        if self.keys.is_empty() || self.any_audience != self.audience.is_some() {
+            return Ok(());
+        }
+        match self.any_audience {
+            true => Err(Error::new("JWT `audience` and `any_audience` are both set", "remove one of them")),
+            false => Err(Error::new(
+                "JWT `audience` is missing: tokens issued for other services would be accepted",
+                "set `audience` in `[jwt]`, or `any_audience = true` if the issuer signs for this server alone",
+            )),
+        }
     }
 
     /// Who sends this, if it is somebody.
@@ -164,13 +227,14 @@ impl Auth {
             if bool::from(token.sha256.as_slice().ct_eq(hash.as_slice())) { Some(token) } else { found }
         });
         match found {
-            Some(token) => Some(Caller::known(token.name.clone(), Arc::clone(&token.scopes))),
+            Some(token) => token.caller(System.wall().micros()),
             None => self.keys.iter().find_map(|key| self.read(key, bearer)),
         }
     }
 
     fn read(&self, key: &Key, bearer: &str) -> Option<Caller> {
         let mut rules = Validation::new(key.algorithm);
+        rules.leeway = JWT_LEEWAY_SECONDS;
         rules.validate_nbf = true;
         rules.validate_aud = self.audience.is_some();
         let mut required = vec!["exp"];
@@ -186,7 +250,21 @@ impl Auth {
         let claims = jsonwebtoken::decode::<Claims>(bearer, &key.key, &rules).ok()?.claims;
         // A scope of another system is not ours, and gives nothing.
         let scopes = claims.scope.split_whitespace().filter_map(|scope| scope.parse().ok()).collect();
-        Some(Caller::known(claims.sub, scopes).until(claims.exp))
+        // An open connection ends at the moment from which a new one is rejected.
+        let until = claims.exp.saturating_add(JWT_LEEWAY_SECONDS);
+        Some(Caller::known(claims.sub, scopes).until(until))
+    }
+}
+
+impl Token {
+    /// Returns the token's caller, unless the token has expired.
+    fn caller(&self, now_micros: u64) -> Option<Caller> {
+        let caller = Caller::known(self.name.clone(), Arc::clone(&self.scopes));
+        match self.expires.map(Time::micros) {
+            None => Some(caller),
+            Some(expires) if expires <= now_micros => None,
+            Some(expires) => Some(caller.until(expires / 1_000_000)),
+        }
     }
 }
 

@@ -36,6 +36,12 @@ impl Fault {
         Self::new(403, "AccessDenied", message)
     }
 
+    /// Rejects a key or prefix outside the prefixes of the access key.
+    pub(super) fn outside(key: &str) -> Self {
+        let shown: String = key.escape_debug().take(80).collect();
+        Self::denied(format!("`{shown}` is outside the prefixes of this access key"))
+    }
+
     pub(super) fn not_there(what: &str) -> Self {
         Self::new(501, "NotImplemented", format!("{what} is not there; see docs/s3.md for what is"))
     }

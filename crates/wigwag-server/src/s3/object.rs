@@ -9,6 +9,7 @@ use wigwag::store::{Batch, Object, STAMP, Store, Version, When, check_key};
 
 use super::ask::{Ask, Operation};
 use super::fault::{Fault, Result};
+use super::keys::Access;
 use super::xml::{self, Delete};
 use super::{document, empty, time};
 
@@ -169,7 +170,7 @@ pub(super) async fn delete(store: &dyn Store, ask: &Ask) -> Result<Response> {
 }
 
 /// Deletes many, in one batch.
-pub(super) async fn delete_many(store: &dyn Store, body: &[u8]) -> Result<Response> {
+pub(super) async fn delete_many(store: &dyn Store, access: &Access, body: &[u8]) -> Result<Response> {
     let Delete { mut objects, quiet } = Delete::read(body)?;
     if objects.len() > DELETES_MAX {
         let what = format!("a request deletes at most {DELETES_MAX} objects, got: {}", objects.len());
@@ -179,6 +180,9 @@ pub(super) async fn delete_many(store: &dyn Store, body: &[u8]) -> Result<Respon
         |named: &xml::Named| named.e_tag.is_some() || named.version.as_ref().is_some_and(|version| version != "null");
     if objects.iter().any(odd) {
         return Err(Fault::not_there("deleting a version of an object"));
+    }
+    if let Some(outside) = objects.iter().find(|named| !access.covers(&named.key)) {
+        return Err(Fault::outside(&outside.key));
     }
     objects.sort_unstable_by(|one, other| one.key.cmp(&other.key));
     objects.dedup_by(|one, other| one.key == other.key);

@@ -1,14 +1,17 @@
 //! Reading a body: no more than an object may have, whole or in chunks, and checked by all that is said of it.
 //!
-//! Holds: too large a body is refused before any of it is read; all bodies together hold no more than
-//! [`S3_BODIES_BYTES_MAX`](crate::limits::S3_BODIES_BYTES_MAX), and who stops sending is let go.
+//! Holds: too large a body is rejected before any of it is read. Received bytes count against
+//! [`Settings::s3_bodies`](crate::Settings::s3_bodies). A body slower than
+//! [`Settings::body_rate_min`](crate::Settings::body_rate_min) is cut off.
+
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::HeaderMap;
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::SemaphorePermit;
+use wigwag::store::{Clock as _, System};
 
 use super::ask::Ask;
 use super::checksum;
@@ -16,29 +19,32 @@ use super::fault::{Fault, Result};
 use super::sign::{Caller, Payload, hex, same};
 use crate::app::App;
 use crate::limits::S3_CHUNK_HEAD_BYTES_MAX;
+use crate::room::Share;
 
 /// A body, and the room that it takes among all.
 #[derive(Debug)]
-pub(super) struct Held<'a> {
+pub(super) struct Held {
     pub(super) bytes: Bytes,
-    _room: SemaphorePermit<'a>,
+    _share: Share,
 }
 
+/// Initial capacity of a body's buffer; it grows as bytes arrive.
+const FIRST_BYTES_MAX: usize = 1024 * 1024;
+
 /// Reads the body of a request.
-pub(super) async fn read<'a>(
-    app: &'a App,
+pub(super) async fn read(
+    app: &App,
     ask: &Ask,
     caller: &mut Caller,
-    body: Body,
+    (body, mut share): (Body, Share),
     bytes_max: usize,
-) -> Result<Held<'a>> {
+) -> Result<Held> {
     let expected = Expected::read(ask, &caller.payload)?;
     if expected.bytes > bytes_max || expected.sent.is_some_and(|sent| sent > expected.sent_max) {
         let what = format!("a body has at most {bytes_max} bytes here, got: {}", expected.bytes);
         return Err(Fault::new(400, "EntityTooLarge", what));
     }
-    let room = room(app, expected.sent_max).await?;
-    let raw = receive(app, body, &expected).await?;
+    let raw = receive(app, body, &expected, &mut share).await?;
     let (bytes, trailers) = match &caller.payload {
         Payload::Chunks { .. } => unchunk(raw, expected.bytes, caller)?,
         Payload::Whole(hash) if !same(hash, &hex(&Sha256::digest(&raw))) => {
@@ -48,7 +54,7 @@ pub(super) async fn read<'a>(
         _ => (raw, Vec::new()),
     };
     check(&ask.headers, &trailers, &bytes)?;
-    Ok(Held { bytes, _room: room })
+    Ok(Held { bytes, _share: share })
 }
 
 /// How long a body is to be.
@@ -80,27 +86,30 @@ impl Expected {
     }
 }
 
-/// Waits until there is room for that many bytes.
-async fn room(app: &App, length: usize) -> Result<SemaphorePermit<'_>> {
-    let kibibytes = u32::try_from(length / 1024 + 1).unwrap_or(u32::MAX);
-    let waited = tokio::time::timeout(app.settings.body_timeout, app.s3.room.acquire_many(kibibytes)).await;
-    waited
-        .ok()
-        .and_then(std::result::Result::ok)
-        .ok_or_else(|| Fault::new(503, "SlowDown", "the server holds as many bodies as it can; try again later"))
-}
-
-async fn receive(app: &App, body: Body, expected: &Expected) -> Result<Bytes> {
-    let span = app.settings.body_timeout;
+/// Receives the body. Its deadline is `body_timeout` plus the time that the received bytes take at the minimum rate.
+async fn receive(app: &App, body: Body, expected: &Expected, share: &mut Share) -> Result<Bytes> {
+    let (span, rate) = (app.settings.body_timeout, app.settings.body_rate_min.max(1));
+    let began = System.boot();
     let mut frames = body.into_data_stream();
-    let mut bytes = BytesMut::with_capacity(expected.bytes);
+    let mut bytes = BytesMut::with_capacity(expected.bytes.min(FIRST_BYTES_MAX));
     loop {
-        match tokio::time::timeout(span, frames.next()).await {
-            Ok(Some(Ok(frame))) if bytes.len() + frame.len() <= expected.sent_max => bytes.extend_from_slice(&frame),
+        let earned = Duration::from_millis((bytes.len() as u64).saturating_mul(1_000) / rate as u64);
+        let left = (began + span + earned).saturating_sub(System.boot());
+        match tokio::time::timeout(left, frames.next()).await {
+            Ok(Some(Ok(frame))) if bytes.len() + frame.len() <= expected.sent_max => {
+                let full = |full: crate::room::Full| Fault::new(503, "SlowDown", full.detail());
+                share.grow(frame.len()).await.map_err(full)?;
+                bytes.extend_from_slice(&frame);
+            }
             Ok(Some(Ok(_))) => return Err(Fault::new(400, "IncompleteBody", "the body is longer than was said")),
             Ok(Some(Err(_))) => return Err(Fault::new(400, "IncompleteBody", "the body broke off")),
             Ok(None) => break,
-            Err(_) => return Err(Fault::new(400, "RequestTimeout", format!("nothing came for {span:?}"))),
+            Err(_) => {
+                let what = format!(
+                    "the body arrives too slowly: after {span:?} at least {rate} bytes per second are required"
+                );
+                return Err(Fault::new(400, "RequestTimeout", what));
+            }
         }
     }
     match expected.sent {
@@ -204,7 +213,7 @@ mod tests {
 
     fn unsigned(raw: &'static str, decoded: usize) -> Result<Unchunked> {
         let payload = Payload::Chunks { signed: false };
-        let mut caller = Caller { access: Access::Full, payload, chain: None };
+        let mut caller = Caller { id: None, access: Access::all(true), payload, chain: None };
         unchunk(Bytes::from_static(raw.as_bytes()), decoded, &mut caller)
     }
 

@@ -25,6 +25,8 @@ const LIFE_SECONDS_MAX: i64 = 7 * 24 * 3_600;
 /// Who asks, and how their body is to be checked.
 #[derive(Debug)]
 pub(super) struct Caller {
+    /// Id of the access key; none for an unsigned request.
+    pub(super) id: Option<String>,
     pub(super) access: Access,
     pub(super) payload: Payload,
     pub(super) chain: Option<Chain>,
@@ -62,15 +64,17 @@ struct Claim {
     life: Option<i64>,
 }
 
-/// Finds out who asks. `open` lets in those who sign nothing.
-pub(super) fn check(ask: &Ask, keys: &S3Keys, open: bool, now: Stamp) -> Result<Caller> {
+/// Authenticates a request. `open` is the access of unsigned requests.
+pub(super) fn check(ask: &Ask, keys: &S3Keys, open: Option<Access>, now: Stamp) -> Result<Caller> {
     let payload = payload(ask)?;
     let claim = match (ask.value("X-Amz-Signature"), ask.header("authorization")) {
         (Some(_), Some(_)) => return Err(Fault::argument("the request is signed twice, in its query and its headers")),
         (Some(_), None) => in_query(ask)?,
         (None, Some(header)) => in_header(ask, header)?,
-        (None, None) if open => return Ok(Caller { access: Access::Full, payload, chain: None }),
-        (None, None) => return Err(Fault::denied("the request is not signed; give an access key and its secret")),
+        (None, None) => {
+            let unsigned = || Fault::denied("the request is not signed; give an access key and its secret");
+            return Ok(Caller { id: None, access: open.ok_or_else(unsigned)?, payload, chain: None });
+        }
     };
     timely(&claim, now)?;
     if ask.header("x-amz-security-token").or(ask.value("X-Amz-Security-Token")).is_some() {
@@ -88,7 +92,7 @@ pub(super) fn check(ask: &Ask, keys: &S3Keys, open: bool, now: Stamp) -> Result<
         return Err(Fault::new(403, "SignatureDoesNotMatch", what));
     }
     let chain = Chain { key: signing, date: claim.date, scope: claim.scope, last: claim.signature };
-    Ok(Caller { access: key.access(), payload, chain: Some(chain) })
+    Ok(Caller { id: Some(claim.id), access: key.access().clone(), payload, chain: Some(chain) })
 }
 
 fn payload(ask: &Ask) -> Result<Payload> {
@@ -285,7 +289,7 @@ mod tests {
     }
 
     fn code(asked: &Ask, now: Stamp) -> &'static str {
-        check(asked, &keys(), false, now).map_or_else(|fault| fault.code, |_| "let in")
+        check(asked, &keys(), None, now).map_or_else(|fault| fault.code, |_| "let in")
     }
 
     fn signed(headers: &str, signature: &str) -> String {
@@ -317,7 +321,7 @@ mod tests {
         let mut extra = get(GET, "bytes=0-9");
         extra.headers.insert("x-amz-copy-source", "/b/k".parse().unwrap());
         assert_eq!(code(&extra, at(0)), "AccessDenied", "a header of S3 that nobody signed");
-        assert_eq!(check(&get(GET, "bytes=0-9"), &S3Keys::new(), false, at(0)).unwrap_err().code, "InvalidAccessKeyId");
+        assert_eq!(check(&get(GET, "bytes=0-9"), &S3Keys::new(), None, at(0)).unwrap_err().code, "InvalidAccessKeyId");
     }
 
     #[test]
@@ -355,7 +359,7 @@ mod tests {
             ("x-amz-storage-class", "REDUCED_REDUNDANCY"),
             ("authorization", &signed(names, seed)),
         ];
-        let caller = check(&ask("PUT", "/examplebucket/chunkObject.txt", &headers), &keys(), false, at(0)).unwrap();
+        let caller = check(&ask("PUT", "/examplebucket/chunkObject.txt", &headers), &keys(), None, at(0)).unwrap();
         assert_eq!(caller.payload, Payload::Chunks { signed: true });
         let mut chain = caller.chain.unwrap();
         for (size, signature) in [

@@ -331,6 +331,7 @@ fn errors_page(described: &Value) -> String {
 #[test]
 fn every_code_is_brought_about_by_a_test() {
     let tests = [
+        include_str!("doors.rs"),
         include_str!("edges.rs"),
         include_str!("events.rs"),
         include_str!("links.rs"),

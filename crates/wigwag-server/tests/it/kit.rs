@@ -7,7 +7,7 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use wigwag::store::{Clock as _, Memory, Store, System};
 use wigwag::{Client, Ctx, Engine, Failure, Graph, LinkSecret, Settings as EngineSettings, StepCtx, permanent};
-use wigwag_server::{Builder, Running, Server};
+use wigwag_server::{Builder, Running, Server, Settings};
 
 pub(crate) struct Kit {
     pub(crate) engine: Engine,
@@ -73,6 +73,13 @@ pub(crate) async fn answer(request: RequestBuilder) -> Answer {
     let is_endless = status == 200 && response.url().path() == "/v1/changes";
     let text = if is_endless { String::new() } else { response.text().await.unwrap() };
     Answer { status, headers, text }
+}
+
+/// Settings that allow unauthenticated writes at `/s3`.
+pub(crate) fn writable() -> Settings {
+    let mut settings = Settings::default();
+    settings.s3_write = true;
+    settings
 }
 
 impl Kit {

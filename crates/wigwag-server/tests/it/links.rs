@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use wigwag_server::Settings;
+use wigwag::LinkSecret;
+use wigwag_server::{Auth, Scope, Settings};
 
-use crate::kit::{Kit, answer};
+use crate::kit::{Kit, answer, with};
 
 async fn made(kit: &Kit, body: Value) -> String {
     kit.post("/v1/links", body).await.ok(201)["path"].as_str().unwrap().to_owned()
@@ -75,6 +76,7 @@ async fn a_link_that_is_not_ours_or_is_over_does_nothing() {
 async fn the_address_of_a_link_is_what_the_server_was_told() {
     let mut settings = Settings::default();
     settings.public_url = Some("https://wigwag.example.com/".into());
+    settings.insecure = true;
     let kit = Kit::with(|server| server.settings(settings)).await;
     kit.waiting("a").await;
     let made = kit.post("/v1/links", json!({"run": "a", "name": "approval"})).await.ok(201);
@@ -84,4 +86,76 @@ async fn the_address_of_a_link_is_what_the_server_was_told() {
     kit.waiting("a").await;
     let made = kit.post("/v1/links", json!({"run": "a", "name": "approval"})).await.ok(201);
     assert_eq!(made["url"], Value::Null, "never made from `Host`");
+}
+
+#[tokio::test]
+async fn a_revoked_link_does_nothing() {
+    let kit = Kit::new().await;
+    kit.waiting("a").await;
+    let make = json!({"run": "a", "name": "approval"});
+    let first = kit.post("/v1/links", make.clone()).await.ok(201);
+    let second = kit.post("/v1/links", make).await.ok(201);
+    let path = |link: &Value| link["path"].as_str().unwrap().to_owned();
+    let revoked = kit.post("/v1/links/revoke", json!({"token": first["token"]})).await.ok(200);
+    assert_eq!((&revoked["id"], &revoked["new"]), (&first["id"], &json!(true)));
+    assert_eq!(kit.post("/v1/links/revoke", json!({"token": first["token"]})).await.ok(200)["new"], false);
+    kit.get(&path(&first)).await.problem("gone");
+    let problem = kit.post(&path(&first), json!({"payload": 1})).await.problem("gone");
+    assert!(problem["detail"].as_str().unwrap().contains("revoked"), "{problem}");
+    kit.get(&path(&second)).await.ok(200);
+    kit.post("/v1/links/revoke", json!({"run": "a", "id": second["id"]})).await.ok(200);
+    kit.post(&path(&second), json!({"payload": 1})).await.problem("gone");
+    assert_eq!(kit.get("/v1/runs/a/signals").await.ok(200)["items"], json!([]), "nothing was sent");
+    for wrong in [json!({}), json!({"run": "a"}), json!({"token": "x", "run": "a", "id": "y"})] {
+        kit.post("/v1/links/revoke", wrong).await.problem("invalid_body");
+    }
+    kit.post("/v1/links/revoke", json!({"token": "not.signed"})).await.problem("invalid");
+    kit.post("/v1/links/revoke", json!({"run": "a", "id": "../../x"})).await.problem("invalid");
+    kit.post("/v1/links/revoke", json!({"run": "nobody", "id": second["id"]})).await.problem("not_found");
+}
+
+#[tokio::test]
+async fn a_link_is_made_and_revoked_by_who_may_send_its_signal_and_sends_in_their_name() {
+    let (ada, bob, admin) = ("ada-token-0123456789", "bob-token-0123456789", "admin-token-0123456789");
+    let scope = |text: &str| text.parse::<Scope>().unwrap();
+    let auth = Auth::new()
+        .token("ada", ada, [scope("signals:item")])
+        .and_then(|auth| auth.token("bob", bob, [scope("signals:other")]))
+        .and_then(|auth| auth.token("admin", admin, [Scope::Admin]))
+        .unwrap();
+    let kit = Kit::with(|server| server.auth(auth)).await;
+    let post = |token, path: &'static str, body| with(&kit, token, Method::POST, path, Some(body));
+    post(admin, "/v1/runs", json!({"type": "gather", "id": "g", "input": 3})).await.ok(201);
+    let own = post(ada, "/v1/links", json!({"run": "g", "name": "item"})).await.ok(201);
+    post(ada, "/v1/links", json!({"run": "g", "name": "item", "sender": "grace"})).await.problem("not_allowed");
+    let named = post(admin, "/v1/links", json!({"run": "g", "name": "item", "sender": "grace"})).await.ok(201);
+    for link in [&own, &named] {
+        kit.post(link["path"].as_str().unwrap(), json!({"payload": 1})).await.ok(200);
+    }
+    let inbox = with(&kit, admin, Method::GET, "/v1/runs/g/signals", None).await.ok(200);
+    let senders: Vec<&Value> = inbox["items"].as_array().unwrap().iter().map(|one| &one["source"]["by"]).collect();
+    assert_eq!(senders, [&json!("ada"), &json!("grace")]);
+    post(bob, "/v1/links/revoke", json!({"token": own["token"]})).await.problem("not_allowed");
+    post(ada, "/v1/links/revoke", json!({"run": "g", "id": named["id"]})).await.problem("not_allowed");
+    post(ada, "/v1/links/revoke", json!({"token": own["token"]})).await.ok(200);
+    post(admin, "/v1/links/revoke", json!({"run": "g", "id": named["id"]})).await.ok(200);
+}
+
+#[tokio::test]
+async fn a_link_outlives_its_secret_for_as_long_as_that_is_accepted() {
+    let (first, second) = ("the first secret, of the tests", "the second secret, of the tests");
+    let secrets = LinkSecret::new(first).unwrap();
+    let mut settings = wigwag::Settings::default();
+    settings.link_secret = Some(secrets.clone());
+    let engine = wigwag::Engine::open("memory:").unwrap().settings(settings).start().await.unwrap();
+    let client = engine.client();
+    let make = || client.link("a", "go", Duration::from_secs(60)).token();
+    let old = make().await.unwrap();
+    secrets.replace(&LinkSecret::new(second).unwrap().accepting(first).unwrap());
+    let new = make().await.unwrap();
+    assert!(client.verify_link(&old).is_ok() && client.verify_link(&new).is_ok());
+    secrets.replace(&LinkSecret::new(second).unwrap());
+    assert!(client.verify_link(&old).is_err() && client.verify_link(&new).is_ok());
+    assert!(LinkSecret::new(second).unwrap().accepting("short").is_err());
+    engine.stop().await;
 }

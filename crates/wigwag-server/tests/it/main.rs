@@ -3,6 +3,7 @@
 
 mod crowd;
 mod described;
+mod doors;
 mod edges;
 mod events;
 mod gate;
@@ -11,10 +12,12 @@ mod hub;
 mod hub_cuts;
 mod hub_frames;
 mod hub_socket;
+mod jwt;
 mod kit;
 mod links;
 mod nudges;
 mod observed;
+mod proxy;
 mod runs;
 mod s3;
 mod s3_tools;

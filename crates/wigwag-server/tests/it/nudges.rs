@@ -9,7 +9,7 @@ use wigwag::store::{Batch, Change, Changes, Clock as _, ErrorKind, Memory, OpenS
 use wigwag_server::{Auth, S3Keys, Scope, Server};
 use wigwag_store::conformance::{self, Quirks};
 
-use crate::kit::{Kit, answer};
+use crate::kit::{Kit, answer, writable};
 use crate::s3::SECRET;
 
 const TOKEN: &str = "a token of the tests";
@@ -47,7 +47,7 @@ async fn connected(store: &Arc<dyn Store>) -> Changes {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_remote_store_with_nudges_keeps_the_promises() {
-    let kit = Kit::new().await;
+    let kit = Kit::with(|server| server.settings(writable())).await;
     let store = remote(&kit);
     assert!(!store.traits().nudges, "nobody follows yet");
     let _all = connected(&store).await;
@@ -57,7 +57,7 @@ async fn a_remote_store_with_nudges_keeps_the_promises() {
 
 #[tokio::test]
 async fn puts_on_both_sides_are_told_and_a_wider_follower_is_served_too() {
-    let kit = Kit::new().await;
+    let kit = Kit::with(|server| server.settings(writable())).await;
     let store = remote(&kit);
     let mut due = store.changes("due/");
     assert_eq!(next(&mut due).await, Change::Missed);
@@ -79,7 +79,7 @@ async fn puts_on_both_sides_are_told_and_a_wider_follower_is_served_too() {
 
 #[tokio::test]
 async fn a_follower_that_falls_behind_is_told_so() {
-    let kit = Kit::new().await;
+    let kit = Kit::with(|server| server.settings(writable())).await;
     let store = remote(&kit);
     let mut all = connected(&store).await;
     let mut slow = store.changes("k/");
@@ -94,7 +94,7 @@ async fn a_follower_that_falls_behind_is_told_so() {
 
 #[tokio::test]
 async fn after_a_restart_of_the_server_nudges_come_again() {
-    let kit = Kit::new().await;
+    let kit = Kit::with(|server| server.settings(writable())).await;
     let store = remote(&kit);
     let mut all = connected(&store).await;
     let Kit { engine, server, store: near, .. } = kit;
@@ -103,7 +103,7 @@ async fn after_a_restart_of_the_server_nudges_come_again() {
     assert_eq!(next(&mut all).await, Change::Missed);
     assert!(!store.traits().nudges, "until it is back, the store is one like any bucket");
     near.write(Batch::new().put("unseen", "x")).await.unwrap();
-    let server = Server::builder(engine.client()).bind(addr).start().await.unwrap();
+    let server = Server::builder(engine.client()).settings(writable()).bind(addr).start().await.unwrap();
     assert_eq!(next(&mut all).await, Change::Missed, "and whoever follows lists");
     until(|| store.traits().nudges).await;
     near.write(Batch::new().put("seen", "x")).await.unwrap();
@@ -148,7 +148,7 @@ async fn an_access_key_is_enough_and_a_wrong_one_costs_only_the_nudges() {
 
 #[tokio::test]
 async fn a_store_that_cannot_tell_says_so_and_works_without() {
-    let kit = Kit::on(Arc::new(Memory::bucket()), |server| server).await;
+    let kit = Kit::on(Arc::new(Memory::bucket()), |server| server.settings(writable())).await;
     assert_eq!(answer(kit.http.get(kit.url("/v1/changes"))).await.status, 204);
     let store = remote(&kit);
     let _changes = store.changes("");
@@ -159,7 +159,7 @@ async fn a_store_that_cannot_tell_says_so_and_works_without() {
 
 #[tokio::test]
 async fn a_stream_says_that_it_ends_when_the_server_stops() {
-    let kit = Kit::new().await;
+    let kit = Kit::with(|server| server.settings(writable())).await;
     let mut stream = kit.http.get(kit.url("/v1/changes?prefix=a/")).send().await.unwrap();
     kit.store.write(Batch::new().put("a/1", "x").put("b", "x").put("a/2", "x")).await.unwrap();
     let mut said = String::new();

@@ -9,11 +9,11 @@ use wigwag::store::{
     Batch, Changes, Embedded, Error, ErrorKind, Memory, Now, Object, OpenSettings, Page, Peers, Receipt, RetrySettings,
     Store, Traits, open,
 };
-use wigwag_server::{Auth, Metrics, S3Keys, Scope};
+use wigwag_server::{Auth, Metrics, S3Keys, Scope, Settings};
 use wigwag_store::conformance::{self, Quirks};
 use wigwag_store::doctor::{self, Races};
 
-use crate::kit::{Answer, Kit, answer};
+use crate::kit::{Answer, Kit, answer, writable};
 
 pub(crate) const SECRET: &str = "a secret of the tests, long enough";
 
@@ -22,7 +22,9 @@ async fn embedded(keys: S3Keys, closed: bool) -> (TempDir, Kit) {
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(Embedded::open(folder.path()).unwrap());
     let auth = Auth::new().token("ada", "a token of the tests", [Scope::Admin]).unwrap();
-    let kit = Kit::on(store, |server| if closed { server.s3(keys).auth(auth) } else { server.s3(keys) }).await;
+    let kit =
+        Kit::on(store, |server| if closed { server.s3(keys).auth(auth) } else { server.settings(writable()).s3(keys) })
+            .await;
     (folder, kit)
 }
 
@@ -48,7 +50,7 @@ async fn an_embedded_store_keeps_the_promises_through_s3() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_in_memory_keeps_the_promises_through_s3() {
-    let kit = Kit::on(Arc::new(Memory::bucket()), |server| server).await;
+    let kit = Kit::on(Arc::new(Memory::bucket()), |server| server.settings(writable())).await;
     conformance::check(bucket(&kit, OPEN), Quirks::default()).await;
 }
 
@@ -156,7 +158,7 @@ impl Store for Turning {
 async fn a_stores_error_is_of_the_same_kind_on_the_other_side() {
     use ErrorKind as K;
     let turning = Arc::new(Turning(std::sync::RwLock::new(Arc::new(Memory::new()))));
-    let kit = Kit::on(Arc::clone(&turning) as Arc<dyn Store>, |server| server).await;
+    let kit = Kit::on(Arc::clone(&turning) as Arc<dyn Store>, |server| server.settings(writable())).await;
     let mut settings = settings(&kit, OPEN);
     settings.unproven = true;
     settings.retry = RetrySettings::new(0, std::time::Duration::ZERO);
@@ -355,7 +357,9 @@ async fn the_rules_of_names_and_pages_hold_here_as_well() {
 #[tokio::test]
 async fn requests_are_counted_by_operation_and_nothing_secret_is_among_the_figures() {
     let keys = S3Keys::new().full("counted-key-id", SECRET).unwrap();
-    let kit = Kit::with(|server| server.s3(keys).metrics(Metrics::install().unwrap())).await;
+    let mut settings = Settings::default();
+    settings.insecure = true;
+    let kit = Kit::with(|server| server.settings(settings).s3(keys).metrics(Metrics::install().unwrap())).await;
     let far = bucket(&kit, ("counted-key-id", SECRET));
     far.write(Batch::new().create("counted/object", "x")).await.unwrap();
     far.list("counted/", "", 10).await.unwrap();
@@ -366,7 +370,7 @@ async fn requests_are_counted_by_operation_and_nothing_secret_is_among_the_figur
         "wigwag_s3_requests_total{operation=\"PutObject\",status=\"200\"}",
         "wigwag_s3_requests_total{operation=\"ListObjectsV2\",status=\"200\"}",
         "wigwag_s3_requests_total{operation=\"DeleteObjects\",status=\"200\"}",
-        "wigwag_s3_requests_total{operation=\"other\",status=\"405\"}",
+        "wigwag_s3_requests_total{operation=\"other\",status=\"403\"}",
         "wigwag_http_requests_total{method=\"PUT\",route=\"/s3/{*key}\",status=\"200\"}",
     ] {
         assert!(text.contains(part), "{part} is not in:\n{text}");
