@@ -4,6 +4,7 @@
 #![expect(clippy::print_stderr, reason = "it talks to the one who runs it")]
 #![expect(clippy::disallowed_methods, reason = "it times real work and waits for real servers")]
 
+mod sbom;
 mod servers;
 mod tools;
 
@@ -16,7 +17,8 @@ use tools::Tools;
 
 const USAGE: &str = "usage:
   cargo xtask test [--long]     everything that CI runs; with `--long` ten times as many kills
-  cargo xtask with-servers CMD  starts the S3 servers, runs CMD with their addresses in WIGWAG_TEST_*, and stops them";
+  cargo xtask with-servers CMD  starts the S3 servers, runs CMD with their addresses in WIGWAG_TEST_*, and stops them
+  cargo xtask sbom PACKAGE      the crates that PACKAGE is built of, as CycloneDX on standard output";
 
 fn main() -> ExitCode {
     // Whatever folder it is called from.
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         ["test"] => test(false),
         ["test", "--long"] => test(true),
         ["with-servers", program, ref rest @ ..] => with_servers(program, rest),
+        ["sbom", package] => sbom::print(package),
         _ => Err(USAGE.into()),
     };
     match outcome {
@@ -47,6 +50,7 @@ fn test(long: bool) -> Result<(), String> {
     let mut tools = Tools::default();
     let (nextest, deny, servers) = (tools.nextest(), tools.deny(), tools.servers());
     tools.strace();
+    tools.nginx();
     let node = tools.node();
 
     step("format", cargo(["fmt", "--all", "--check"]))?;

@@ -9,6 +9,9 @@ const SERVERS: &str = include_str!("../servers.txt");
 /// Where the browser test looks, too.
 const BROWSERS: [&str; 3] = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 
+/// Where the tests look for nginx, too.
+const NGINX: [&str; 3] = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/bin/nginx"];
+
 #[derive(Debug, Default)]
 pub(crate) struct Tools {
     /// What could not be had, and what goes untested for it.
@@ -46,6 +49,17 @@ impl Tools {
         if !apt_install("strace") {
             self.skipped
                 .push("strace could not be installed: that a write is synced before its answer is not seen".into());
+        }
+    }
+
+    /// Needed to try the server behind a proxy; a test that does not find it says so.
+    pub(crate) fn nginx(&mut self) {
+        if NGINX.iter().any(|path| Path::new(path).exists()) {
+            return;
+        }
+        say("installing nginx (once)");
+        if !apt_install("nginx-light") && !apt_install("nginx") {
+            self.skipped.push("nginx could not be installed: the server is not tried behind a proxy".into());
         }
     }
 
