@@ -7,6 +7,7 @@ mod args;
 #[expect(dead_code, reason = "nothing is reported")]
 #[path = "../../crates/wigwag-cli/src/error.rs"]
 mod error;
+#[expect(dead_code, reason = "no secret is read")]
 #[path = "../../crates/wigwag-cli/src/input.rs"]
 mod input;
 #[expect(dead_code, reason = "nothing is shown")]

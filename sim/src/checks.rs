@@ -387,7 +387,12 @@ fn whoever_can_go_on_does(runs: &[Told], views: &Views, known: &Known) -> Vec<St
                 let meant = signal.meant_for.as_ref().is_none_or(|meant| meant == path);
                 let told = acknowledged.contains(signal.suffix.as_str());
                 let fits = wait.schema.is_none() || signal.payload.text().contains("\"fit\"");
-                signal.name == wait.name && signal.fate == Fate::Unconsumed && meant && told && fits
+                signal.name == wait.name
+                    && signal.fate == Fate::Unconsumed
+                    && meant
+                    && told
+                    && fits
+                    && wait.rejects_sender(&signal.source).is_none()
             });
             // What a changed form takes is tried apart; the schemas of other graphs are in their definitions.
             let there = there.filter(|signal| match told.run.of.as_str() {

@@ -23,7 +23,7 @@ impl Failed {
     /// A failure of that kind, whoever found it: the engine here, or a server.
     pub(crate) fn of(code: Code, what: impl Into<String>) -> Self {
         let exit = match code {
-            Code::Invalid | Code::InvalidName | Code::InvalidPayload | Code::UnknownPoint => 2,
+            Code::Invalid | Code::InvalidName | Code::InvalidPayload | Code::UnknownPoint | Code::RejectedSender => 2,
             Code::InvalidBody | Code::InvalidPath | Code::InvalidQuery | Code::InvalidHeader | Code::BodyTooLarge => 2,
             Code::NotFound | Code::Gone => 3,
             Code::Conflict | Code::NotRunning | Code::NotWaiting => 4,

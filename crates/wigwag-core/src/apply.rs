@@ -439,13 +439,15 @@ impl Run {
     fn fold_signal(&mut self, event: &Event, here: Here) -> Result<(), Refusal> {
         match event {
             Event::SignalWaiting(event) => {
-                let SignalWaiting { point, name, deadline, relative, mode, quorum, race, schema } = event.clone();
+                let SignalWaiting { point, name, deadline, relative, mode, quorum, authenticated, race, schema } =
+                    event.clone();
                 let wait = Wait {
                     name,
                     seq: here.seq,
                     place: here.place,
                     mode,
                     quorum,
+                    authenticated,
                     race,
                     schema,
                     again: None,

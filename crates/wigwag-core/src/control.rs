@@ -206,8 +206,14 @@ impl Run {
 
     fn fold_restart(&self, control: String, from: Option<&Path>, expected_seq: u64, definition: &Definition) -> Event {
         let wrong = |refused: String| {
-            RunRestarted { from: from.cloned(), steps: Vec::new(), control: control.clone(), refused: Some(refused), by: None }
-                .into()
+            RunRestarted {
+                from: from.cloned(),
+                steps: Vec::new(),
+                control: control.clone(),
+                refused: Some(refused),
+                by: None,
+            }
+            .into()
         };
         if self.seq != expected_seq {
             return wrong(format!("the run has moved on: entry {}, expected {expected_seq}", self.seq));

@@ -87,6 +87,9 @@ pub struct SignalSpec {
     pub mode: Mode,
     /// From how many senders it wants one each.
     pub quorum: u32,
+    /// It takes signals of authenticated senders only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub authenticated: bool,
     /// How long it waits; for ever if absent.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_span")]
     pub timeout: Option<Duration>,
@@ -99,7 +102,7 @@ impl SignalSpec {
     /// A wait for the next signal of that name, for ever.
     #[must_use]
     pub fn new(name: Name) -> Self {
-        Self { name, mode: Mode::Queue, quorum: 1, timeout: None, schema: None }
+        Self { name, mode: Mode::Queue, quorum: 1, authenticated: false, timeout: None, schema: None }
     }
 }
 

@@ -373,6 +373,9 @@ events! {
         /// From how many senders it wants one each.
         #[serde(default = "one", skip_serializing_if = "is_one")]
         quorum: u32,
+        /// It takes signals of authenticated senders only.
+        #[serde(default, skip_serializing_if = "is_false")]
+        authenticated: bool,
         /// The first point of those it races with.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         race: Option<Path>,

@@ -5,6 +5,7 @@
 //! before it, because whoever took longer says so by a late note.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,13 +48,16 @@ pub struct Source {
     /// The way it came: `http`, `cli`, `hub`, `client`, `link`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<String>,
+    /// A server verified that the sender is who `by` says: by a token, or by a signed link. Otherwise `by` is a claim.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub authenticated: bool,
 }
 
 impl Source {
     /// Somebody, by some way.
     #[must_use]
     pub fn new(by: Option<String>, via: impl Into<String>) -> Self {
-        Self { by, via: Some(via.into()) }
+        Self { by, via: Some(via.into()), authenticated: false }
     }
 }
 
@@ -144,6 +148,9 @@ pub struct Wait {
     /// From how many senders it wants one each.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub quorum: u32,
+    /// It takes signals of authenticated senders only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub authenticated: bool,
     /// The first point of those it races with: when one has its signal the others are closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub race: Option<Path>,
@@ -169,6 +176,42 @@ impl Wait {
             (_, None) => false,
         };
         in_time && inbox.offers(suffix, self.mode)
+    }
+
+    /// Why it takes no signals of this sender, if it takes none.
+    #[must_use]
+    pub fn rejects_sender(&self, source: &Source) -> Option<SenderMisfit> {
+        SenderMisfit::of(self.quorum, self.authenticated, source)
+    }
+}
+
+/// Why a wait takes no signals of a sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SenderMisfit {
+    /// A quorum counts senders by name, and this one has none.
+    Nameless,
+    /// The wait takes signals of authenticated senders only.
+    Unauthenticated,
+}
+
+impl SenderMisfit {
+    /// Judges a sender by what a wait demands: a signal without a sender never counts towards a quorum.
+    #[must_use]
+    pub fn of(quorum: u32, authenticated: bool, source: &Source) -> Option<Self> {
+        match source {
+            source if authenticated && !(source.authenticated && source.by.is_some()) => Some(Self::Unauthenticated),
+            source if quorum > 1 && source.by.is_none() => Some(Self::Nameless),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for SenderMisfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nameless => "a quorum counts senders by name, and this signal has no sender",
+            Self::Unauthenticated => "the wait takes signals of authenticated senders only",
+        })
     }
 }
 
@@ -430,7 +473,9 @@ impl Run {
                 }
                 return Takes::Unread;
             };
-            if signal.is_meant_for(path, wait) && fits(path, wait, signal) && senders.insert(&signal.source.by) {
+            let is_accepted = wait.rejects_sender(&signal.source).is_none();
+            let is_for_it = is_accepted && signal.is_meant_for(path, wait) && fits(path, wait, signal);
+            if is_for_it && senders.insert(&signal.source.by) {
                 signals.push(suffix.clone());
             }
             if signals.len() == wanted {

@@ -302,7 +302,8 @@ fn what_was_rolled_out_comes_back_when_it_changes() {
     let (definition_hash, version, control, refused) = ("new".to_owned(), None, None, None);
     let skipped = paths("b");
     let migrated = RunMigrated { definition_hash, version, renamed, skipped, control, refused, by: None }.into();
-    let back = RunRestarted { from: Some(path("b")), steps: paths("b"), control: "c1".into(), refused: None, by: None }.into();
+    let back =
+        RunRestarted { from: Some(path("b")), steps: paths("b"), control: "c1".into(), refused: None, by: None }.into();
     let rows = [(migrated, "b=skipped c=completed x=completed"), (back, "a=completed c=completed")];
     for (event, points) in rows {
         let mut run = run_with("a=done b=done c=done");

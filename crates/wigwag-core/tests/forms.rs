@@ -153,6 +153,13 @@ fn a_turn() -> impl Strategy<Value = Event> {
             refused
         }
         .into()),
+        (text(), texts(), text()).prop_map(|(reason, control, refused)| RunCancelRequested {
+            reason,
+            control,
+            by: refused.clone(),
+            refused
+        }
+        .into()),
         (option::of(a_point()), vec(a_point(), 0..3), texts(), text())
             .prop_map(|(from, steps, control, refused)| RunRestarted { from, steps, control, refused, by: None }.into()),
         (texts(), option::of(any::<u32>()), btree_map(a_point(), a_point(), 0..3), vec(a_point(), 0..3), text())
@@ -243,6 +250,7 @@ fn a_wait() -> impl Strategy<Value = SignalWaiting> {
         relative,
         mode,
         quorum,
+        authenticated: relative,
         race,
         schema,
     })
@@ -290,7 +298,11 @@ fn a_signalling() -> impl Strategy<Value = Event> {
 
 fn a_signal() -> impl Strategy<Value = Signal> {
     let source = (option::of(texts()), option::of(texts())).prop_map(|(by, via)| match via {
-        Some(via) => Source::new(by, via),
+        Some(via) => {
+            let mut source = Source::new(by, via);
+            source.authenticated = source.by.is_some();
+            source
+        }
         None => Source::default(),
     });
     let bound = (a_point(), any::<u64>()).prop_map(|(point, seq)| Bound { point, seq });

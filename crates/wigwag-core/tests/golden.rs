@@ -92,11 +92,7 @@ fn events_of_the_run() -> Vec<Event> {
         }
         .into(),
         RunPaused { why: PauseCause::ByHand, error: None, reason: None, control: None, refused: None, by: None }.into(),
-        RunPaused { why: PauseCause::Failure, error: None, reason: None, control: None, refused: None, by: None }.into(),
-        RunResumed { shift: Duration::from_micros(1_500_000), control: control.clone(), refused: refused.clone(), by: None }
-            .into(),
-        RunCancelRequested { reason: reason.clone(), control: "c2".into(), refused: refused.clone(), by: None }.into(),
-        RunRestarted { from: Some(path("a")), steps: paths("a b"), control: "c3".into(), refused: refused.clone(), by: None }
+        RunPaused { why: PauseCause::Failure, error: None, reason: None, control: None, refused: None, by: None }
             .into(),
         RunResumed {
             shift: Duration::from_micros(1_500_000),
@@ -108,7 +104,7 @@ fn events_of_the_run() -> Vec<Event> {
         RunCancelRequested { reason: reason.clone(), control: "c2".into(), refused: refused.clone(), by: None }.into(),
         RunRestarted {
             from: Some(path("a")),
-            dropped: paths("a b"),
+            steps: paths("a b"),
             control: "c3".into(),
             refused: refused.clone(),
             by: None,
@@ -173,7 +169,8 @@ fn events_of_others() -> Vec<Event> {
 /// A wait that says all that can be said.
 fn whole_wait(point: &str) -> SignalWaiting {
     let (mode, race, schema) = (Mode::Latest, Some(path("approve")), Some(serde_json::json!({"type": "boolean"})));
-    SignalWaiting { deadline: Some(at(20)), relative: true, mode, quorum: 2, race, schema, ..wait_at(point) }
+    let (deadline, authenticated) = (Some(at(20)), true);
+    SignalWaiting { deadline, relative: true, mode, quorum: 2, authenticated, race, schema, ..wait_at(point) }
 }
 
 /// What a wait for two took: one of them from nobody that is known.
@@ -242,7 +239,7 @@ fn who_asked_is_kept_in_control_objects_and_in_the_events_they_become() {
         RunPaused { why, error: None, reason: None, control: control.clone(), refused: None, by: by.clone() }.into(),
         RunResumed { shift, control: control.clone(), refused: None, by: by.clone() }.into(),
         RunCancelRequested { reason: None, control: "c1".into(), refused: None, by: by.clone() }.into(),
-        RunRestarted { from: None, dropped: vec![], control: "c1".into(), refused: None, by: by.clone() }.into(),
+        RunRestarted { from: None, steps: vec![], control: "c1".into(), refused: None, by: by.clone() }.into(),
         RunMigrated {
             definition_hash: "sha256:new".into(),
             version: None,
@@ -402,7 +399,8 @@ fn control_objects_of_each_kind_are_kept() {
 #[test]
 fn signals_are_kept() {
     let (point, only) = (Some(path("approve#2")), Some(Bound { point: path("approve#2"), seq: 7 }));
-    let source = Source::new(Some("ann@example.org".into()), "http");
+    let mut source = Source::new(Some("ann@example.org".into()), "http");
+    source.authenticated = true;
     let payload = Payload::parse(r#"{"yes": true,  "grams": 100.0}"#).unwrap();
     let (id, created_at) = ("0a1b".to_owned(), at(5));
     let whole = Signal { id: id.clone(), name: go(), payload, created_at, source, only, point };

@@ -30,16 +30,18 @@ fn shorts<'a>(suffixes: impl IntoIterator<Item = &'a String>) -> String {
     suffixes.into_iter().map(|suffix| short(suffix)).collect::<Vec<_>>().join(" ")
 }
 
-/// One signal in one word: `vote:5a@ann>p` is called `vote` (else `go`), is from `ann` and for point `p`; `5a=p.2` is
-/// for the wait alone that entry 2 opened at `p`.
+/// One signal in one word: `vote:5a@ann>p` is called `vote` (else `go`), is from `ann` and for point `p`; `5a@ann!` is from
+/// `ann`, authenticated; `5a=p.2` is for the wait alone that entry 2 opened at `p`.
 fn sent(word: &str) -> (String, Signal) {
     let (of, word) = word.split_once(':').unwrap_or(("go", word));
     let (word, only) = word.split_once('=').map_or((word, None), |(word, only)| (word, Some(only)));
     let (word, point) = word.split_once('>').map_or((word, None), |(word, point)| (word, Some(path(point))));
+    let (word, is_authenticated) = word.strip_suffix('!').map_or((word, false), |word| (word, true));
     let (word, by) = word.split_once('@').map_or((word, None), |(word, by)| (word, Some(by.to_owned())));
     let only = only.map(|only| only.split_once('.').unwrap());
     let only = only.map(|(point, seq)| Bound { point: path(point), seq: seq.parse().unwrap() });
-    let (source, payload, created_at) = (Source::new(by, "cli"), Payload::null(), at(0));
+    let (mut source, payload, created_at) = (Source::new(by, "cli"), Payload::null(), at(0));
+    source.authenticated = is_authenticated;
     (key(word), Signal { id: word.into(), name: name(of), payload, created_at, source, only, point })
 }
 
@@ -687,7 +689,8 @@ fn a_quorum_takes_one_of_each_of_so_many_senders_or_nothing() {
         ("5a@ann 6b@bob", "p takes 5a 6b"),
         ("5a@ann 6b@ann 7c@bob 8d@cy", "p takes 5a 7c"),
         ("5a 6b", ""),
-        ("5a 6b 7c@ann", "p takes 5a 7c"),
+        ("5a 6b 7c@ann", ""),
+        ("5a 6b@ann 7c 8d@bob", "p takes 6b 8d"),
         ("5a@ann>q 6b@bob 7c@ann", "p takes 6b 7c"),
     ];
     for (inbox, expected) in rows {
@@ -698,6 +701,22 @@ fn a_quorum_takes_one_of_each_of_so_many_senders_or_nothing() {
         }
     }
     assert_eq!(decided(&waits([quorum(0, "p")]), &found(20, "5a")), "p takes 5a", "none is one");
+}
+
+#[test]
+fn a_wait_for_authenticated_senders_takes_no_claims() {
+    let demanding = |quorum| SignalWaiting { authenticated: true, quorum, ..wait_at("p") };
+    let rows = [
+        (1, "5a 6b@ann 7c@bob!", "p takes 7c"),
+        (1, "5a 6b@ann", ""),
+        (2, "5a@ann! 6b@bob 7c@ann!", ""),
+        (2, "5a@ann! 6b@ann 7c@bob!", "p takes 5a 7c"),
+        (2, "5a@ann 6b@ann! 7c@bob!", "p takes 6b 7c"),
+    ];
+    for (quorum, inbox, expected) in rows {
+        assert_eq!(decided(&waits([demanding(quorum)]), &found(20, inbox)), expected, "{quorum} of {inbox}");
+    }
+    assert_eq!(decided(&waits([quorum(2, "p")]), &found(20, "5a@ann! 6b@ann 7c@bob")), "p takes 5a 7c", "one person");
 }
 
 #[test]

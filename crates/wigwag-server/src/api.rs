@@ -142,7 +142,7 @@ fn signals() -> Vec<Route> {
             .body::<signals::Send>()
             .answers::<signals::Sent>(200, "The signal is durable")
             .problems(&[NotFound, Gone, Conflict, NotRunning, InvalidName, InvalidPayload])
-            .problems(&[NotWaiting, Code::UnknownPoint, TimedOut, Stopped]),
+            .problems(&[NotWaiting, Code::UnknownPoint, Code::RejectedSender, TimedOut, Stopped]),
         Route::post("/v1/signals", Need::Signal, signals::send_many)
             .named("sendSignals", "Send many signals")
             .more("One that cannot be sent stops none of the others.")
@@ -280,7 +280,7 @@ fn parts_of_tasks() -> Vec<Route> {
             .body::<signals::Send>()
             .answers::<signals::Sent>(200, "The signal is durable")
             .problems(&[NotFound, Gone, Conflict, NotRunning, InvalidName, InvalidPayload])
-            .problems(&[NotWaiting, Code::UnknownPoint, TimedOut, Stopped]),
+            .problems(&[NotWaiting, Code::UnknownPoint, Code::RejectedSender, TimedOut, Stopped]),
         asked(Route::post("/v1/tasks/{id}/pause", Need::Tasks, control::pause).body::<control::Nothing>())
             .audited("pause")
             .named("pauseTask", "Pause a task"),

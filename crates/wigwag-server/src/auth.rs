@@ -236,15 +236,26 @@ impl Caller {
     }
 
     /// In whose name a signal is sent. A quorum counts names, so that nobody may borrow one.
-    pub(crate) fn sender(&self, wanted: Option<String>) -> Result<Option<String>> {
+    pub(crate) fn sender(&self, wanted: Option<String>) -> Result<Option<Sender>> {
         let may_say = self.has(|scope| *scope == Scope::Admin);
+        let is_own = |wanted: &String| Some(wanted) == self.name.as_ref();
         match (wanted, &self.name) {
-            (Some(wanted), own) if may_say || Some(&wanted) == own.as_ref() => Ok(Some(wanted)),
+            (Some(wanted), _) if may_say || is_own(&wanted) => {
+                Ok(Some(Sender { is_authenticated: is_own(&wanted), name: wanted }))
+            }
             (Some(_), _) => Err(Problem::new(Code::NotAllowed, "a signal is sent in the name of its token")
                 .hint("leave `by` out, or use a token with the scope `admin`")),
-            (None, own) => Ok(own.clone()),
+            (None, own) => Ok(own.clone().map(|name| Sender { name, is_authenticated: true })),
         }
     }
+}
+
+/// Sender of a signal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sender {
+    pub(crate) name: String,
+    /// It is the caller itself; otherwise the caller claims it.
+    pub(crate) is_authenticated: bool,
 }
 
 fn not_allowed(scope: &str) -> Problem {

@@ -74,6 +74,9 @@ codes! {
         "A signal's name has a letter that is not allowed, or is too long.", "Change the name.";
     InvalidPayload = "invalid_payload", 422, "The payload does not fit",
         "The payload is too large, or does not fit the schema of the signal.", "Change the payload; `hint` has the schema.";
+    RejectedSender = "rejected_sender", 403, "Sender not accepted",
+        "The run waits for this signal from authenticated senders only.",
+        "Send it with a token of its own name, or by a signed link.";
     NotWaiting = "not_waiting", 409, "The run does not wait for that signal",
         "The signal was to be sent only if a wait for it is open, and none is.",
         "Send it without `only_if_waiting` to have it kept, or look at what the run waits for.";
@@ -147,6 +150,7 @@ impl From<ErrorKind> for Code {
             ErrorKind::Invalid => Self::Invalid,
             ErrorKind::InvalidName => Self::InvalidName,
             ErrorKind::InvalidPayload => Self::InvalidPayload,
+            ErrorKind::RejectedSender => Self::RejectedSender,
             ErrorKind::NotWaiting => Self::NotWaiting,
             ErrorKind::UnknownPoint => Self::UnknownPoint,
             ErrorKind::RunFailed => Self::RunFailed,

@@ -492,6 +492,7 @@ impl Auditor<'_> {
                 signal.name == wait.name
                     && signal.fate == Fate::Unconsumed
                     && signal.misfit.is_none()
+                    && wait.rejects_sender(&signal.source).is_none()
                     && signal.meant_for.as_ref().is_none_or(|meant| meant == path)
                     && point
                         .until

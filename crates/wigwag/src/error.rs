@@ -38,6 +38,8 @@ pub enum ErrorKind {
     InvalidName,
     /// The payload is too large, or does not look as its receiver wants it. Change it.
     InvalidPayload,
+    /// The run takes that signal of authenticated senders only. Send it with a token, or by a signed link.
+    RejectedSender,
     /// The run does not wait for that signal now, and it was to be sent only if it does.
     NotWaiting,
     /// The run does not wait at that point.

@@ -246,7 +246,8 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
         self.with_last_signal("latest", |signal, _| signal.mode = Mode::Latest)
     }
 
-    /// Waits until so many different senders have sent one each; the payload is then an array.
+    /// Waits until so many different senders have sent one each; the payload is then an array. Signals without a sender
+    /// never count.
     pub fn quorum(mut self, senders: u32) -> Self {
         match crate::waiting::check_quorum(senders) {
             Ok(()) => self.with_last_signal("quorum", |signal, _| signal.quorum = senders),
@@ -255,6 +256,11 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
                 self
             }
         }
+    }
+
+    /// Takes signals of authenticated senders only; see [`crate::Wait::authenticated`].
+    pub fn authenticated(self) -> Self {
+        self.with_last_signal("authenticated", |signal, _| signal.authenticated = true)
     }
 
     /// What payloads must look like (JSON Schema). Others are refused to their sender.

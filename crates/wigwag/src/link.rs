@@ -113,6 +113,9 @@ pub struct Link {
     /// Sender of the signal: the link's maker, or the recipient that the maker named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender: Option<String>,
+    /// Nobody has verified the sender's name.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub claimed: bool,
     /// It can be used once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub once: bool,
@@ -127,6 +130,7 @@ pub struct NewLink {
     name: String,
     expires_in: Duration,
     sender: Option<String>,
+    claimed: bool,
     once: bool,
 }
 
@@ -135,7 +139,8 @@ impl Client {
     ///
     /// The engine must have a secret ([`crate::Settings::link_secret`]).
     pub fn link(&self, run: impl Into<String>, name: impl Into<String>, expires_in: Duration) -> NewLink {
-        NewLink { client: self.clone(), run: run.into(), name: name.into(), expires_in, sender: None, once: false }
+        let (client, run, name) = (self.clone(), run.into(), name.into());
+        NewLink { client, run, name, expires_in, sender: None, claimed: false, once: false }
     }
 
     /// Reads and verifies a link's token: its signature, its expiry, and that it was not revoked. Sends nothing.
@@ -169,9 +174,11 @@ impl Client {
         let link = self.read_link(token).await?;
         let payload = Payload::of(payload)?;
         let mut call = self.signal(&link.run, link.name.as_str(), &payload).via("link");
-        if let Some(sender) = link.sender {
-            call = call.by(sender);
-        }
+        call = match link.sender {
+            Some(sender) if link.claimed => call.by(sender),
+            Some(sender) => call.authenticated_as(sender),
+            None => call,
+        };
         if link.once {
             call = call.key(format!("link:{}", link.id));
         }
@@ -229,9 +236,16 @@ impl NewLink {
         self
     }
 
-    /// Signs the sender into the link: its maker, or a recipient. A quorum counts it as one of that name.
+    /// Signs the sender into the link: its maker, or a recipient. A quorum counts it as one of that name, and whoever
+    /// uses the link counts as authenticated: give it to nobody else.
     pub fn sender(mut self, name: impl Into<String>) -> Self {
-        self.sender = Some(name.into());
+        (self.sender, self.claimed) = (Some(name.into()), false);
+        self
+    }
+
+    /// Signs a sender into the link whose name nobody has verified: it does not count as authenticated.
+    pub fn claimed_sender(mut self, name: impl Into<String>) -> Self {
+        (self.sender, self.claimed) = (Some(name.into()), true);
         self
     }
 
@@ -244,7 +258,8 @@ impl NewLink {
             return Err(Error::invalid(what).hint("shorten the name"));
         }
         let expires = self.client.inner.now().await?.at.after(self.expires_in.min(limits::SPAN_MAX));
-        let link = Link { id: new_id()?, run, name, expires, sender: self.sender, once: self.once };
+        let Self { sender, claimed, once, .. } = self;
+        let link = Link { id: new_id()?, run, name, expires, sender, claimed, once };
         let body = BASE64.encode(serde_json::to_vec(&link).expect("a link is text and a time"));
         let signature = secret.sign(&body);
         Ok(format!("{body}.{signature}"))

@@ -24,6 +24,7 @@ use crate::scope::{Scope, Visit};
 pub(crate) struct WaitSpec {
     pub(crate) mode: Mode,
     pub(crate) quorum: u32,
+    pub(crate) authenticated: bool,
     pub(crate) timeout: Option<Duration>,
     pub(crate) until: Option<Time>,
     pub(crate) schema: Option<Value>,
@@ -220,8 +221,7 @@ impl<T: DeserializeOwned + Send + 'static> Wait<T> {
 
     /// Waits until so many different senders (by [`crate::SignalCall::by`]) have sent one each, and gives them all.
     ///
-    /// Nothing is taken before that; a sender's second signal does not count, and signals without a sender count as
-    /// one.
+    /// Nothing is taken before that. A sender's second signal does not count, and one without a sender never counts.
     pub fn quorum(self, senders: u32) -> Wait<Vec<T>> {
         let read: Read<Vec<T>> = Box::new(move |heard| match heard {
             Heard::Signals { payload, .. } => Ok(payload.read()?),
@@ -230,6 +230,13 @@ impl<T: DeserializeOwned + Send + 'static> Wait<T> {
         let spec = WaitSpec { quorum: senders, ..self.spec };
         let mistake = self.mistake.or_else(|| check_quorum(senders).err());
         Wait { waiting: self.waiting, spec, mistake, read }
+    }
+
+    /// Takes signals of authenticated senders only: whoever sends over HTTP or the hub with a token or a JWT, or uses a signed
+    /// link, or [`crate::SignalCall::authenticated_as`]. A name given with [`crate::SignalCall::by`] is a claim.
+    pub fn authenticated(mut self) -> Self {
+        self.spec.authenticated = true;
+        self
     }
 
     /// Gives who sent it and when, too.

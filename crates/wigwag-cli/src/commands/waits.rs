@@ -25,6 +25,9 @@ pub(super) fn takes(wait: &OpenWait) -> String {
     if wait.quorum > 1 {
         words.push(format!("one each of {} senders", wait.quorum));
     }
+    if wait.authenticated {
+        words.push("from authenticated senders only".into());
+    }
     match (&wait.schema, example(wait)) {
         (None, _) => words.push("put yours in place of `null`".into()),
         (Some(_), None) => words.push(format!("put yours in place of `{PLACEHOLDER}`")),

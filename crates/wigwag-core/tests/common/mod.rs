@@ -126,7 +126,8 @@ pub(crate) fn go() -> Name {
 /// A wait for ever, in a queue, for one.
 pub(crate) fn wait_at(point: &str) -> SignalWaiting {
     let (deadline, relative, mode, quorum, race, schema) = (None, false, Mode::Queue, 1, None, None);
-    SignalWaiting { point: path(point), name: go(), deadline, relative, mode, quorum, race, schema }
+    let authenticated = false;
+    SignalWaiting { point: path(point), name: go(), deadline, relative, mode, quorum, authenticated, race, schema }
 }
 
 pub(crate) fn waiting(point: &str, deadline: Option<Time>, relative: bool) -> Event {

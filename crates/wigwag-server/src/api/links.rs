@@ -102,7 +102,9 @@ pub(crate) async fn make(
     let link = app.client.link(&wanted.run, &wanted.name, span);
     let link = if wanted.once { link.once() } else { link };
     let link = match caller.sender(wanted.sender)? {
-        Some(sender) => link.sender(sender),
+        // A recipient that a caller with a token names holds what the server signed for it.
+        Some(sender) if caller.name().is_some() => link.sender(sender.name),
+        Some(sender) => link.claimed_sender(sender.name),
         None => link,
     };
     let token = link.token().await?;

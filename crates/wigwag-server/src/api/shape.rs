@@ -197,6 +197,8 @@ pub(crate) struct OpenWait {
     mode: String,
     /// From how many senders it wants one each.
     quorum: u32,
+    /// Whether it takes signals of authenticated senders only; absent if not.
+    authenticated: Option<bool>,
     /// What payloads must look like.
     schema: Option<Value>,
 }
@@ -240,6 +242,8 @@ pub(crate) struct Signal {
 pub(crate) struct Source {
     by: Option<String>,
     via: Option<String>,
+    /// Whether the server verified who it is; absent if not.
+    authenticated: Option<bool>,
 }
 
 #[derive(JsonSchema)]

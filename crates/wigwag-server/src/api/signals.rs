@@ -107,9 +107,11 @@ impl Send {
     fn call(self, handle: &RunHandle, name: &str, caller: &Caller) -> Result<(SignalCall, Option<Span>)> {
         caller.may_signal(name)?;
         let mut call = handle.signal(name, &self.payload).via("http");
-        if let Some(by) = caller.sender(self.by)? {
-            call = call.by(by);
-        }
+        call = match caller.sender(self.by)? {
+            Some(sender) if sender.is_authenticated => call.authenticated_as(sender.name),
+            Some(sender) => call.by(sender.name),
+            None => call,
+        };
         if let Some(key) = self.key {
             call = call.key(key);
         }

@@ -157,6 +157,8 @@ async fn engine(store: Arc<dyn Store>) -> Engine {
         .function("fail", 1, |_: Ctx, _: Value| async move { Err::<(), _>(permanent("no luck")) })
         .function("approve", 1, approve)
         .function("gather", 1, gather)
+        .function("vote", 1, |ctx: Ctx, _: Value| async move { ctx.wait::<Value>("vote").quorum(2).await })
+        .function("verified", 1, |ctx: Ctx, _: Value| async move { ctx.wait::<Value>("vote").authenticated().await })
         .function("nap", 1, |ctx: Ctx, _: Value| async move { ctx.sleep("nap", Duration::from_secs(3_600)).await })
         .workflow(order())
         .task(

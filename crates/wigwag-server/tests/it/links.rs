@@ -141,6 +141,70 @@ async fn a_link_is_made_and_revoked_by_who_may_send_its_signal_and_sends_in_thei
     post(admin, "/v1/links/revoke", json!({"run": "g", "id": named["id"]})).await.ok(200);
 }
 
+/// A server with the voters `ada` and `bob`, and an administrator.
+async fn voters() -> (Kit, [&'static str; 3]) {
+    let tokens = ["ada-token-0123456789", "bob-token-0123456789", "admin-token-0123456789"];
+    let scopes = || ["signals:vote", "runs:read"].map(|text| text.parse::<Scope>().unwrap());
+    let auth = Auth::new()
+        .token("ada", tokens[0], scopes())
+        .and_then(|auth| auth.token("bob", tokens[1], scopes()))
+        .and_then(|auth| auth.token("admin", tokens[2], [Scope::Admin]))
+        .unwrap();
+    (Kit::with(|server| server.auth(auth)).await, tokens)
+}
+
+#[tokio::test]
+async fn one_person_does_not_fill_a_quorum_with_a_token_and_a_link() {
+    let (kit, [ada, bob, admin]) = voters().await;
+    let post = |token, path: &'static str, body| with(&kit, token, Method::POST, path, Some(body));
+    post(admin, "/v1/runs", json!({"type": "vote", "id": "v"})).await.ok(201);
+    post(ada, "/v1/runs/v/signals/vote", json!({"payload": "token"})).await.ok(200);
+    for once in [false, true] {
+        let link = post(ada, "/v1/links", json!({"run": "v", "name": "vote", "once": once})).await.ok(201);
+        kit.post(link["path"].as_str().unwrap(), json!({"payload": "link"})).await.ok(200);
+    }
+    let answer = post(bob, "/v1/runs/v/signals/vote", json!({"payload": "bob", "wait": "30s"})).await.ok(200);
+    assert_eq!(answer["consumed"]["point"], "vote", "{answer}");
+    let result = with(&kit, ada, Method::GET, "/v1/runs/v/result?timeout=30s", None).await.ok(200);
+    assert_eq!(result, json!(["token", "bob"]));
+}
+
+#[tokio::test]
+async fn a_wait_for_authenticated_senders_takes_tokens_and_their_links_and_no_claims() {
+    let (kit, [ada, _, admin]) = voters().await;
+    let post = |token, path: &'static str, body| with(&kit, token, Method::POST, path, Some(body));
+    for id in ["a", "b"] {
+        post(admin, "/v1/runs", json!({"type": "verified", "id": id})).await.ok(201);
+    }
+    let waits = |path: &'static str| with(&kit, admin, Method::GET, path, None);
+    for path in ["/v1/runs/a/waiting", "/v1/runs/b/waiting"] {
+        while waits(path).await.ok(200)["items"].as_array().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(waits(path).await.ok(200)["items"][0]["authenticated"], true);
+    }
+    // An administrator may speak for somebody, which is no proof.
+    post(admin, "/v1/runs/a/signals/vote", json!({"by": "ada"})).await.problem("rejected_sender");
+    post(ada, "/v1/runs/a/signals/vote", json!({"wait": "30s"})).await.ok(200);
+    let link = post(ada, "/v1/links", json!({"run": "b", "name": "vote"})).await.ok(201);
+    kit.post(link["path"].as_str().unwrap(), json!({})).await.ok(200);
+    with(&kit, ada, Method::GET, "/v1/runs/b/result?timeout=30s", None).await.ok(200);
+}
+
+#[tokio::test]
+async fn an_idempotency_key_of_one_token_neither_swallows_nor_blocks_the_signal_of_another() {
+    let (kit, [ada, bob, admin]) = voters().await;
+    let post = |token, path: &'static str, body| with(&kit, token, Method::POST, path, Some(body));
+    post(admin, "/v1/runs", json!({"type": "vote", "id": "v"})).await.ok(201);
+    let vote = |payload: u32| json!({"payload": payload, "key": "k"});
+    assert_eq!(post(ada, "/v1/runs/v/signals/vote", vote(1)).await.ok(200)["repeated"], false);
+    assert_eq!(post(ada, "/v1/runs/v/signals/vote", vote(1)).await.ok(200)["repeated"], true);
+    post(ada, "/v1/runs/v/signals/vote", vote(2)).await.problem("conflict");
+    assert_eq!(post(bob, "/v1/runs/v/signals/vote", vote(2)).await.ok(200)["repeated"], false);
+    let result = with(&kit, ada, Method::GET, "/v1/runs/v/result?timeout=30s", None).await.ok(200);
+    assert_eq!(result, json!([1, 2]));
+}
+
 #[tokio::test]
 async fn a_link_outlives_its_secret_for_as_long_as_that_is_accepted() {
     let (first, second) = ("the first secret, of the tests", "the second secret, of the tests");

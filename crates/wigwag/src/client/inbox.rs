@@ -36,6 +36,9 @@ pub struct OpenWait {
     pub mode: Mode,
     /// From how many senders it wants one each.
     pub quorum: u32,
+    /// It takes signals of authenticated senders only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub authenticated: bool,
     /// What payloads must look like.
     pub schema: Option<Value>,
 }
@@ -249,10 +252,15 @@ fn misfit(inner: &Inner, run: &Run, signal: &Signal) -> Option<String> {
     let waits = run.waits_in_order().into_iter().filter(|(_, _, wait)| wait.name == signal.name);
     let mut why = None;
     for (path, _, wait) in waits {
-        match wait.schema.as_ref().map(|schema| inner.schemas.check(schema, &signal.payload)) {
-            Some(Err(misfit)) => _ = why.get_or_insert_with(|| format!("`{path}` does not take it {misfit}")),
-            _ => return None,
-        }
+        let reason = match (wait.rejects_sender(&signal.source), &wait.schema) {
+            (Some(misfit), _) => format!("`{path}` does not take it: {misfit}"),
+            (None, Some(schema)) => match inner.schemas.check(schema, &signal.payload) {
+                Err(misfit) => format!("`{path}` does not take it {misfit}"),
+                Ok(()) => return None,
+            },
+            (None, None) => return None,
+        };
+        why.get_or_insert(reason);
     }
     why
 }
@@ -266,6 +274,7 @@ pub(super) fn open_waits(run: &Run) -> Vec<OpenWait> {
         deadline: point.until,
         mode: wait.mode,
         quorum: wait.quorum,
+        authenticated: wait.authenticated,
         schema: wait.schema.clone(),
     };
     run.waits_in_order().into_iter().map(view).collect()

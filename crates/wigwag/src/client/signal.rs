@@ -9,6 +9,7 @@
 //! sender's repeat finds what the first try left, and goes on from there.
 
 mod at_once;
+mod senders;
 mod stamps;
 
 use std::future::IntoFuture;
@@ -133,7 +134,7 @@ impl SignalCall {
     }
 
     /// An idempotency key: however often it is repeated, whenever, one signal arrives. Another payload under the same
-    /// key is refused.
+    /// key is refused. Keys of different senders are different keys.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
@@ -157,9 +158,16 @@ impl SignalCall {
         self
     }
 
-    /// Who sends it: a person or a system. It is kept and shown, and is what a quorum counts.
+    /// Who sends it: a person or a system. It is kept and shown, and is what a quorum counts. It is a claim: a wait that
+    /// is [`crate::Wait::authenticated`] does not take it.
     pub fn by(mut self, sender: impl Into<String>) -> Self {
-        self.source.by = Some(sender.into());
+        (self.source.by, self.source.authenticated) = (Some(sender.into()), false);
+        self
+    }
+
+    /// Who sends it, for a program that has verified that.
+    pub fn authenticated_as(mut self, sender: impl Into<String>) -> Self {
+        (self.source.by, self.source.authenticated) = (Some(sender.into()), true);
         self
     }
 
@@ -204,7 +212,10 @@ impl SignalCall {
             let receipt = Receipt::of_consumed(suffix, false);
             return Ok((receipt, Sent { inner, run, message, definition, only }));
         }
-        let warning = names::of_signal(&inner, &message.name, &run, definition.as_deref()).await;
+        let warning = match message.sender_warning(&run, definition.as_deref()) {
+            None => names::of_signal(&inner, &message.name, &run, definition.as_deref()).await,
+            warning => warning,
+        };
         let put = put_signal(&inner, &message, &mut run, only, Stamps { read_at: began, newest }).await?;
         let mode = run.mode_of(&message.name, definition.as_deref());
         let state = settle(&inner, &message, &run, mode, &put).await?;
@@ -286,6 +297,7 @@ impl Message {
         }
         self.check_point(run, definition, now)?;
         self.check_payload(inner, run, definition)?;
+        self.check_sender(run, definition)?;
         let fits = |schema: &serde_json::Value| inner.schemas.check(schema, &self.payload).is_ok();
         self.bound(run, now, fits)
     }
@@ -365,13 +377,14 @@ impl Message {
         }
         // One whose time is over, or that does not take such a payload, will not take it.
         let takes = |(_, point, wait): &&(&Path, &Point, &Wait)| {
-            point.until.is_none_or(|until| until >= now) && wait.schema.as_ref().is_none_or(&fits)
+            let is_accepted = wait.rejects_sender(&self.source).is_none();
+            is_accepted && point.until.is_none_or(|until| until >= now) && wait.schema.as_ref().is_none_or(&fits)
         };
         match self.waits(run).iter().find(takes) {
             Some((path, _, wait)) => Ok(Some(Bound { point: (*path).clone(), seq: wait.seq })),
             None if !self.waits(run).is_empty() => {
                 let what = format!("run `{}` will not take this at its wait for `{}`", run.run.id, self.name);
-                let hint = "its time is over, or it wants another payload: look at it with `wigwag status`";
+                let hint = "its time is over, or it wants another payload or sender: look at it with `wigwag status`";
                 Err(Error::new(ErrorKind::NotWaiting, what).hint(hint))
             }
             None => Err(self.not_waiting(run)),
@@ -401,7 +414,7 @@ impl Message {
     }
 
     fn place_of_key(&self, key: &str) -> String {
-        Key::Sent { run: self.run.clone(), name: self.name.clone(), hash: sha256_hex(&[key]) }.to_string()
+        Key::Sent { run: self.run.clone(), name: self.name.clone(), hash: self.hash_of_key(key) }.to_string()
     }
 
     /// Where a key is noted, and what is noted there of a signal that is sent under it.

@@ -113,9 +113,10 @@ pub(crate) async fn decide(
     found: &mut Inboxes,
     asked: impl Fn(&Path) -> bool,
 ) -> Result<Option<Decision>> {
-    let fits = |_: &Path, wait: &Wait, signal: &Signal| match &wait.schema {
-        Some(schema) => inner.schemas.check(schema, &signal.payload).is_ok(),
-        None => true,
+    let fits = |_: &Path, wait: &Wait, signal: &Signal| match (wait.rejects_sender(&signal.source), &wait.schema) {
+        (Some(_), _) => false,
+        (None, Some(schema)) => inner.schemas.check(schema, &signal.payload).is_ok(),
+        (None, None) => true,
     };
     loop {
         let decision = run.decide(found, &asked, fits);
@@ -198,6 +199,7 @@ impl Turn {
             relative,
             mode: wait.mode,
             quorum: wait.quorum.max(1),
+            authenticated: wait.authenticated,
             race: wait.race,
             schema: wait.schema,
         };
@@ -214,6 +216,7 @@ impl Turn {
             relative: false,
             mode: Mode::Queue,
             quorum: 1,
+            authenticated: false,
             race: None,
             schema: None,
         };
@@ -241,6 +244,7 @@ impl Turn {
             relative: true,
             mode: signal.mode,
             quorum: signal.quorum,
+            authenticated: signal.authenticated,
             race: None,
             // Recorded, so that senders and workers go by the same schema for as long as the wait is open.
             schema: signal.schema,

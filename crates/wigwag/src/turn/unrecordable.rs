@@ -64,7 +64,8 @@ impl Turn {
         }
         if run.chain.is_none() && run.cancel.is_none() {
             let error = Some(fault);
-            let paused = RunPaused { why: PauseCause::Failure, error, reason: None, control: None, refused: None, by: None };
+            let paused =
+                RunPaused { why: PauseCause::Failure, error, reason: None, control: None, refused: None, by: None };
             return self.log.stage(paused, self.now);
         }
         let cancelled = match (&run.chain, &run.cancel) {

@@ -257,7 +257,8 @@ fn follow_or_pause(log: &mut Log, workflow: &Workflow, misfits: &[wigwag_core::P
     if !misfits.is_empty() && !is_paused_for_it && may_pause {
         let names = misfits.iter().map(ToString::to_string).collect();
         let error = Some(Fault::version_mismatch(&log.run.definition_hash, &workflow.definition.hash, names));
-        let paused = RunPaused { why: PauseCause::Version, error, reason: None, control: None, refused: None, by: None };
+        let paused =
+            RunPaused { why: PauseCause::Version, error, reason: None, control: None, refused: None, by: None };
         log.stage(paused, now)?;
     } else if misfits.is_empty()
         && log.run.definition_hash != workflow.definition.hash

@@ -42,6 +42,24 @@ async fn the_key_is_an_object_that_holds_the_suffix_and_a_hash_of_the_payload() 
 }
 
 #[tokio::test]
+async fn nobody_uses_up_the_key_of_another_sender() {
+    for kind in KINDS {
+        let world = world(kind).await;
+        let run = world.begin_with("f", "r", &json!(1)).await;
+        let call = |number: u32| run.signal("other", &number).key("k");
+        assert!(!call(1).await.unwrap().repeated);
+        for sender in ["ada", "bob"] {
+            assert!(!call(1).by(sender).await.unwrap().repeated, "`{sender}` has sent nothing before");
+            assert!(!call(2).authenticated_as(sender).await.unwrap().repeated, "a claim is not the sender");
+            assert!(call(2).authenticated_as(sender).await.unwrap().repeated);
+            assert_eq!(call(3).authenticated_as(sender).await.unwrap_err().kind(), ErrorKind::Conflict);
+        }
+        assert_eq!(run.signals(Some("other")).await.unwrap().len(), 5);
+        world.end().await;
+    }
+}
+
+#[tokio::test]
 async fn a_repeat_gives_the_first_receipt_and_is_consumed_once() {
     for kind in KINDS {
         let world = world(kind).await;

@@ -281,10 +281,15 @@ async fn the_sender_of_a_links_signal_is_signed_into_the_link() {
         let client = world.client();
         let token = client.link("r", "approval", HOUR).sender("ada").token().await.unwrap();
         client.use_link(&token, &"by ada").await.unwrap();
+        let claimed = client.link("r", "other", HOUR).claimed_sender("bob").token().await.unwrap();
+        client.use_link(&claimed, &"by bob").await.unwrap();
         let nameless = client.link("r", "approval", HOUR).token().await.unwrap();
         client.use_link(&nameless, &"nameless").await.unwrap();
         world.settle().await;
-        assert_eq!(signal_with(&run, "by ada").await.source.by.as_deref(), Some("ada"));
+        let source = signal_with(&run, "by ada").await.source;
+        assert_eq!((source.by.as_deref(), source.authenticated), (Some("ada"), true));
+        let source = signal_with(&run, "by bob").await.source;
+        assert_eq!((source.by.as_deref(), source.authenticated), (Some("bob"), false));
         assert_eq!(signal_with(&run, "nameless").await.source.by, None);
         assert!(client.link("r", "approval", HOUR).sender("").token().await.is_err());
         assert!(client.link("r", "approval", HOUR).sender("x".repeat(300)).token().await.is_err());

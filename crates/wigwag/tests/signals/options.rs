@@ -84,7 +84,7 @@ async fn a_signal_bound_to_a_wait_that_is_over_counts_as_consumed_and_its_fate_i
         let world = World::start(kind, |engine| engine.function("f", 1, code)).await;
         let run = world.begin("f", "r").await;
         // Bound to the quorum, which ends without it.
-        run.signal("vote", &1).only_if_waiting().await.unwrap();
+        run.signal("vote", &1).by("eve").only_if_waiting().await.unwrap();
         world.advance(HOUR).await;
         assert_eq!(fate_of(&run, 1).await, Fate::Void);
         let next = run.signal("vote", &2).await.unwrap();

@@ -204,7 +204,7 @@ async fn signals_gives_the_inbox_with_each_signals_fate() {
         run.signal("price", &1).await.unwrap();
         run.signal("price", &2).await.unwrap();
         world.advance(HOUR).await;
-        run.signal("vote", &3).only_if_waiting().await.unwrap();
+        run.signal("vote", &3).by("eve").only_if_waiting().await.unwrap();
         run.signal("other", &4).by("ada").via("http").await.unwrap();
         world.advance(HOUR).await;
         run.signal("number", &5).await.unwrap();

@@ -184,19 +184,68 @@ async fn a_quorum_takes_one_each_of_so_many_distinct_senders() {
 }
 
 #[tokio::test]
-async fn signals_without_a_sender_count_as_one_in_a_quorum() {
+async fn signals_without_a_sender_never_count_towards_a_quorum() {
     for kind in KINDS {
         let graph = Graph::<Value>::new("g").signal("vote").quorum(2);
         let world = World::start(kind, |engine| engine.workflow(graph)).await;
         let run = world.begin_with("g", "r", &json!({})).await;
         for vote in 1..=3 {
-            run.signal("vote", &vote).await.unwrap();
+            let receipt = run.signal("vote", &vote).await.unwrap();
+            assert!(receipt.warning.unwrap().contains("no sender"), "the sender is told");
             world.settle().await;
         }
-        assert_eq!(run.status().await.unwrap(), Status::WaitingSignal);
-        run.signal("vote", &4).by("ada").await.unwrap();
+        let receipt = run.signal("vote", &4).by("ada").await.unwrap();
+        assert_eq!(receipt.warning, None);
         world.settle().await;
-        assert_eq!(result(&run).await, json!([1, 4]));
+        assert_eq!(run.status().await.unwrap(), Status::WaitingSignal);
+        let views = run.signals(Some("vote")).await.unwrap();
+        assert!(views[0].misfit.as_ref().unwrap().contains("no sender"), "{views:?}");
+        run.signal("vote", &5).by("bob").await.unwrap();
+        world.settle().await;
+        assert_eq!(result(&run).await, json!([4, 5]));
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_wait_for_authenticated_senders_rejects_claims() {
+    for kind in KINDS {
+        let graph = Graph::<Value>::new("g").signal("vote").quorum(2).authenticated();
+        let code = |ctx: Ctx, (): ()| async move { ctx.wait::<u32>("vote").authenticated().await };
+        let world = World::start(kind, |engine| engine.workflow(graph).function("f", 1, code)).await;
+        let (graph, function) = (world.begin_with("g", "g", &json!({})).await, world.begin("f", "f").await);
+        for run in [&graph, &function] {
+            for call in [run.signal("vote", &1), run.signal("vote", &1).by("ada")] {
+                let error = call.await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::RejectedSender, "{error}");
+            }
+            assert!(run.waiting().await.unwrap()[0].authenticated);
+            run.signal("vote", &2).authenticated_as("ada").await.unwrap();
+        }
+        graph.signal("vote", &3).authenticated_as("bob").await.unwrap();
+        world.settle().await;
+        assert_eq!((result(&graph).await, result(&function).await), (json!([2, 3]), json!(2)));
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn claims_that_were_sent_before_a_wait_for_authenticated_senders_are_not_taken() {
+    for kind in KINDS {
+        let code = |ctx: Ctx, (): ()| async move {
+            ctx.sleep("nap", HOUR).await?;
+            ctx.wait::<u32>("vote").authenticated().await
+        };
+        let world = World::start(kind, |engine| engine.function("f", 1, code)).await;
+        let run = world.begin("f", "r").await;
+        run.signal("vote", &1).by("ada").await.unwrap();
+        world.advance(HOUR).await;
+        world.settle().await;
+        let views = run.signals(Some("vote")).await.unwrap();
+        assert!(views[0].misfit.as_ref().unwrap().contains("authenticated"), "{views:?}");
+        run.signal("vote", &2).authenticated_as("ada").await.unwrap();
+        world.settle().await;
+        assert_eq!(result(&run).await, json!(2));
         world.end().await;
     }
 }
