@@ -117,7 +117,7 @@ pub fn run_of_topic(topic: &str) -> Option<&str> {
 /// Whether only the hub itself publishes to this topic.
 #[must_use]
 pub fn is_hubs_own(topic: &str) -> bool {
-    matches!(topic, "runs" | "nudges" | "run") || topic.starts_with("run/")
+    matches!(topic, "runs" | "tasks" | "nudges" | "run") || topic.starts_with("run/")
 }
 
 #[cfg(test)]

@@ -87,6 +87,14 @@ pub struct Envelope<'a> {
     pub extra: Vec<(&'a str, &'a str)>,
 }
 
+impl Envelope<'_> {
+    /// Whether the hub needs much longer for it than for a message. Such frames are handled one at a time.
+    #[must_use]
+    pub fn is_heavy(&self) -> bool {
+        matches!(self.kind.as_str(), "hub:discover" | "hub:list_actors" | "hub:subscribe" | "hub:broadcast")
+    }
+}
+
 /// A frame that was read.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "nearly all are messages, and a box for each takes longer than a move")]
@@ -162,6 +170,15 @@ impl<'a, const FEW: usize> Fields<'a, FEW> {
         read.map(Some).map_err(|_| refusal::invalid(&format!("`{name}` is not a text: {}", refusal::shown(raw))))
     }
 
+    /// A field that is true or false; absent it is false.
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, Refusal> {
+        match self.raw(name) {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(other) => Err(refusal::invalid(&format!("`{name}` is true or false, got: {}", refusal::shown(other)))),
+        }
+    }
+
     /// A field that is something else.
     pub(crate) fn of<T: DeserializeOwned>(&self, name: &str, wanted: &str) -> Result<Option<T>, Refusal> {
         let Some(raw) = self.raw(name) else { return Ok(None) };
@@ -232,6 +249,8 @@ pub struct Metadata<'a> {
     pub require_ack: bool,
     /// `queue`.
     pub queue: bool,
+    /// A flag that is not given as true or false, or is given twice.
+    pub malformed: Option<&'static str>,
     /// Everything but what the hub itself adds.
     pub entries: Fields<'a, 0>,
 }
@@ -242,11 +261,21 @@ const ADDED: [&str; 4] = ["originalMessageId", "topic", "epoch", "seq"];
 impl<'a> From<Fields<'a>> for Metadata<'a> {
     fn from(given: Fields<'a>) -> Self {
         let mut entries = Fields::default();
+        let (mut require_ack, mut queue, mut malformed) = (None, None, None);
         for (key, raw) in given.iter().filter(|(key, _)| !ADDED.contains(key)) {
             entries.push(key, raw);
+            let (name, flag) = match key {
+                "requireAck" => ("requireAck", &mut require_ack),
+                "queue" => ("queue", &mut queue),
+                _ => continue,
+            };
+            let is_flag = matches!(raw, "true" | "false");
+            if flag.replace(raw == "true").is_some() || !is_flag {
+                malformed = Some(name);
+            }
         }
-        let is_true = |name: &str| entries.raw(name) == Some("true");
-        Self { require_ack: is_true("requireAck"), queue: is_true("queue"), entries }
+        let (require_ack, queue) = (require_ack.unwrap_or_default(), queue.unwrap_or_default());
+        Self { require_ack, queue, malformed, entries }
     }
 }
 
@@ -513,6 +542,23 @@ mod tests {
         assert!(envelope.metadata.entries.raw("originalMessageId").is_none());
         assert_eq!(envelope.metadata.entries.raw("a"), Some("1"));
         assert_eq!(envelope.extra, [("x", "[2]")]);
+    }
+
+    /// Flags have one reading everywhere: other values are rejected at the boundary.
+    #[test]
+    fn flags_are_true_or_false_and_given_once() {
+        for (given, malformed) in [
+            (r#"{"requireAck":true}"#, None),
+            (r#"{"requireAck":false,"queue":true}"#, None),
+            (r#"{"requireAck":null}"#, Some("requireAck")),
+            (r#"{"requireAck":1}"#, Some("requireAck")),
+            (r#"{"requireAck":"true"}"#, Some("requireAck")),
+            (r#"{"requireAck":true,"requireAck":true}"#, Some("requireAck")),
+            (r#"{"queue":[]}"#, Some("queue")),
+        ] {
+            let text = LEAST.replace("5}", &format!("5,\"metadata\":{given}}}"));
+            assert_eq!(message(&text).metadata.malformed, malformed, "{given}");
+        }
     }
 
     #[test]

@@ -15,8 +15,9 @@ mod session;
 mod stats;
 mod tick;
 mod topics;
+mod work;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -29,10 +30,10 @@ use crate::id::{self, OwnId};
 use crate::outbox::{Carried, Spare};
 use crate::refusal::{self, Refusal};
 use crate::rights::Access;
-use crate::seen::{Mark, Print};
+use crate::seen::{Print, Slot, Tag};
 use crate::settings::{Millis, Settings};
-use crate::topic::{After, Topic};
-use crate::{ActorId, Mutation, SessionId, Waiting};
+use crate::topic::{After, Histories, Topic};
+use crate::{ActorId, Delivered, Mutation, SessionId, Waiting};
 
 use actor::Actor;
 use fan::Fan;
@@ -40,6 +41,8 @@ use queue::Job;
 use reply::ReplyWait;
 use session::{Session, State, hand_out};
 use stats::Counts;
+use tick::Round;
+use work::Chore;
 
 /// Names an effect whose outcome the hub waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -128,6 +131,15 @@ pub enum Op {
         address: Arc<str>,
         /// Its key.
         waiting: Waiting,
+        /// The dedup marker, stored before the message is removed.
+        delivered: Option<Delivered>,
+    },
+    /// Delete dedup markers of delivered messages → [`Done::Stored`]
+    Forget {
+        /// For whom they were.
+        address: Arc<str>,
+        /// The markers.
+        delivered: Vec<Delivered>,
     },
 }
 
@@ -138,24 +150,44 @@ pub enum Done {
     Looked {
         /// It was registered once.
         known: bool,
-        /// What waits for it, and how many bytes each has.
-        waiting: Vec<(Waiting, usize)>,
+        /// The other, running server that registered the address last.
+        elsewhere: Option<Place>,
+        /// Messages and dedup markers of the address.
+        kept: Kept,
     },
     /// Of [`Op::Raise`].
     Raised {
         /// The new version.
         version: u64,
-        /// What waits for it, and how many bytes each has.
-        waiting: Vec<(Waiting, usize)>,
+        /// Messages and dedup markers of the address.
+        kept: Kept,
     },
-    /// Of [`Op::Put`] and [`Op::Remove`].
+    /// Of [`Op::Put`], [`Op::Remove`] and [`Op::Forget`].
     Stored,
+    /// Of [`Op::Put`]: another server that is running has registered the address, and nothing is stored.
+    Elsewhere(Place),
     /// Of [`Op::Load`]; `None`: it is not there any more.
     Loaded(Vec<(Waiting, Option<Bytes>)>),
     /// Of [`Effect::Signal`]: whether a wait was open for it.
     Signalled(Result<bool, SignalRefusal>),
     /// It may have been done or not.
     Failed(String),
+}
+
+/// Where the hub of another server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its URL, if it is known.
+    pub url: Option<String>,
+}
+
+/// Messages and dedup markers of an address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Messages that wait for it, and how many bytes each has.
+    pub waiting: Vec<(Waiting, usize)>,
+    /// Messages that waited and were delivered.
+    pub delivered: Vec<Delivered>,
 }
 
 /// Why a signal was not taken.
@@ -235,12 +267,30 @@ pub struct Hub {
     number: u64,
     epoch: u64,
     tickets: u64,
-    sessions: SlotMap<SessionId, Session>,
-    actors: SlotMap<ActorId, Actor>,
+    /// Boxed, because a slot map never shrinks and the memory of a crowd has to be released.
+    sessions: SlotMap<SessionId, Box<Session>>,
+    /// All sessions, in no particular order.
+    roster: Vec<SessionId>,
+    /// How many sessions each token has.
+    tokens: BTreeMap<String, usize>,
+    actors: SlotMap<ActorId, Box<Actor>>,
     names: BTreeMap<Arc<str>, ActorId>,
     topics: BTreeMap<Arc<str>, Topic>,
+    histories: Histories,
     fans: VecDeque<Fan>,
-    replies: BTreeMap<Box<str>, ReplyWait>,
+    /// Bytes of all fan-outs in progress.
+    fan_bytes: usize,
+    /// Questions that wait for their replies, by the number of the message.
+    replies: BTreeMap<u64, ReplyWait>,
+    /// Next deadline of each wait.
+    reply_times: BTreeSet<(Millis, u64)>,
+    /// Waits whose reply is remembered, and the bytes of these replies.
+    replies_given: BTreeSet<u64>,
+    reply_bytes: usize,
+    /// Jobs in progress, done in slices.
+    chores: VecDeque<Chore>,
+    /// How far the tick is.
+    round: Round,
     jobs: BTreeMap<Ticket, Job>,
     woken: Vec<SessionId>,
     /// Whom to tell what has arrived.
@@ -280,18 +330,27 @@ impl Hub {
     pub fn new(settings: Settings, seed: [u8; 32], now: Millis) -> Self {
         Self {
             settings,
-            boot: id::base36(now),
+            boot: boot(now, &seed),
             seed,
             print_key: print_key(&seed),
             number: 0,
             epoch: now,
             tickets: 0,
             sessions: SlotMap::with_key(),
+            roster: Vec::new(),
+            tokens: BTreeMap::new(),
             actors: SlotMap::with_key(),
             names: BTreeMap::new(),
             topics: BTreeMap::new(),
+            histories: Histories::default(),
             fans: VecDeque::new(),
+            fan_bytes: 0,
             replies: BTreeMap::new(),
+            reply_times: BTreeSet::new(),
+            replies_given: BTreeSet::new(),
+            reply_bytes: 0,
+            chores: VecDeque::new(),
+            round: Round::default(),
             jobs: BTreeMap::new(),
             woken: Vec::new(),
             to_tell: Vec::new(),
@@ -318,13 +377,15 @@ impl Hub {
 
     /// A connection was opened. `access`: what its request to open showed of it; `secret` is random.
     pub fn open(&mut self, access: Access, secret: [u8; 16], now: Millis) -> SessionId {
-        let rate = self.settings.rate;
-        self.sessions.insert(Session::new(access, secret, rate, now))
+        let session = Session::new(access, secret, self.settings.rate, self.roster.len(), now);
+        let id = self.sessions.insert(Box::new(session));
+        self.roster.push(id);
+        id
     }
 
     /// Frames came.
     pub fn receive(&mut self, session: SessionId, mut all: Vec<Came<'_>>, now: Millis) {
-        let prints = self.foresee(session, &all);
+        let prints = self.prefetch_dedup(session, &all);
         for (came, print) in all.iter_mut().zip(prints) {
             match came {
                 Came::Frame(frame, access) => self.receive_one(session, frame, access.take(), print, now),
@@ -335,9 +396,9 @@ impl Hub {
         self.tell_arrived(now);
     }
 
-    /// What stands for the ids of what will be asked. What is known of them is far away in memory, and is fetched for all of
-    /// them together: one after the other takes a tenth of all the time there is.
-    fn foresee(&self, session: SessionId, all: &[Came<'_>]) -> Vec<Option<Print>> {
+    /// Hashes the ids of all asks of a batch and prefetches their dedup buckets, which are rarely in the cache. Fetching them one
+    /// after the other takes a tenth of all the time there is.
+    fn prefetch_dedup(&self, session: SessionId, all: &[Came<'_>]) -> Vec<Option<Print>> {
         let print = |came: &Came<'_>| match came {
             Came::Frame(Ok(Frame::Message(envelope)), _) if envelope.pattern == Pattern::Ask => {
                 Some(self.print(envelope.id.as_str()))
@@ -369,6 +430,9 @@ impl Hub {
         let Some(from) = self.sessions.get_mut(session).filter(|session| !session.is_closing()) else { return };
         from.heard = now;
         self.counts.received += 1;
+        if from.state == State::Fresh && self.charge(session, 1, now).is_err() {
+            return self.end(session, Close::Abuse, now);
+        }
         match frame {
             Ok(Frame::Ping) => self.push(session, Bytes::from_static(b"{\"type\":\"pong\"}"), Millis::MAX, now),
             Ok(Frame::Message(envelope)) => {
@@ -413,24 +477,32 @@ impl Hub {
             return self.connect(request, access);
         }
         if !matches!(self.sessions[request.session].state, State::Connected) {
-            return Err(refusal::unauthorized("nobody knows yet who this is", "send `hub:connect` first"));
+            return Err(refusal::unauthorized("not connected: send `hub:connect` first", "send `hub:connect` first"));
         }
         match kind {
             "hub:heartbeat" => return self.heartbeat(request),
             "hub:disconnect" => return self.disconnect(request),
             "hub:ack" => return self.acknowledged(request),
+            "hub:progress" => return self.progress(request),
             _ => self.charge(request.session, 1, request.now)?,
         }
         if kind == "hub:register" {
             return self.register(request);
         }
         let sender = self.sender(request)?;
-        self.check_ttl(request)?;
+        if let Some(name) = envelope.metadata.malformed.filter(|_| !self.settings.has(Mutation::LooseFlags)) {
+            let what = format!("`metadata.{name}` is true or false, and given once");
+            return Err(refusal::invalid(&what));
+        }
         match kind {
-            "hub:send" => self.send(request, sender),
-            "hub:reply" => self.reply(request),
-            "hub:broadcast" => self.broadcast(request, sender),
-            "hub:publish" => self.publish(request, sender),
+            // These check for a repeat before the TTL.
+            "hub:send" => return self.send(request, sender),
+            "hub:reply" => return self.reply(request, sender),
+            "hub:broadcast" => return self.broadcast(request, sender),
+            "hub:publish" => return self.publish(request, sender),
+            _ => self.check_ttl(request)?,
+        }
+        match kind {
             "hub:subscribe" => self.subscribe(request),
             "hub:unsubscribe" => self.unsubscribe(request),
             "hub:renew" => self.renew(request),
@@ -488,36 +560,46 @@ impl Hub {
     /// frames. [`Hub::written`] is to be told of each.
     pub fn take(&mut self, session: SessionId, max: usize, now: Millis, mut put: impl FnMut(&[u8])) -> usize {
         let (mut expired, mut count, mut bytes) = (Vec::new(), 0, 0);
+        let slice = self.settings.work_slice;
         let Some(found) = self.sessions.get_mut(session) else { return 0 };
         found.is_woken = false;
         let deliver_late = self.settings.has(Mutation::DeliverLate);
-        while count < max && bytes < TAKEN_BYTES {
-            match found.outbox.next(|expires| expires < now && !deliver_late) {
+        let answer_within = (self.settings.answer_within, self.settings.seen_for_max);
+        while count < max && bytes < TAKEN_BYTES && expired.len() < slice {
+            match found.outbox.next(|expires| expires < now && !deliver_late, &mut self.spare) {
                 None => break,
                 Some(Err(carried)) => expired.push(carried),
                 Some(Ok(next)) => {
                     put(next.bytes());
                     count += 1;
                     bytes += next.bytes().len();
-                    hand_out(next, &mut found.awaiting, &self.boot);
+                    hand_out(next, &mut found.awaiting, &self.boot, answer_within);
                 }
             }
         }
+        // More frames may have expired.
+        let again = expired.len() >= slice;
         for carried in expired {
             self.counts.expired += 1;
             if let Some(carried) = carried {
                 self.expired(&carried, now);
             }
         }
+        if again {
+            self.wake(session);
+        }
         count
     }
 
     /// A message was not written in time.
     fn expired(&mut self, carried: &Carried, now: Millis) {
-        if let Some(waiting) = &carried.stored {
-            self.remove(carried.target, waiting.clone());
+        match &carried.stored {
+            Some(waiting) => {
+                self.remove(carried.target, waiting.clone(), None);
+                self.expired_in_queue(carried, now);
+            }
+            None => self.fail(carried, &refusal::expired(carried.ttl.unwrap_or_default()), now),
         }
-        self.fail(carried, &refusal::expired(carried.ttl.unwrap_or_default()), now);
     }
 
     /// So many of the frames that were taken are written.
@@ -543,10 +625,19 @@ impl Hub {
         self.sessions.get(session).is_some_and(|session| session.outbox.has_waiting())
     }
 
-    /// Whether frames of this session should be read: not while too many of its answers wait for it to read them.
+    /// Whether frames of this session should be read: not while its outbox is so full that its own answers would pile up.
     #[must_use]
     pub fn may_read(&self, session: SessionId) -> bool {
-        self.sessions.get(session).is_some_and(|session| !session.outbox.is_over(&self.settings))
+        let has_room = |session: &Session| !session.outbox.is_high(&self.settings);
+        self.sessions
+            .get(session)
+            .is_some_and(|session| has_room(session) && !session.outbox.is_over(&self.settings, &self.spare))
+    }
+
+    /// Whether a session has said who it is.
+    #[must_use]
+    pub fn is_connected(&self, session: SessionId) -> bool {
+        self.sessions.get(session).is_some_and(|session| session.state != State::Fresh)
     }
 
     /// How the connection is to be closed once its frames are written, if it is.
@@ -586,7 +677,7 @@ impl Hub {
     /// Puts a frame into a session's outbox, whatever is in there.
     fn push(&mut self, session: SessionId, bytes: Bytes, expires: Millis, now: Millis) {
         let Some(found) = self.sessions.get_mut(session) else { return };
-        found.outbox.push(bytes, expires, None, now, &self.settings);
+        found.outbox.push(bytes, expires, None, (now, &self.settings, &mut self.spare));
         self.wake(session);
     }
 
@@ -605,6 +696,18 @@ impl Hub {
     /// The id of the message that has this number.
     fn id_of(&self, number: u64) -> OwnId {
         OwnId::new(&self.boot, number)
+    }
+
+    /// The number of the message that has this id, if this hub gave it.
+    fn number_of(&self, id: &str) -> Option<u64> {
+        let digits = id.strip_prefix("h-")?.strip_prefix(&*self.boot)?.strip_prefix('-')?;
+        let number = u64::from_str_radix(digits, 36).ok()?;
+        (id::base36(number) == digits).then_some(number)
+    }
+
+    /// Hashes the target, topic or question of an ask.
+    fn tag(&self, about: &str) -> Tag {
+        self.print(about).tag()
     }
 
     fn address(&self, actor: ActorId) -> Arc<str> {
@@ -627,6 +730,13 @@ impl Hub {
         let ticket = self.begin(job);
         self.effects.push(Effect::Store(ticket, op));
     }
+}
+
+/// The common prefix of all ids of one hub: its start time, and part of its seed because two servers may start at the same time.
+fn boot(now: Millis, seed: &[u8; 32]) -> String {
+    let hash = Sha256::new().chain_update(seed).chain_update("boot").finalize();
+    let own = u16::from_be_bytes([hash[0], hash[1]]);
+    format!("{}{}", id::base36(now), id::base36(u64::from(own)))
 }
 
 /// The key of what stands for ids, which nobody knows who does not know the seed.
@@ -652,8 +762,8 @@ fn trace_of(envelope: &Envelope<'_>) -> String {
 struct Carry {
     sender: ActorId,
     target: ActorId,
-    number: u64,
-    mark: Mark,
+    slot: Slot,
+    expects_reply: bool,
 }
 
 impl Hub {
@@ -668,14 +778,15 @@ impl Hub {
             feeder: request.session,
             target: carry.target,
             id: renewed(id, envelope.id.as_str()),
-            mark: carry.mark,
+            mark: carry.slot.mark,
             trace: renewed(trace, &request.trace),
-            number: carry.number,
+            number: carry.slot.number,
             received: request.now,
             ttl: envelope.ttl,
             is_ask,
             require_ack: is_ask && envelope.metadata.require_ack,
             queue: is_ask || envelope.metadata.queue,
+            expects_reply: carry.expects_reply,
             stored: None,
             stored_id: None,
         };

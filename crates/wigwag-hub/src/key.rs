@@ -1,8 +1,12 @@
 //! Where the hub keeps what must survive: the only file that builds and reads its keys.
 //!
 //! ```text
-//! hub/{address}/actor.json                             the last version of the address; it was registered once
-//! hub/{address}/{received}_{expires}_{sha256}.json     a message that waits for it, as it will be delivered
+//! hub/{address}/actor.json                               the last version of the address, and the server that gave it
+//! hub/{address}/{received}_{expires}_{sha256}.json       a message that waits for it, as it will be delivered
+//! hub/{address}/seen/{until}_{received}_{sha256}.json    dedup marker of a delivered message
+//! hub/~floor.json                                        the highest version of all forgotten addresses
+//! hub/~servers/{server}/server.json                      a server that is running, and its URL
+//! hub/~servers/{server}/taken/{address}.json             takeover notice: the address was registered at another server
 //! ```
 //! `{address}` has every byte that is not of `A-Za-z0-9._-` as `!XX`; one too long for a segment is `!!` and its SHA-256.
 //! Times have 15 digits, so that keys sort as messages came. The hash is that of sender and id: the same message has the same.
@@ -12,12 +16,10 @@ use std::fmt::Write as _;
 use sha2::{Digest as _, Sha256};
 
 use crate::settings::Millis;
+use crate::sweep::ACTOR;
 
 /// As much of an address as a segment takes.
 const SEGMENT_BYTES_MAX: usize = 200;
-
-/// The last segment of the object that knows an address.
-const ACTOR: &str = "actor.json";
 
 /// A message that waits: what its key says of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +53,103 @@ impl Waiting {
     }
 }
 
+/// Dedup marker of a queued message that was delivered, so that a repeat is recognised after a restart.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Delivered {
+    /// Until when a repeat is known.
+    pub until: Millis,
+    /// When it was received.
+    pub received: Millis,
+    /// Of sender and id.
+    pub hash: String,
+}
+
+impl Delivered {
+    /// The end of its key.
+    #[must_use]
+    pub fn segment(&self) -> String {
+        format!("{SEEN}{}", Waiting { received: self.until, expires: self.received, hash: self.hash.clone() }.segment())
+    }
+
+    /// Reads the end of a key.
+    #[must_use]
+    pub fn parse(segment: &str) -> Option<Self> {
+        let Waiting { received: until, expires: received, hash } = Waiting::parse(segment.strip_prefix(SEEN)?)?;
+        Some(Self { until, received, hash })
+    }
+}
+
+const SEEN: &str = "seen/";
+
+/// Record of an address.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ActorRecord {
+    /// The address.
+    pub address: String,
+    /// The version of its last registration.
+    pub version: u64,
+    /// The server that the last registration was made at.
+    #[serde(default)]
+    pub server: Option<String>,
+}
+
+/// Record of a running server.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ServerRecord {
+    /// Where clients reach its hub, if it knows.
+    pub url: Option<String>,
+    /// Grows for as long as the server runs.
+    pub beat: u64,
+}
+
+/// Takeover notice: an address was registered at another server.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct TakenRecord {
+    /// The address.
+    pub address: String,
+    /// Its version there.
+    pub version: u64,
+    /// Where it is now.
+    pub url: Option<String>,
+}
+
+/// Lower bound for versions of new addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct FloorRecord {
+    /// The highest version of all forgotten addresses.
+    pub version: u64,
+}
+
+/// The key of the lowest version that a new address may have.
+pub const FLOOR: &str = "hub/~floor.json";
+
+/// The prefix of everything that servers tell each other.
+pub const SERVERS: &str = "hub/~servers/";
+
+/// The key of a server's record.
+#[must_use]
+pub fn server(server: &str) -> String {
+    format!("{SERVERS}{server}/server.json")
+}
+
+/// The server whose record has this key.
+#[must_use]
+pub fn server_of(key: &str) -> Option<&str> {
+    key.strip_prefix(SERVERS)?.strip_suffix("/server.json").filter(|server| !server.contains('/'))
+}
+
+/// The prefix of takeover notices for a server.
+#[must_use]
+pub fn taken_from(server: &str) -> String {
+    format!("{SERVERS}{server}/taken/")
+}
+
+/// The key of a takeover notice.
+#[must_use]
+pub fn taken(server: &str, address: &str) -> String {
+    format!("{}{}.json", taken_from(server), segment(address))
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
@@ -64,9 +163,8 @@ pub fn message_hash(sender: &str, id: &str) -> String {
     hex(&Sha256::new().chain_update(sender).chain_update([0]).chain_update(id).finalize())
 }
 
-/// The prefix of everything that is kept for an address.
-#[must_use]
-pub fn prefix(address: &str) -> String {
+/// An address as one segment of a key.
+fn segment(address: &str) -> String {
     let inner = crate::address::inside(address).unwrap_or(address);
     let mut segment = String::with_capacity(inner.len() + 8);
     for byte in inner.bytes() {
@@ -80,7 +178,21 @@ pub fn prefix(address: &str) -> String {
     if segment.len() > SEGMENT_BYTES_MAX || dots {
         segment = format!("!!{}", hex(&Sha256::digest(address)));
     }
-    format!("hub/{segment}/")
+    segment
+}
+
+/// The prefix of everything that is kept for an address.
+#[must_use]
+pub fn prefix(address: &str) -> String {
+    format!("hub/{}/", segment(address))
+}
+
+/// Splits the key of something that is kept for an address into the prefix of all of it and the rest.
+#[must_use]
+pub fn split(key: &str) -> Option<(&str, &str)> {
+    let inner = key.strip_prefix("hub/").filter(|rest| !rest.starts_with('~'))?;
+    let end = "hub/".len() + inner.find('/')? + 1;
+    Some(key.split_at(end))
 }
 
 /// The key of what is known of an address.
@@ -93,6 +205,12 @@ pub fn actor(address: &str) -> String {
 #[must_use]
 pub fn waiting(address: &str, waiting: &Waiting) -> String {
     format!("{}{}", prefix(address), waiting.segment())
+}
+
+/// The key of a message that waited and was delivered.
+#[must_use]
+pub fn delivered(address: &str, delivered: &Delivered) -> String {
+    format!("{}{}", prefix(address), delivered.segment())
 }
 
 #[cfg(test)]
@@ -108,6 +226,18 @@ mod tests {
         let long = format!("@({})", "a/".repeat(120) + "a");
         assert_eq!(prefix(&long).len(), "hub/!!/".len() + 64);
         assert!(prefix("@(..)").starts_with("hub/!!"));
+    }
+
+    #[test]
+    fn keys_of_an_address_are_told_from_those_of_servers() {
+        let one = Delivered { until: 5, received: 3, hash: message_hash("@(a)", "1") };
+        let key = delivered("@(a/b)", &one);
+        let (head, rest) = split(&key).unwrap();
+        assert_eq!((head, Delivered::parse(rest)), ("hub/a!2Fb/", Some(one)));
+        assert_eq!(Waiting::parse(rest), None);
+        assert_eq!((split(FLOOR), split(&server("s1")), split(&taken("s1", "@(a)"))), (None, None, None));
+        assert_eq!((server_of(&server("s1")), server_of(&taken("s1", "@(a)"))), (Some("s1"), None));
+        assert_eq!(split(&actor("@(~servers)")).unwrap().0, "hub/!7Eservers/");
     }
 
     proptest! {

@@ -7,7 +7,9 @@
 //! Holds, and is tried by the tests and the simulator:
 //!
 //! - An ask that was answered `delivered` was written to its target's connection (or acknowledged by its client), one that
-//!   was answered `queued` is in the store; a repeat is answered the same and delivered once.
+//!   was answered `queued` is in the store; a repeat is answered the same and delivered once, also after a restart if it was queued.
+//! - A message has one id for as long as the hub lives, however often it is tried.
+//! - No call takes long: long jobs are split into slices.
 //! - What one sender sends to one target over one connection arrives in that order, through the queue too.
 //! - Nothing is delivered after its time.
 //! - A topic's messages are numbered; whoever misses some is told which.
@@ -29,14 +31,15 @@ mod refusal;
 mod rights;
 mod seen;
 mod settings;
+pub mod sweep;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod topic;
 
 pub use envelope::{Envelope, Fields, Frame, Metadata, Pattern, Text, Unreadable, read};
 pub use glob::Glob;
-pub use hub::{Came, Close, Done, Effect, Hub, Op, SignalRefusal, Ticket};
-pub use key::Waiting;
+pub use hub::{Came, Close, Done, Effect, Hub, Kept, Op, Place, SignalRefusal, Ticket};
+pub use key::{Delivered, Waiting};
 pub use mutation::Mutation;
 pub use rights::{Access, Rights};
 pub use settings::{Millis, Rate, Settings};

@@ -24,11 +24,33 @@ pub enum Mutation {
     AnotherKey,
     /// What waits is read while some of it is still being stored.
     LoadDuringPuts,
+    /// A reply to an asker that is away is answered `queued` and not stored.
+    ReplyNotKept,
+    /// A question that was refused still waits for its reply, and its repeats are forgotten when that does not come.
+    WaitOutlivesRefusal,
+    /// A repeat of a message that expired in the queue is answered `queued`.
+    ExpiredStaysQueued,
+    /// A message that is tried again gets another id.
+    NewIdOnRetry,
+    /// Flags in metadata that are neither true nor false are let through.
+    LooseFlags,
+    /// A repeat is refused because its time is over, although it was answered before.
+    TtlBeforeDedup,
+    /// One id for two targets counts as one message.
+    NoConflict,
+    /// Dedup markers of delivered queue messages are not stored.
+    SeenNotStored,
+    /// A takeover by another server is ignored.
+    TakenNotTold,
+    /// Messages are queued for an actor that is connected to another server.
+    QueueForElsewhere,
+    /// Expired messages and unused addresses stay in the store.
+    NeverSwept,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 21] = [
         Self::AnswerBeforeStored,
         Self::RemoveBeforeWritten,
         Self::NotHeld,
@@ -39,5 +61,16 @@ impl Mutation {
         Self::UnboundedQueue,
         Self::AnotherKey,
         Self::LoadDuringPuts,
+        Self::ReplyNotKept,
+        Self::WaitOutlivesRefusal,
+        Self::ExpiredStaysQueued,
+        Self::NewIdOnRetry,
+        Self::LooseFlags,
+        Self::TtlBeforeDedup,
+        Self::NoConflict,
+        Self::SeenNotStored,
+        Self::TakenNotTold,
+        Self::QueueForElsewhere,
+        Self::NeverSwept,
     ];
 }

@@ -36,6 +36,8 @@ pub(crate) struct Carried {
     pub(crate) require_ack: bool,
     /// Stored if the target is away.
     pub(crate) queue: bool,
+    /// The sender waits for a reply of the target.
+    pub(crate) expects_reply: bool,
     /// Where it is stored, if it is.
     pub(crate) stored: Option<Waiting>,
     /// And the id it was forwarded with, which may be that of a hub before this one.
@@ -51,9 +53,12 @@ pub(crate) struct Out {
     pub(crate) carried: Box<Carried>,
 }
 
-/// Memory that was used and will be again: what every message needs is not asked of the allocator every time.
+/// Memory that was used and will be again, so that the allocator is not called for every message; and the bytes of all
+/// outboxes together.
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
+    /// Bytes that wait in all outboxes.
+    pub(crate) outbox_bytes: usize,
     texts: Vec<Vec<u8>>,
     #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
     carried: Vec<Box<Carried>>,
@@ -86,6 +91,9 @@ impl Spare {
         }
     }
 }
+
+/// What an outbox may hold while all of them together hold too much: enough for a healthy connection.
+const SHARE_BYTES: usize = 64 * 1_024;
 
 /// A frame in a box.
 #[derive(Debug)]
@@ -153,7 +161,7 @@ impl Outbox {
         let length = self.text.len() - before;
         self.own_bytes += length;
         let begin = self.base + before as u64;
-        self.push_entry(Entry { body: Body::Own { begin, length }, expires, carried }, now, settings);
+        self.push_entry(Entry { body: Body::Own { begin, length }, expires, carried }, (now, settings, spare));
     }
 
     /// Puts a frame in that others may have too.
@@ -162,19 +170,20 @@ impl Outbox {
         bytes: Bytes,
         expires: Millis,
         carried: Option<Box<Carried>>,
-        now: Millis,
-        settings: &Settings,
+        at: (Millis, &Settings, &mut Spare),
     ) {
-        self.push_entry(Entry { body: Body::Shared(bytes), expires, carried }, now, settings);
+        self.push_entry(Entry { body: Body::Shared(bytes), expires, carried }, at);
     }
 
-    fn push_entry(&mut self, entry: Entry, now: Millis, settings: &Settings) {
+    fn push_entry(&mut self, entry: Entry, at: (Millis, &Settings, &mut Spare)) {
+        let (now, settings, spare) = at;
         if self.is_empty() {
             self.moved_at = now;
         }
         self.bytes += entry.body.len();
+        spare.outbox_bytes += entry.body.len();
         self.entries.push_back(entry);
-        if self.over_since.is_none() && self.is_over(settings) {
+        if self.over_since.is_none() && self.is_over(settings, spare) {
             self.over_since = Some(now);
         }
     }
@@ -195,9 +204,11 @@ impl Outbox {
         self.sent < self.entries.len()
     }
 
-    /// Too full for more.
-    pub(crate) fn is_over(&self, settings: &Settings) -> bool {
-        self.len() > settings.drop_above || self.bytes > settings.drop_bytes_above
+    /// Whether it is too full for more. While all outboxes together hold too much, each has a small share only.
+    pub(crate) fn is_over(&self, settings: &Settings, spare: &Spare) -> bool {
+        self.len() > settings.drop_above
+            || self.bytes > settings.drop_bytes_above
+            || (spare.outbox_bytes > settings.outboxes_bytes_max && self.bytes > SHARE_BYTES)
     }
 
     /// So full that those who feed it should wait.
@@ -225,11 +236,12 @@ impl Outbox {
     pub(crate) fn next(
         &mut self,
         is_late: impl FnOnce(Millis) -> bool,
+        spare: &mut Spare,
     ) -> Option<Result<Next<'_>, Option<Box<Carried>>>> {
         let expires = self.entries.get(self.sent)?.expires;
         if is_late(expires) {
             let entry = self.entries.remove(self.sent)?;
-            self.forget(&entry.body);
+            self.forget(&entry.body, spare);
             if self.own_bytes == 0 {
                 self.base += self.text.len() as u64;
                 self.text.clear();
@@ -242,8 +254,9 @@ impl Outbox {
         Some(Ok(Next { text, base: *base, entry }))
     }
 
-    fn forget(&mut self, body: &Body) {
+    fn forget(&mut self, body: &Body, spare: &mut Spare) {
         self.bytes -= body.len();
+        spare.outbox_bytes = spare.outbox_bytes.saturating_sub(body.len());
         if let Body::Own { length, .. } = body {
             self.own_bytes -= length;
         }
@@ -253,7 +266,7 @@ impl Outbox {
     pub(crate) fn written(&mut self, now: Millis, spare: &mut Spare) -> Option<Option<Box<Carried>>> {
         self.sent = self.sent.checked_sub(1)?;
         let entry = self.entries.pop_front()?;
-        self.forget(&entry.body);
+        self.forget(&entry.body, spare);
         self.moved_at = now;
         self.trim(spare);
         Some(entry.carried)
@@ -280,7 +293,8 @@ impl Outbox {
     }
 
     /// Takes out all messages of others, in order; what the hub itself says stays.
-    pub(crate) fn abandon(&mut self) -> Vec<Out> {
+    pub(crate) fn abandon(&mut self, spare: &mut Spare) -> Vec<Out> {
+        let before = self.bytes;
         let mut sent = std::mem::take(&mut self.entries);
         let waiting = sent.split_off(std::mem::take(&mut self.sent));
         // What was handed out may have arrived: an ask may come twice, a tell may not.
@@ -300,6 +314,7 @@ impl Outbox {
         self.own_bytes =
             kept.iter().map(|entry| if let Body::Own { length, .. } = entry.body { length } else { 0 }).sum();
         self.entries = kept.into();
+        spare.outbox_bytes = spare.outbox_bytes.saturating_sub(before - self.bytes);
         lost
     }
 }
@@ -340,37 +355,95 @@ impl Drop for Next<'_> {
     }
 }
 
+/// A message that its target's client has and did not acknowledge yet.
+#[derive(Debug)]
+struct Unacknowledged {
+    out: Out,
+    /// Deadline of the acknowledgement.
+    deadline: Millis,
+}
+
 /// Messages that a client is still to acknowledge, by the id they were forwarded with.
 #[derive(Debug, Default)]
 pub(crate) struct Awaiting {
-    all: BTreeMap<Box<str>, Out>,
+    all: BTreeMap<Box<str>, Unacknowledged>,
     bytes: usize,
+    /// No deadline is before this.
+    next_deadline: Millis,
+    /// Messages that timed out; a late acknowledgement still counts.
+    late: BTreeMap<Box<str>, Box<Carried>>,
 }
 
 impl Awaiting {
-    pub(crate) fn insert(&mut self, id: Box<str>, out: Out) {
+    pub(crate) fn insert(&mut self, id: Box<str>, out: Out, deadline: Millis) {
+        self.late.remove(&id);
         self.bytes += out.bytes.len();
-        if let Some(old) = self.all.insert(id, out) {
-            self.bytes -= old.bytes.len();
+        self.next_deadline = if self.all.is_empty() { deadline } else { self.next_deadline.min(deadline) };
+        if let Some(old) = self.all.insert(id, Unacknowledged { out, deadline }) {
+            self.bytes -= old.out.bytes.len();
         }
     }
 
-    pub(crate) fn remove(&mut self, id: &str) -> Option<Out> {
-        let out = self.all.remove(id)?;
+    /// Takes out a message that was acknowledged, in time or late.
+    pub(crate) fn acknowledged(&mut self, id: &str) -> Option<Box<Carried>> {
+        match self.remove(id) {
+            Some(out) => Some(out.carried),
+            None => self.late.remove(id),
+        }
+    }
+
+    /// Sets a new deadline for an acknowledgement.
+    pub(crate) fn extend(&mut self, id: &str, deadline: Millis) -> Option<&Carried> {
+        let found = self.all.get_mut(id)?;
+        // Messages of the queue have no deadline.
+        if found.deadline != Millis::MAX {
+            found.deadline = deadline;
+        }
+        Some(&found.out.carried)
+    }
+
+    fn remove(&mut self, id: &str) -> Option<Out> {
+        let Unacknowledged { out, .. } = self.all.remove(id)?;
         self.bytes -= out.bytes.len();
         Some(out)
     }
 
-    /// Takes out those that meet a condition.
-    pub(crate) fn remove_if(&mut self, is_over: impl Fn(&Out) -> bool) -> Vec<Out> {
-        let over: Vec<Box<str>> = self.all.iter().filter(|(_, out)| is_over(out)).map(|(id, _)| id.clone()).collect();
-        over.iter().filter_map(|id| self.remove(id)).collect()
+    /// Removes and returns all unacknowledged messages, and drops those that timed out.
+    pub(crate) fn take_all(&mut self) -> Vec<Out> {
+        self.late.clear();
+        self.bytes = 0;
+        std::mem::take(&mut self.all).into_values().map(|one| one.out).collect()
+    }
+
+    /// Returns up to `max` messages whose deadline has passed. A late acknowledgement of them still counts.
+    pub(crate) fn overdue(&mut self, now: Millis, max: usize) -> Vec<Box<Carried>> {
+        if self.all.is_empty() || self.next_deadline >= now {
+            return Vec::new();
+        }
+        let is_over = |one: &&Unacknowledged| one.deadline < now;
+        let over: Vec<Box<str>> =
+            self.all.iter().filter(|(_, one)| is_over(one)).take(max).map(|(id, _)| id.clone()).collect();
+        let carried: Vec<Box<Carried>> = over.iter().filter_map(|id| self.remove(id)).map(|out| out.carried).collect();
+        if over.len() < max {
+            self.next_deadline = self.all.values().map(|one| one.deadline).min().unwrap_or_default();
+        }
+        for (id, carried) in over.into_iter().zip(&carried) {
+            self.late.insert(id, carried.clone());
+        }
+        while self.late.len() > LATE_MAX {
+            let oldest = self.late.iter().min_by_key(|(_, carried)| carried.number).map(|(id, _)| id.clone());
+            oldest.and_then(|id| self.late.remove(&id));
+        }
+        carried
     }
 
     pub(crate) fn is_over(&self, settings: &Settings) -> bool {
         self.all.len() >= settings.drop_above || self.bytes > settings.drop_bytes_above
     }
 }
+
+/// Maximum number of timed-out messages remembered for each session.
+const LATE_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -382,7 +455,7 @@ mod tests {
     }
 
     fn take(outbox: &mut Outbox) -> Option<String> {
-        let Ok(next) = outbox.next(|_| false)? else { return None };
+        let Ok(next) = outbox.next(|_| false, &mut Spare::default())? else { return None };
         Some(String::from_utf8_lossy(next.bytes()).into_owned())
     }
 
@@ -391,7 +464,7 @@ mod tests {
         let (mut outbox, mut spare, settings) = (Outbox::default(), Spare::default(), Settings::default());
         for round in 0..3 {
             write(&mut outbox, &mut spare, "one", None);
-            outbox.push(Bytes::from_static(b"two"), Millis::MAX, None, 0, &settings);
+            outbox.push(Bytes::from_static(b"two"), Millis::MAX, None, (0, &settings, &mut spare));
             write(&mut outbox, &mut spare, "three", None);
             assert_eq!((outbox.len(), outbox.bytes()), (3, 11));
             assert_eq!(take(&mut outbox).unwrap(), "one", "{round}");
@@ -402,6 +475,7 @@ mod tests {
             );
             assert!(take(&mut outbox).is_none());
             while outbox.written(0, &mut spare).is_some() {}
+            assert_eq!(spare.outbox_bytes, 0);
             assert_eq!((outbox.bytes(), outbox.own_bytes, outbox.text.capacity()), (0, 0, 0));
         }
         assert_eq!(spare.texts.len(), 1, "the text is used again");
@@ -414,7 +488,7 @@ mod tests {
             write(&mut outbox, &mut spare, text, Some(Box::default()));
         }
         assert_eq!(take(&mut outbox).unwrap(), "a");
-        assert!(matches!(outbox.next(|_| true), Some(Err(Some(_)))));
+        assert!(matches!(outbox.next(|_| true, &mut spare), Some(Err(Some(_)))));
         assert!(matches!(outbox.written(0, &mut spare), Some(Some(_))));
         assert_eq!(take(&mut outbox).unwrap(), "b");
         outbox.written(0, &mut spare);
@@ -422,11 +496,40 @@ mod tests {
     }
 
     #[test]
+    fn while_all_outboxes_hold_too_much_each_has_a_small_share() {
+        let settings = Settings { outboxes_bytes_max: 200_000, ..Settings::default() };
+        let (mut one, mut other, mut spare) = (Outbox::default(), Outbox::default(), Spare::default());
+        write(&mut one, &mut spare, &"x".repeat(150_000), None);
+        write(&mut other, &mut spare, "short", None);
+        assert!(!one.is_over(&settings, &spare), "together they hold little");
+        write(&mut one, &mut spare, &"x".repeat(60_000), None);
+        assert!(one.is_over(&settings, &spare) && !other.is_over(&settings, &spare));
+        one.abandon(&mut spare);
+        assert_eq!(spare.outbox_bytes, 210_005, "what the hub itself says stays");
+    }
+
+    #[test]
+    fn a_late_acknowledgement_counts_and_an_extended_one_is_not_late() {
+        let (mut awaiting, bytes) = (Awaiting::default(), Bytes::from_static(b"x"));
+        for (id, number) in [("a", 1), ("b", 2)] {
+            let carried = Box::new(Carried { number, ..Carried::default() });
+            awaiting.insert(id.into(), Out { bytes: bytes.clone(), expires: 0, carried }, 10);
+        }
+        assert!(awaiting.extend("b", 100).is_some() && awaiting.extend("c", 100).is_none());
+        let over: Vec<u64> = awaiting.overdue(11, 10).iter().map(|carried| carried.number).collect();
+        assert_eq!(over, [1]);
+        assert!(awaiting.overdue(12, 10).is_empty());
+        assert_eq!(awaiting.acknowledged("a").map(|carried| carried.number), Some(1), "late");
+        assert!(awaiting.acknowledged("a").is_none());
+        assert_eq!((awaiting.acknowledged("b").map(|carried| carried.number), awaiting.bytes), (Some(2), 0));
+    }
+
+    #[test]
     fn one_whose_frames_are_all_late_does_not_grow() {
         let (mut outbox, mut spare) = (Outbox::default(), Spare::default());
         for _ in 0..1_000 {
             write(&mut outbox, &mut spare, &"x".repeat(1_000), None);
-            assert!(matches!(outbox.next(|_| true), Some(Err(None))));
+            assert!(matches!(outbox.next(|_| true, &mut spare), Some(Err(None))));
         }
         assert!(outbox.text.capacity() < 10_000, "{}", outbox.text.capacity());
         write(&mut outbox, &mut spare, "in time", None);
@@ -457,7 +560,7 @@ mod tests {
         }
         take(&mut outbox);
         take(&mut outbox);
-        let lost: Vec<Bytes> = outbox.abandon().into_iter().map(|out| out.bytes).collect();
+        let lost: Vec<Bytes> = outbox.abandon(&mut spare).into_iter().map(|out| out.bytes).collect();
         assert_eq!(lost, ["sent ask", "ask"]);
         assert_eq!(take(&mut outbox).unwrap(), "said");
         outbox.written(0, &mut spare);

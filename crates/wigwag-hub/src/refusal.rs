@@ -27,7 +27,12 @@ pub(crate) fn version_mismatch(theirs: &str) -> Refusal {
 
 pub(crate) fn expired(ttl: u64) -> Refusal {
     let message = format!("the message expired before delivery (ttl: {ttl} ms)");
-    error("message_expired", &message, "give it a longer ttl, or do not repeat it", &Value::Null, false)
+    error("message_expired", &message, "send a new message with a longer ttl", &Value::Null, false)
+}
+
+pub(crate) fn expired_in_queue() -> Refusal {
+    let message = "the message was queued, and expired before its target came back";
+    error("message_expired", message, "send a new message with a longer ttl", &Value::Null, false)
 }
 
 pub(crate) fn queue_full(address: &str, what: &str) -> Refusal {
@@ -40,8 +45,34 @@ pub(crate) fn timeout(address: &str, attempted: Millis, message: &str) -> Refusa
     error("timeout", message, "repeat it with the same id", &details, true)
 }
 
+pub(crate) fn no_reply(address: &str, attempted: Millis) -> Refusal {
+    let details = json!({"targetAddress": address, "attemptedAt": attempted});
+    let hint = "repeat it with the same id to wait longer; ask under a new id to have it delivered again";
+    error("timeout", "no reply came in time", hint, &details, true)
+}
+
+pub(crate) fn conflict(message: &str) -> Refusal {
+    error("conflict", message, "use a new id for a new message", &Value::Null, false)
+}
+
+pub(crate) fn elsewhere(address: &str, url: Option<&str>) -> Refusal {
+    let message = format!("`{address}` is connected to another server");
+    let details = json!({"targetAddress": address, "url": url});
+    error(
+        "elsewhere",
+        &message,
+        "connect to the server at `details.url` and repeat it there with the same id",
+        &details,
+        false,
+    )
+}
+
+pub(crate) fn session_gone(address: &str) -> Refusal {
+    unknown_actor(address, "this session is not connected", "it may come back under the same address", true)
+}
+
 pub(crate) fn nobody_waits(id: &str) -> Refusal {
-    let message = format!("nobody waits for a reply to `{}` any more", shown(id));
+    let message = format!("no acknowledgement or reply is expected for `{}`", shown(id));
     error("timeout", &message, "reply sooner, or send a message of your own", &Value::Null, false)
 }
 
@@ -72,6 +103,12 @@ pub(crate) fn rate_limited(retry_after: Millis) -> Refusal {
     let message = format!("too many messages: the next may come in {retry_after} ms");
     let payload =
         json!({"retryAfter": retry_after, "message": message, "hint": "wait for `retryAfter` ms", "retryable": true});
+    Refusal { kind: "hub:rate_limited", payload }
+}
+
+pub(crate) fn too_many_sessions(max: usize) -> Refusal {
+    let message = format!("this token has {max} sessions, and no more are allowed");
+    let payload = json!({"retryAfter": 1_000, "message": message, "hint": "close one of them, or use another token", "retryable": true});
     Refusal { kind: "hub:rate_limited", payload }
 }
 

@@ -22,6 +22,11 @@ impl Print {
         let print = SipHasher13::new_with_key(key).hash(id.as_bytes());
         Self(print.h1, print.h2)
     }
+
+    pub(crate) fn tag(self) -> Tag {
+        // The lower half is as good a hash as the whole.
+        u32::try_from(self.0 & u64::from(u32::MAX)).unwrap_or_default()
+    }
 }
 
 /// What a message was answered; enough to say it again in the same words.
@@ -37,8 +42,18 @@ pub(crate) struct Answer {
 pub(crate) enum Said {
     Delivered,
     Queued,
-    Broadcast { delivered: u32, queued: u32, failed: u32 },
-    Published { epoch: u64, seq: u64, subscribers: u32 },
+    /// It was queued, and expired there.
+    Expired,
+    Broadcast {
+        delivered: u32,
+        queued: u32,
+        failed: u32,
+    },
+    Published {
+        epoch: u64,
+        seq: u64,
+        subscribers: u32,
+    },
 }
 
 /// What is known of an id.
@@ -47,6 +62,29 @@ pub(crate) enum Known {
     /// It is being dealt with.
     Pending,
     Answered(Answer),
+    /// The id was used for something else: another target, topic or kind of request.
+    Conflict,
+}
+
+/// Identifies what an ask is about (its kind and target), so that one id is not taken for two messages.
+pub(crate) type Tag = u32;
+
+/// The dedup entry of an ask that is admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) mark: Mark,
+    /// The number of the message: that of the first attempt if this is a retry, so that it keeps its id.
+    pub(crate) number: u64,
+}
+
+/// Whether an answer is news to the sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recorded {
+    First,
+    /// The ask was answered before.
+    Again,
+    /// The entry is gone, or there never was one.
+    Unknown,
 }
 
 /// Where something that is new to a sender is remembered.
@@ -68,9 +106,11 @@ impl Mark {
 struct Entry {
     print: Print,
     until: Millis,
-    /// Of the answer.
+    /// The number of the message.
     number: u64,
+    /// When it was answered.
     at: Millis,
+    tag: Tag,
     state: State,
 }
 
@@ -79,8 +119,11 @@ enum State {
     /// It was forgotten before its time.
     Forgotten,
     Pending,
+    /// Refused. A repeat is retried under the same number.
+    Failed,
     Delivered,
     Queued,
+    Expired,
     /// One that says more, and stands elsewhere.
     More,
 }
@@ -121,21 +164,39 @@ impl Seen {
     fn known(&self, mark: u64) -> Option<Known> {
         let entry = self.entries.get(self.place(mark)?)?;
         let said = match entry.state {
-            State::Forgotten => return None,
+            State::Forgotten | State::Failed => return None,
             State::Pending => return Some(Known::Pending),
             State::Delivered => Said::Delivered,
             State::Queued => Said::Queued,
+            State::Expired => Said::Expired,
             State::More => *self.more.get(&mark)?,
         };
         Some(Known::Answered(Answer { number: entry.number, at: entry.at, said }))
     }
 
-    /// What is known of an id; if nothing is, it is remembered that it is being dealt with.
-    pub(crate) fn meet(&mut self, print: Print, now: Millis, span: Millis, max: usize) -> Result<Mark, Known> {
+    /// Looks up an ask. A new ask, or one that was refused before, becomes pending; `number` is used for a new one.
+    pub(crate) fn meet(
+        &mut self,
+        print: Print,
+        (tag, number): (Tag, u64),
+        (now, span): (Millis, Millis),
+        max: usize,
+    ) -> Result<Slot, Known> {
         if let Some(mark) = self.find(print) {
-            let is_over = self.place(mark).is_some_and(|place| is_over(&self.entries[place], now));
-            match self.known(mark).filter(|_| !is_over) {
-                Some(known) => return Err(known),
+            let place = self.place(mark);
+            let entry = place.and_then(|place| self.entries.get_mut(place)).filter(|entry| !is_over(entry, now));
+            match entry {
+                Some(entry) if entry.tag != tag && entry.state != State::Forgotten => return Err(Known::Conflict),
+                Some(entry) if entry.state == State::Failed => {
+                    entry.state = State::Pending;
+                    entry.until = entry.until.max(now.saturating_add(span));
+                    return Ok(Slot { mark: Mark(mark), number: entry.number });
+                }
+                Some(_) => {
+                    if let Some(known) = self.known(mark) {
+                        return Err(known);
+                    }
+                }
                 None => self.forget(Mark(mark)),
             }
         }
@@ -152,8 +213,9 @@ impl Seen {
         self.entries.push_back(Entry {
             print,
             until: now.saturating_add(span),
-            number: 0,
+            number,
             at: 0,
+            tag,
             state: State::Pending,
         });
         if self.index.is_narrow(self.entries.len()) {
@@ -162,24 +224,40 @@ impl Seen {
         } else {
             self.index.insert(print, mark, self.live());
         }
-        Ok(Mark(mark))
+        Ok(Slot { mark: Mark(mark), number })
     }
 
     /// Remembers an answer.
-    pub(crate) fn answer(&mut self, mark: Mark, answer: Answer) {
-        let Some(entry) = self.place(mark.0).and_then(|place| self.entries.get_mut(place)) else { return };
-        if entry.state == State::Forgotten {
-            return;
-        }
+    pub(crate) fn answer(&mut self, mark: Mark, answer: Answer) -> Recorded {
+        let Some(entry) = self.place(mark.0).and_then(|place| self.entries.get_mut(place)) else {
+            return Recorded::Unknown;
+        };
+        let recorded = match entry.state {
+            State::Forgotten => return Recorded::Unknown,
+            State::Pending | State::Failed => Recorded::First,
+            // A queued message may still expire.
+            State::Queued if answer.said == Said::Expired => Recorded::First,
+            _ => return Recorded::Again,
+        };
         (entry.number, entry.at) = (answer.number, answer.at);
         entry.state = match answer.said {
             Said::Delivered => State::Delivered,
             Said::Queued => State::Queued,
+            Said::Expired => State::Expired,
             more @ (Said::Broadcast { .. } | Said::Published { .. }) => {
                 self.more.insert(mark.0, more);
                 State::More
             }
         };
+        recorded
+    }
+
+    /// Records a refusal. A repeat is retried.
+    pub(crate) fn fail(&mut self, mark: Mark) {
+        let entry = self.place(mark.0).and_then(|place| self.entries.get_mut(place));
+        if let Some(entry) = entry.filter(|entry| entry.state == State::Pending) {
+            entry.state = State::Failed;
+        }
     }
 
     /// Forgets something, so that a repeat is tried anew.
@@ -188,6 +266,13 @@ impl Seen {
             entry.state = State::Forgotten;
             self.more.remove(&mark.0);
         }
+    }
+
+    /// Notes that the message of an id expired in the queue.
+    pub(crate) fn expire_print(&mut self, print: Print, at: Millis) {
+        let Some(mark) = self.find(print) else { return };
+        let number = self.place(mark).and_then(|place| self.entries.get(place)).map_or(0, |entry| entry.number);
+        self.answer(Mark(mark), Answer { number, at, said: Said::Expired });
     }
 
     /// Forgets an id.
@@ -314,6 +399,9 @@ impl Index {
 mod tests {
     use super::*;
 
+    /// What an ask is about, and its number.
+    const ONE: (Tag, u64) = (7, 1);
+
     const ANSWER: Answer = Answer { number: 1, at: 5, said: Said::Delivered };
 
     fn print(id: &str) -> Print {
@@ -332,7 +420,7 @@ mod tests {
     fn seen(ids: &[&str], max: usize) -> Seen {
         let mut seen = Seen::default();
         for id in ids {
-            let mark = seen.meet(print(id), 0, 100, max).unwrap();
+            let mark = seen.meet(print(id), ONE, (0, 100), max).unwrap().mark;
             seen.answer(mark, ANSWER);
         }
         seen
@@ -341,7 +429,7 @@ mod tests {
     #[test]
     fn an_answer_is_remembered_for_its_time() {
         let mut seen = seen(&["a"], 10);
-        assert_eq!(seen.meet(print("a"), 100, 100, 10), Err(Known::Answered(ANSWER)));
+        assert_eq!(seen.meet(print("a"), ONE, (100, 100), 10), Err(Known::Answered(ANSWER)));
         assert_eq!(seen.get("a", 101), None);
         assert_eq!(seen.get("b", 0), None);
         assert!(!seen.tidy(100));
@@ -351,12 +439,12 @@ mod tests {
     #[test]
     fn what_is_over_is_new_again() {
         let mut seen = seen(&["a", "b"], 10);
-        let pending = seen.meet(print("c"), 0, 100, 10).unwrap();
-        let again = seen.meet(print("b"), 101, 100, 10).unwrap();
+        let pending = seen.meet(print("c"), ONE, (0, 100), 10).unwrap().mark;
+        let again = seen.meet(print("b"), ONE, (101, 100), 10).unwrap().mark;
         seen.answer(again, Answer { number: 2, ..ANSWER });
         assert_eq!(seen.get("b", 150), Some(Known::Answered(Answer { number: 2, ..ANSWER })));
         // However long it takes, one that is being dealt with is not begun again.
-        assert_eq!(seen.meet(print("c"), 1_000, 100, 10), Err(Known::Pending));
+        assert_eq!(seen.meet(print("c"), ONE, (1_000, 100), 10), Err(Known::Pending));
         seen.answer(pending, ANSWER);
         assert_eq!(seen.get("c", 100), Some(Known::Answered(ANSWER)));
     }
@@ -364,7 +452,7 @@ mod tests {
     #[test]
     fn the_oldest_goes_first_when_there_are_too_many() {
         let mut seen = seen(&["a", "b", "c"], 3);
-        seen.meet(print("d"), 0, 100, 3).unwrap();
+        seen.meet(print("d"), ONE, (0, 100), 3).unwrap();
         assert_eq!(seen.get("a", 0), None);
         for id in ["b", "c"] {
             assert_eq!(seen.get(id, 0), Some(Known::Answered(ANSWER)), "{id}");
@@ -375,15 +463,15 @@ mod tests {
     #[test]
     fn what_failed_is_forgotten_and_may_be_tried_again() {
         let mut seen = seen(&["b"], 3);
-        let failed = seen.meet(print("a"), 0, 100, 3).unwrap();
+        let failed = seen.meet(print("a"), ONE, (0, 100), 3).unwrap().mark;
         seen.forget(failed);
         seen.answer(failed, ANSWER);
         assert_eq!(seen.get("a", 0), None, "what is forgotten is not answered");
-        let again = seen.meet(print("a"), 0, 100, 3).unwrap();
+        let again = seen.meet(print("a"), ONE, (0, 100), 3).unwrap().mark;
         seen.answer(again, ANSWER);
         // The place of the forgotten one goes out without taking the new one along.
         for id in ["c", "d"] {
-            assert!(seen.meet(print(id), 0, 100, 3).is_ok());
+            assert!(seen.meet(print(id), ONE, (0, 100), 3).is_ok());
             assert_eq!(seen.get("a", 0), Some(Known::Answered(ANSWER)));
         }
         assert_eq!(seen.get("b", 0), None);
@@ -392,11 +480,41 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_ask_is_tried_anew_under_its_first_number() {
+        let mut seen = Seen::default();
+        let first = seen.meet(print("a"), (7, 1), (0, 100), 3).unwrap();
+        seen.fail(first.mark);
+        assert_eq!(seen.meet(print("a"), (7, 2), (1, 100), 3), Ok(first));
+        assert_eq!(seen.meet(print("a"), (7, 3), (1, 100), 3), Err(Known::Pending));
+        assert_eq!(seen.answer(first.mark, ANSWER), Recorded::First);
+        assert_eq!(seen.answer(first.mark, ANSWER), Recorded::Again);
+        seen.fail(first.mark);
+        assert_eq!(seen.meet(print("a"), (7, 4), (1, 100), 3), Err(Known::Answered(ANSWER)), "an answer stays");
+    }
+
+    #[test]
+    fn one_id_for_two_things_is_a_conflict_until_it_is_forgotten() {
+        let mut seen = seen(&["a"], 10);
+        assert_eq!(seen.meet(print("a"), (8, 2), (0, 100), 10), Err(Known::Conflict));
+        assert!(seen.meet(print("a"), (8, 2), (101, 100), 10).is_ok());
+    }
+
+    #[test]
+    fn a_queued_message_that_expires_is_answered_so_from_then_on() {
+        let mut seen = Seen::default();
+        let mark = seen.meet(print("a"), ONE, (0, 100), 3).unwrap().mark;
+        seen.answer(mark, Answer { said: Said::Queued, ..ANSWER });
+        let expired = Answer { said: Said::Expired, ..ANSWER };
+        assert_eq!(seen.answer(mark, expired), Recorded::First);
+        assert_eq!(seen.meet(print("a"), ONE, (0, 100), 3), Err(Known::Answered(expired)));
+    }
+
+    #[test]
     fn answers_that_say_more_are_kept_and_go_with_their_time() {
         let said = Said::Published { epoch: 1, seq: 2, subscribers: 3 };
         let mut seen = Seen::default();
         for id in ["a", "b", "c"] {
-            let mark = seen.meet(print(id), 0, 100, 2).unwrap();
+            let mark = seen.meet(print(id), ONE, (0, 100), 2).unwrap().mark;
             seen.answer(mark, Answer { said, ..ANSWER });
         }
         assert_eq!(seen.get("c", 0), Some(Known::Answered(Answer { said, ..ANSWER })));
@@ -407,7 +525,7 @@ mod tests {
     fn many_come_and_go() {
         let mut seen = Seen::default();
         for number in 0..50_000_u64 {
-            let mark = seen.meet(print(&number.to_string()), number, 1_000_000, 10_000).unwrap();
+            let mark = seen.meet(print(&number.to_string()), ONE, (number, 1_000_000), 10_000).unwrap().mark;
             seen.answer(mark, Answer { number, ..ANSWER });
         }
         for number in 0..50_000 {
@@ -423,7 +541,7 @@ mod tests {
         let mut seen = Seen::default();
         let count = 3 * Index::MAX as u64 + 100;
         for number in 0..count {
-            seen.meet(Print(number % 7, number.wrapping_mul(0x9E37_79B9_7F4A_7C15)), 0, 100, 50).unwrap();
+            seen.meet(Print(number % 7, number.wrapping_mul(0x9E37_79B9_7F4A_7C15)), ONE, (0, 100), 50).unwrap();
         }
         for number in 0..count {
             let is_known = seen.find(Print(number % 7, number.wrapping_mul(0x9E37_79B9_7F4A_7C15))).is_some();
@@ -436,7 +554,7 @@ mod tests {
     fn a_full_bucket_loses_nothing() {
         let mut seen = Seen::default();
         for number in 0..1_000 {
-            seen.meet(Print(0, number << 53 | number), 0, 100, 100).unwrap();
+            seen.meet(Print(0, number << 53 | number), ONE, (0, 100), 100).unwrap();
         }
         for number in 0..1_000 {
             assert_eq!(seen.find(Print(0, number << 53 | number)).is_some(), number >= 900, "{number}");

@@ -31,6 +31,8 @@ pub struct Settings {
     pub drop_above: usize,
     /// The same in bytes; half of it pauses, a quarter resumes.
     pub drop_bytes_above: usize,
+    /// The most bytes that wait in the outboxes of all sessions together; beyond, each has 64 KiB.
+    pub outboxes_bytes_max: usize,
     /// A session that does not read for so long is closed.
     pub drain_within: Millis,
     /// So many receive a broadcast or a topic's message before others have a turn.
@@ -41,6 +43,10 @@ pub struct Settings {
     pub history_bytes_max: usize,
     /// And so long.
     pub history_for: Millis,
+    /// The most bytes of history of all topics together; the oldest messages go first.
+    pub history_total_bytes_max: usize,
+    /// The most topics that exist at once: one exists while it has subscribers or history.
+    pub topics_max: usize,
     /// Answers that are remembered for each sender; no more than a million.
     pub seen_max: usize,
     /// At least so long.
@@ -49,6 +55,20 @@ pub struct Settings {
     pub seen_for_max: Millis,
     /// How long an asker waits for a reply or an acknowledgement unless it says.
     pub answer_within: Millis,
+    /// The most questions that wait for their replies at once, of one session; and ten times as many of all.
+    pub reply_waits_max: usize,
+    /// The most bytes of replies that are remembered in case an asker lost them, of all sessions together.
+    pub replies_bytes_max: usize,
+    /// The most sessions of one token at once.
+    pub sessions_per_token_max: usize,
+    /// Sessions, actors or messages per slice of a long job: a few microseconds each.
+    pub work_slice: usize,
+    /// How often the store is swept for expired messages and for unused addresses.
+    pub sweep_interval: Millis,
+    /// How long an address is remembered after its last registration.
+    pub address_retention: Millis,
+    /// Heartbeat interval of servers that share a store.
+    pub peer_interval: Millis,
     /// Addresses and subscriptions of one session.
     pub addresses_max: usize,
     /// Topics that one session hears.
@@ -101,15 +121,25 @@ impl Default for Settings {
             resume_below: 500,
             drop_above: 2_000,
             drop_bytes_above: 16 * 1024 * 1024,
+            outboxes_bytes_max: 256 * 1024 * 1024,
             drain_within: 30_000,
             fan_out: 100,
             history_max: 1_024,
             history_bytes_max: 4 * 1024 * 1024,
             history_for: 600_000,
+            history_total_bytes_max: 64 * 1024 * 1024,
+            topics_max: 100_000,
             seen_max: 10_000,
             seen_for: 120_000,
             seen_for_max: 300_000,
             answer_within: 30_000,
+            reply_waits_max: 10_000,
+            replies_bytes_max: 32 * 1024 * 1024,
+            sessions_per_token_max: 10_000,
+            work_slice: 64,
+            sweep_interval: 3_600_000,
+            address_retention: 30 * 24 * 3_600_000,
+            peer_interval: 5_000,
             addresses_max: 64,
             subscriptions_max: 1_024,
             abuse_max: 16,

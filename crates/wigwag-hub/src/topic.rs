@@ -3,7 +3,8 @@
 //! Holds: numbers of one epoch have no holes. Whoever asks for what came after a number gets all of it, or is told from
 //! where to where it does not.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -30,41 +31,108 @@ pub struct After {
 #[derive(Debug)]
 struct Kept {
     seq: u64,
+    /// Its number among all messages of the hub.
+    number: u64,
     at: Millis,
     bytes: Bytes,
+}
+
+/// The history of all topics together: how much it is, and which topic has the oldest message.
+#[derive(Debug, Default)]
+pub(crate) struct Histories {
+    bytes: usize,
+    /// Topics that have history, by the number of a message that is not newer than their oldest.
+    oldest: BTreeMap<u64, Arc<str>>,
+}
+
+impl Histories {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes out a topic that is removed.
+    pub(crate) fn forget(&mut self, topic: &Topic) {
+        self.bytes -= topic.bytes;
+        if let Some(number) = topic.indexed {
+            self.oldest.remove(&number);
+        }
+    }
+
+    /// Drops the oldest messages of all topics until no more than `max` bytes are left.
+    pub(crate) fn shrink(&mut self, topics: &mut BTreeMap<Arc<str>, Topic>, max: usize) {
+        while self.bytes > max {
+            let Some((_, name)) = self.oldest.pop_first() else { return };
+            let Some(topic) = topics.get_mut(&name) else { continue };
+            topic.indexed = None;
+            // The index may name a message that was already dropped.
+            let next = self.oldest.first_key_value().map_or(u64::MAX, |(number, _)| *number);
+            while self.bytes > max && topic.history.front().is_some_and(|kept| kept.number < next) {
+                topic.drop_oldest(self);
+            }
+            topic.index(&name, self);
+        }
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct Topic {
     pub(crate) epoch: u64,
     pub(crate) seq: u64,
-    pub(crate) subscribers: Vec<SessionId>,
+    /// Shared with messages that are on their way to all of them.
+    pub(crate) subscribers: Arc<Vec<SessionId>>,
     history: VecDeque<Kept>,
     bytes: usize,
+    /// Its key in the index of histories.
+    indexed: Option<u64>,
 }
 
 impl Topic {
     pub(crate) fn new(epoch: u64) -> Self {
-        Self { epoch, seq: 0, subscribers: Vec::new(), history: VecDeque::new(), bytes: 0 }
+        Self { epoch, seq: 0, subscribers: Arc::default(), history: VecDeque::new(), bytes: 0, indexed: None }
     }
 
-    /// Keeps a message that has the next number.
-    pub(crate) fn keep(&mut self, bytes: Bytes, now: Millis, settings: &Settings) {
+    /// Keeps a message that has the next number of the topic, and `number` among all messages.
+    pub(crate) fn keep(
+        &mut self,
+        name: &Arc<str>,
+        (bytes, number): (Bytes, u64),
+        now: Millis,
+        settings: &Settings,
+        histories: &mut Histories,
+    ) {
         self.seq += 1;
         self.bytes += bytes.len();
-        self.history.push_back(Kept { seq: self.seq, at: now, bytes });
-        self.tidy(now, settings);
+        histories.bytes += bytes.len();
+        self.history.push_back(Kept { seq: self.seq, number, at: now, bytes });
+        self.tidy(now, settings, histories);
+        self.index(name, histories);
+    }
+
+    fn index(&mut self, name: &Arc<str>, histories: &mut Histories) {
+        if let (None, Some(oldest)) = (self.indexed, self.history.front()) {
+            self.indexed = Some(oldest.number);
+            histories.oldest.insert(oldest.number, Arc::clone(name));
+        }
+    }
+
+    fn drop_oldest(&mut self, histories: &mut Histories) {
+        if let Some(kept) = self.history.pop_front() {
+            self.bytes -= kept.bytes.len();
+            histories.bytes -= kept.bytes.len();
+        }
     }
 
     /// Lets go of what is too old or too much; says whether nothing is left.
-    pub(crate) fn tidy(&mut self, now: Millis, settings: &Settings) -> bool {
+    pub(crate) fn tidy(&mut self, now: Millis, settings: &Settings, histories: &mut Histories) -> bool {
         let too_old = |kept: &Kept| kept.at.saturating_add(settings.history_for) < now;
         while self.history.len() > settings.history_max
             || self.bytes > settings.history_bytes_max
             || self.history.front().is_some_and(too_old)
         {
-            let Some(kept) = self.history.pop_front() else { break };
-            self.bytes -= kept.bytes.len();
+            self.drop_oldest(histories);
+        }
+        if self.history.is_empty() {
+            self.history = VecDeque::new();
         }
         self.history.is_empty()
     }
@@ -90,9 +158,10 @@ mod tests {
     use super::*;
 
     fn topic(count: u64, settings: &Settings) -> Topic {
-        let mut topic = Topic::new(7);
+        let (mut topic, mut histories, name) = (Topic::new(7), Histories::default(), Arc::from("t"));
         for number in 1..=count {
-            topic.keep(Bytes::from(number.to_string()), number, settings);
+            let bytes = Bytes::from(number.to_string());
+            topic.keep(&name, (bytes, number), number, settings, &mut histories);
         }
         topic
     }
@@ -121,9 +190,29 @@ mod tests {
         let settings = Settings { history_bytes_max: 4, ..Settings::default() };
         assert_eq!(topic(9, &settings).history.len(), 4);
         let mut by_age = topic(9, &Settings::default());
-        assert!(!by_age.tidy(600_009, &Settings::default()));
+        let mut histories = Histories { bytes: by_age.bytes, ..Histories::default() };
+        assert!(!by_age.tidy(600_009, &Settings::default(), &mut histories));
         assert_eq!(by_age.history.len(), 1);
-        assert!(by_age.tidy(600_010, &Settings::default()));
+        assert!(by_age.tidy(600_010, &Settings::default(), &mut histories));
+        assert_eq!(histories.bytes, 0);
         assert_eq!(seqs(&by_age, 7, 4), (Some(Gap { from: Some(5), to: 9 }), vec![]));
+    }
+
+    #[test]
+    fn the_history_of_all_topics_together_is_bounded_and_the_oldest_goes_first() {
+        let (mut topics, mut histories) = (BTreeMap::new(), Histories::default());
+        for number in 1..=100_u64 {
+            let name: Arc<str> = Arc::from(format!("t{}", number % 10));
+            let topic = topics.entry(Arc::clone(&name)).or_insert_with(|| Topic::new(7));
+            topic.keep(&name, (Bytes::from(vec![0; 10]), number), 0, &Settings::default(), &mut histories);
+            histories.shrink(&mut topics, 200);
+            assert_eq!(histories.bytes, topics.values().map(|topic| topic.bytes).sum::<usize>());
+            assert!(histories.bytes <= 200, "{number}: {}", histories.bytes);
+        }
+        let mut left: Vec<u64> =
+            topics.values().flat_map(|topic| topic.history.iter().map(|kept| kept.number)).collect();
+        left.sort_unstable();
+        assert_eq!(left, (81..=100).collect::<Vec<_>>());
+        assert_eq!(histories.oldest.len(), 10, "one entry for each topic");
     }
 }

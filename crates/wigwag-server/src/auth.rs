@@ -205,7 +205,8 @@ impl Caller {
                 Scope::RunsRead => {
                     rights.read.extend(["run/*", "runs"].into_iter().filter_map(|topic| Glob::new(topic).ok()))
                 }
-                Scope::RunsWrite | Scope::Tasks => {}
+                Scope::Tasks => rights.read.extend(Glob::new("tasks").ok()),
+                Scope::RunsWrite => {}
             }
         }
         Access::Known(Arc::new(rights))

@@ -1,17 +1,21 @@
 //! `/hub`: the shell around [`wigwag_hub::Hub`], which decides everything; here it is done.
 //!
 //! One lock guards the hub. It is held for as long as a few frames take to be routed: they are read before, and written
-//! after. Store operations, signals and followers of runs are tasks of their own, which tell the hub their outcome.
+//! after. Long jobs run in slices ([`Hub::advance`], [`Hub::tick`]), so that the lock is never held for more than a
+//! millisecond; the longest hold is a metric. Store operations, signals and followers of runs are tasks of their own, which tell
+//! the hub their outcome.
 
 mod door;
 mod frames;
 mod keep;
 mod link;
+mod peers;
 mod runs;
+mod sweep;
 mod wire;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,9 +27,11 @@ use wigwag::Client;
 use wigwag::store::{Clock as _, System};
 use wigwag_hub::{Access, Effect, Hub, Millis, SessionId, Settings};
 
-pub(crate) use door::routes;
+pub(crate) use door::{routes, url};
 
 use crate::watch::Watchers;
+use keep::Keeper;
+use peers::Peers;
 use runs::{Follower, Lanes};
 
 /// How often the hub is told the time.
@@ -42,6 +48,12 @@ struct Parts {
     watchers: Arc<Watchers>,
     connections_max: usize,
     message_bytes_max: usize,
+    settings: Settings,
+    peers: Peers,
+    /// Connections of slow consumers that are given time to read why they are closed.
+    lingering: AtomicUsize,
+    /// The longest that the lock was held, in nanoseconds.
+    longest_hold: AtomicU64,
     lanes: Lanes,
     /// More of a message for many is to be brought.
     more: Notify,
@@ -79,7 +91,9 @@ fn random<const N: usize>() -> [u8; N] {
 impl Shell {
     pub(crate) fn new(client: Client, watchers: Arc<Watchers>, settings: Settings, connections_max: usize) -> Self {
         let message_bytes_max = settings.message_bytes_max;
-        let hub = Hub::new(settings, random(), now());
+        let server: String = random::<10>().iter().map(|byte| format!("{byte:02x}")).collect();
+        let peers = Peers::new(server, Duration::from_millis(settings.peer_interval.max(1)));
+        let hub = Hub::new(settings.clone(), random(), now());
         let core = Core { hub, bells: SecondaryMap::new(), followers: HashMap::new() };
         let shell = Self(Arc::new(Parts {
             core: Mutex::new(core),
@@ -87,6 +101,10 @@ impl Shell {
             watchers,
             connections_max,
             message_bytes_max,
+            settings,
+            peers,
+            lingering: AtomicUsize::new(0),
+            longest_hold: AtomicU64::new(0),
             lanes: Lanes::default(),
             more: Notify::new(),
             settled: Notify::new(),
@@ -95,8 +113,24 @@ impl Shell {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(tick(Arc::downgrade(&shell.0)));
             runtime.spawn(fan_out(Arc::downgrade(&shell.0)));
+            runtime.spawn(sweep::run(Arc::downgrade(&shell.0)));
         }
         shell
+    }
+
+    /// Sets the public URL of this hub and starts the heartbeat to other servers on the store.
+    pub(crate) fn announce(&self, url: Option<String>) {
+        self.0.peers.announce(url);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let shell = self.clone();
+        let task = runtime.spawn(async move {
+            let taken = |taken: wigwag_hub::key::TakenRecord| {
+                shell.act(|hub| hub.taken_over(&taken.address, taken.version, taken.url.as_deref(), now()));
+            };
+            shell.0.peers.run(&**shell.0.client.store(), taken).await;
+        });
+        let mut tasks = self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.insert("peers", task.abort_handle());
     }
 
     fn lock(&self) -> MutexGuard<'_, Core> {
@@ -111,6 +145,7 @@ impl Shell {
     /// The same for a connection, which is told apart whether there is something for itself.
     fn act_as<T>(&self, own: Option<SessionId>, doing: impl FnOnce(&mut Hub) -> T) -> (T, bool) {
         let mut core = self.lock();
+        let begun = System.boot();
         let outcome = doing(&mut core.hub);
         let woken = core.hub.woken();
         let effects = core.hub.effects();
@@ -124,7 +159,9 @@ impl Shell {
                 bells.push(Arc::clone(bell));
             }
         }
+        let held = System.boot().saturating_sub(begun);
         drop(core);
+        self.0.longest_hold.fetch_max(u64::try_from(held.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         for bell in bells {
             bell.is_rung.store(true, Ordering::Release);
             bell.waker.wake();
@@ -143,7 +180,8 @@ impl Shell {
             Effect::Store(ticket, op) => {
                 let shell = self.clone();
                 tokio::spawn(async move {
-                    let done = keep::perform(&**shell.0.client.store(), op).await;
+                    let keeper = Keeper { store: &**shell.0.client.store(), peers: &shell.0.peers };
+                    let done = keeper.perform(op).await;
                     shell.act(|hub| hub.done(ticket, done, now()));
                     shell.0.settled.notify_waiters();
                 });
@@ -179,7 +217,8 @@ impl Shell {
     fn want(&self, topic: &str, wanted: bool) {
         let mut tasks = self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         let (name, task) = match topic {
-            "runs" => ("runs", wanted.then(|| tokio::spawn(runs::tell_runs(self.clone())))),
+            "runs" => ("runs", wanted.then(|| tokio::spawn(runs::tell_runs(self.clone(), runs::WORKFLOWS)))),
+            "tasks" => ("tasks", wanted.then(|| tokio::spawn(runs::tell_runs(self.clone(), runs::TASKS)))),
             "nudges" => ("nudges", wanted.then(|| tokio::spawn(runs::tell_nudges(self.clone())))),
             _ => return,
         };
@@ -218,6 +257,9 @@ impl Shell {
     /// Tells everybody that the server stops, and waits until they are gone and everything is stored.
     pub(crate) async fn stop(&self) {
         self.act(|hub| hub.shutdown(now()));
+        while self.act(|hub| hub.advance(now())) {
+            tokio::task::yield_now().await;
+        }
         loop {
             let settled = self.0.settled.notified();
             let is_settled = {
@@ -231,6 +273,7 @@ impl Shell {
         }
         let tasks = std::mem::take(&mut *self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         tasks.into_values().for_each(|task| task.abort());
+        self.0.peers.leave(&**self.0.client.store()).await;
     }
 }
 
@@ -239,18 +282,29 @@ async fn tick(parts: std::sync::Weak<Parts>) {
     loop {
         System.sleep(TICK).await;
         let Some(parts) = parts.upgrade() else { return };
-        let figures = Shell(parts).act(|hub| {
-            hub.tick(now());
-            hub.figures()
-        });
-        measure(&figures);
+        let shell = Shell(parts);
+        while shell.act(|hub| hub.tick(now())) {
+            tokio::task::yield_now().await;
+        }
+        measure(&shell.act(|hub| hub.figures()));
+        let longest = Duration::from_nanos(shell.0.longest_hold.load(Ordering::Relaxed));
+        metrics::gauge!("wigwag_hub_lock_hold_max_seconds").set(longest.as_secs_f64());
     }
 }
 
 /// Shows the hub's figures among the process's.
 fn measure(figures: &serde_json::Value) {
     let number = |name: &str| figures[name].as_u64().unwrap_or_default();
-    for (gauge, name) in [("sessions", "sessions"), ("actors", "actors"), ("topics", "topics")] {
+    let gauges = [
+        ("sessions", "sessions"),
+        ("actors", "actors"),
+        ("topics", "topics"),
+        ("history_bytes", "historyBytes"),
+        ("outbox_bytes", "outboxBytes"),
+        ("reply_waits", "replyWaits"),
+        ("reply_bytes", "replyBytes"),
+    ];
+    for (gauge, name) in gauges {
         #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
         metrics::gauge!(format!("wigwag_hub_{gauge}")).set(number(name) as f64);
     }

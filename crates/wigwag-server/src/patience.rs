@@ -35,6 +35,8 @@ impl<S> Patience<S> {
         let end = self.end.get_or_insert_with(|| Box::pin(async move { System.sleep(span).await }));
         match end.as_mut().poll(context) {
             Poll::Ready(()) => {
+                // A retry gets a new timeout.
+                self.end = None;
                 Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the other side reads nothing")))
             }
             Poll::Pending => Poll::Pending,

@@ -117,7 +117,9 @@ impl Builder {
     pub fn router(self) -> Result<Router, Error> {
         let (never, stopping) = watch::channel(false);
         drop(never);
-        Ok(self.build(stopping)?.0)
+        let (router, app) = self.build(stopping)?;
+        app.hub.announce(None);
+        Ok(router)
     }
 
     fn build(self, stopping: watch::Receiver<bool>) -> Result<(Router, App), Error> {
@@ -183,7 +185,9 @@ impl Builder {
         })?;
         let tls = self.tls.clone();
         let (stop, stopping) = watch::channel(false);
+        let url = hub::url(&self.settings, tls.is_some(), listener.local_addr().ok());
         let (router, app) = self.build(stopping.clone())?;
+        app.hub.announce(url);
         serve::start(listener, router, app, tls, stop, stopping)
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::key::Waiting;
-use crate::outbox::Out;
-use crate::seen::Seen;
+use crate::key::{Delivered, Waiting};
+use crate::outbox::{Carried, Out};
+use crate::seen::{Seen, Tag};
 use crate::settings::Millis;
 use crate::{ActorId, SessionId};
 
@@ -19,6 +19,8 @@ pub(super) enum Phase {
     Looking,
     Raising,
     Loading,
+    /// Held messages are being routed in slices.
+    Draining,
 }
 
 /// Whether it was ever registered.
@@ -30,12 +32,20 @@ pub(super) enum Past {
     Registered,
 }
 
+/// A message in the store, or on its way there.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) bytes: usize,
+    /// Sender and id, for the expiry notice. `None` for messages stored by another hub, and after the dedup window.
+    pub(super) carried: Option<Box<Carried>>,
+}
+
 #[derive(Debug)]
 pub(super) struct Registration {
     pub(super) version: u64,
     pub(super) capabilities: Vec<Box<str>>,
-    /// As JSON.
-    pub(super) metadata: Box<str>,
+    /// Its metadata and capabilities as `hub:discover` shows them, without the braces: a page is copied together.
+    pub(super) shown: Box<str>,
     pub(super) ttl: Millis,
     pub(super) registered_at: Millis,
     pub(super) expires_at: Millis,
@@ -44,14 +54,24 @@ pub(super) struct Registration {
 #[derive(Debug)]
 pub(super) struct Actor {
     pub(super) address: Arc<str>,
+    /// Identifies the address among what asks are about.
+    pub(super) tag: Tag,
     /// A session's own: it is not registered and has no queue.
     pub(super) is_session: bool,
     pub(super) owner: Option<SessionId>,
     pub(super) registration: Option<Registration>,
     pub(super) past: Past,
     pub(super) phase: Phase,
-    /// Messages in the store, or on their way there, and their bytes.
-    pub(super) queue: BTreeMap<Waiting, usize>,
+    /// Messages in the store, or on their way there.
+    pub(super) queue: BTreeMap<Waiting, Queued>,
+    /// Time of the last queue listing.
+    pub(super) looked_at: Millis,
+    /// Queued messages delivered by an earlier hub, by the hash of sender and id, for deduplication.
+    pub(super) delivered_before: BTreeMap<String, Delivered>,
+    /// Queued messages delivered by this hub; their markers are deleted from the store after the dedup window.
+    pub(super) delivered_here: Vec<Delivered>,
+    /// Expired messages are being loaded from the store to find their senders.
+    pub(super) expiring: bool,
     /// Some are on their way.
     pub(super) storing: bool,
     /// Those that go next, together: one that came later is never there without one that came before.
@@ -59,12 +79,13 @@ pub(super) struct Actor {
     /// Those that are being removed: they are not delivered again.
     pub(super) removing: BTreeSet<Waiting>,
     /// Removals that failed.
-    pub(super) leftover: Vec<Waiting>,
+    pub(super) leftover: Vec<(Waiting, Option<Delivered>)>,
     /// Those that may or may not be there: the put failed. A repeat takes the same key.
     pub(super) doubtful: BTreeMap<String, Waiting>,
     pub(super) last_received: Millis,
     /// What came while the store was asked.
     pub(super) held: VecDeque<Out>,
+    pub(super) held_bytes: usize,
     pub(super) registering: VecDeque<Registering>,
     pub(super) seen: Seen,
     /// Ids of its messages that have arrived, as JSON: it is told of all of them together, and soon.
@@ -73,15 +94,20 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    fn new(address: Arc<str>, is_session: bool, now: Millis) -> Self {
+    fn new(address: Arc<str>, tag: Tag, is_session: bool, now: Millis) -> Self {
         Self {
             address,
+            tag,
             is_session,
             owner: None,
             registration: None,
             past: Past::Unknown,
             phase: Phase::Idle,
             queue: BTreeMap::new(),
+            looked_at: 0,
+            delivered_before: BTreeMap::new(),
+            delivered_here: Vec::new(),
+            expiring: false,
             storing: false,
             unstored: Vec::new(),
             removing: BTreeSet::new(),
@@ -89,6 +115,7 @@ impl Actor {
             doubtful: BTreeMap::new(),
             last_received: 0,
             held: VecDeque::new(),
+            held_bytes: 0,
             registering: VecDeque::new(),
             seen: Seen::default(),
             arrived: Vec::new(),
@@ -105,6 +132,10 @@ impl Actor {
             && self.leftover.is_empty()
             && self.held.is_empty()
             && self.registering.is_empty()
+            && !self.expiring
+            && self.delivered_before.is_empty()
+            && self.delivered_here.is_empty()
+            && self.queue.values().all(|queued| queued.carried.is_none())
             && self.seen.tidy(now)
     }
 
@@ -115,7 +146,23 @@ impl Actor {
 
     /// Bytes of what waits.
     pub(super) fn queue_bytes(&self) -> usize {
-        self.queue.values().sum()
+        self.queue.values().map(|queued| queued.bytes).sum()
+    }
+
+    /// Removes and returns up to `max` held messages.
+    pub(super) fn unhold(&mut self, max: usize) -> VecDeque<Out> {
+        let rest = self.held.split_off(self.held.len().min(max));
+        let some = std::mem::replace(&mut self.held, rest);
+        self.held_bytes -= some.iter().map(|out| out.bytes.len()).sum::<usize>();
+        some
+    }
+
+    /// Puts messages in front of the held ones.
+    pub(super) fn hold_first(&mut self, some: impl DoubleEndedIterator<Item = Out>) {
+        for out in some.rev() {
+            self.held_bytes += out.bytes.len();
+            self.held.push_front(out);
+        }
     }
 }
 
@@ -128,7 +175,8 @@ impl Hub {
         }
         let address: Arc<str> = Arc::from(address);
         let is_session = address.starts_with("@(session/");
-        let id = self.actors.insert(Actor::new(Arc::clone(&address), is_session, now));
+        let tag = self.tag(&address);
+        let id = self.actors.insert(Box::new(Actor::new(Arc::clone(&address), tag, is_session, now)));
         self.names.insert(address, id);
         id
     }

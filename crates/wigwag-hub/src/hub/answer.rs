@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use crate::frame::{self, Head};
 use crate::outbox::Carried;
-use crate::refusal::Refusal;
-use crate::seen::{Answer, Said};
+use crate::refusal::{self, Refusal};
+use crate::seen::{Answer, Recorded, Said};
 use crate::settings::Millis;
-use crate::{ActorId, SessionId};
+use crate::{ActorId, Mutation, SessionId};
 
 use super::{Hub, Request};
 
@@ -56,8 +56,11 @@ impl Hub {
         self.counts.refused += 1;
         #[cfg(feature = "testing")]
         self.refused.push(carried.id.clone());
+        if carried.expects_reply && !self.settings.has(Mutation::WaitOutlivesRefusal) {
+            self.drop_wait(carried.number);
+        }
         let Some(sender) = self.actors.get_mut(carried.sender) else { return };
-        sender.seen.forget(carried.mark);
+        sender.seen.fail(carried.mark);
         let (address, owner) = (std::sync::Arc::clone(&sender.address), sender.owner);
         if let Some(session) = owner {
             self.say(session, Some(&address), refusal.kind, Some(&carried.id), &refusal.payload, &carried.trace, now);
@@ -71,7 +74,10 @@ impl Hub {
         }
         let answer = Answer { number: carried.number, at, said };
         let Some(sender) = self.actors.get_mut(carried.sender) else { return };
-        sender.seen.answer(carried.mark, answer);
+        // A late acknowledgement may be followed by one of a retry.
+        if sender.seen.answer(carried.mark, answer) == Recorded::Again {
+            return;
+        }
         let together = sender.owner.and_then(|owner| self.sessions.get(owner)).is_some_and(|owner| owner.acks_together);
         if together && said == Said::Delivered && at == now && carried.trace.is_empty() {
             if sender.arrived.is_empty() {
@@ -115,6 +121,10 @@ impl Hub {
         now: Millis,
     ) {
         let Some(session) = self.session_of(sender) else { return };
+        if answer.said == Said::Expired {
+            let (refusal, to) = (refusal::expired_in_queue(), self.address(sender));
+            return self.say(session, Some(&to), refusal.kind, Some(id), &refusal.payload, trace, now);
+        }
         let own_id = self.id_of(answer.number).of_answer();
         let Some(to) = self.actors.get(sender).map(|sender| &*sender.address) else { return };
         let head = Head { correlation: Some(id), ..Head::from_hub(&own_id, to, kind_of(answer.said), answer.at) };
@@ -129,7 +139,7 @@ impl Hub {
 
 fn kind_of(said: Said) -> &'static str {
     match said {
-        Said::Delivered | Said::Queued => "hub:delivery_ack",
+        Said::Delivered | Said::Queued | Said::Expired => "hub:delivery_ack",
         Said::Broadcast { .. } => "hub:broadcast_ack",
         Said::Published { .. } => "hub:published",
     }
@@ -139,6 +149,7 @@ fn write_payload(out: &mut Vec<u8>, id: &str, answer: Answer, topic: Option<&str
     let status = match answer.said {
         Said::Delivered => "delivered",
         Said::Queued => "queued",
+        Said::Expired => "expired",
         Said::Broadcast { delivered, queued, failed } => {
             let payload =
                 json!({"messageId": id, "deliveredCount": delivered, "queuedCount": queued, "failedCount": failed});

@@ -1,16 +1,18 @@
 //! From one to many: the body is written once, and no more than a batch of it goes out before others have a turn.
 //!
-//! Holds: fan-outs are carried out one after the other, so that whoever hears two messages of a topic hears them in order.
+//! Holds: fan-outs are carried out one after the other, so that every subscriber gets the messages of a topic in order. The targets of a
+//! broadcast are collected in slices, too.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::address::BROADCAST;
-use crate::envelope::Text;
 use crate::frame;
 use crate::outbox::Carried;
-use crate::refusal::Refusal;
+use crate::refusal::{self, Refusal};
+use crate::rights::Access;
 use crate::seen::Said;
 use crate::settings::Millis;
 use crate::{ActorId, SessionId};
@@ -21,10 +23,17 @@ use super::{Carry, Hub, Request};
 /// So many messages of one topic go out together.
 const TOGETHER: usize = 16;
 
+/// Bounds on fan-outs in progress; more are refused with `queue_full`.
+const FANS_MAX: usize = 4_096;
+const FAN_BYTES_MAX: usize = 64 * 1_024 * 1_024;
+
+/// Filtering an actor costs a fraction of copying a frame.
+const LOOKS_PER_COPY: usize = 10;
+
 /// A message on its way to many.
 #[derive(Debug)]
 pub(super) struct Fan {
-    pub(super) targets: Vec<SessionId>,
+    pub(super) targets: Arc<Vec<SessionId>>,
     pub(super) next: usize,
     pub(super) bytes: Bytes,
     pub(super) expires: Millis,
@@ -35,27 +44,62 @@ pub(super) struct Fan {
     pub(super) delivered: u32,
     pub(super) queued: u32,
     pub(super) failed: u32,
+    /// Set while the targets of a broadcast are being collected.
+    pub(super) gathering: Option<Box<Gathering>>,
+}
+
+/// The targets of a broadcast while they are being collected.
+#[derive(Debug)]
+pub(super) struct Gathering {
+    access: Access,
+    capability: Option<Box<str>>,
+    without: Option<SessionId>,
+    /// The last address that was filtered.
+    after: Option<Arc<str>>,
+    found: BTreeSet<SessionId>,
+    targets: Vec<SessionId>,
+    carried: Box<Carried>,
+}
+
+impl Fan {
+    /// Creates a fan-out without targets.
+    pub(super) fn new(bytes: Bytes, expires: Millis) -> Self {
+        let targets = Arc::default();
+        let (topic, asked, gathering) = (None, None, None);
+        Self { targets, next: 0, bytes, expires, topic, asked, delivered: 0, queued: 0, failed: 0, gathering }
+    }
 }
 
 impl Hub {
+    /// Refuses another fan-out while too many are in progress.
+    pub(super) fn check_fans(&self, to: &str) -> Result<(), Refusal> {
+        if self.fans.len() < FANS_MAX && self.fan_bytes < FAN_BYTES_MAX {
+            return Ok(());
+        }
+        Err(refusal::queue_full(to, "too many broadcasts and publishes are in progress"))
+    }
+
     pub(super) fn broadcast(&mut self, request: &Request<'_>, sender: ActorId) -> Result<(), Refusal> {
         let payload = &request.envelope.payload;
         let body = body(request)?;
         let capability = payload.text("capability")?;
-        let capability = capability.as_ref().map(Text::as_str);
-        let without = payload.of("excludeSelf", "true or false")?.unwrap_or(false).then_some(request.session);
-        let targets = self.registered_sessions(request.session, capability, without);
-        let cost = targets.len().saturating_sub(1) as u64;
-        self.charge(request.session, cost, request.now)?;
-        let Some(mark) = self.first_time(request, sender, None) else { return Ok(()) };
-        let number = self.next_number();
-        let bytes = self.broadcast_frame(request, number, sender, &body);
+        let without = payload.flag("excludeSelf")?.then_some(request.session);
+        self.check_fans(BROADCAST)?;
+        let tag = self.tag(BROADCAST);
+        let Some(slot) = self.admit(request, sender, tag, None)? else { return Ok(()) };
+        let bytes = self.broadcast_frame(request, slot.number, sender, &body);
         let expires = self.expires(request);
-        let carry = Carry { sender, target: sender, number, mark };
-        let asked = request.is_ask().then(|| self.carried(request, carry));
-        self.counts.broadcasts += 1;
-        let fan = Fan { targets, next: 0, bytes, expires, topic: None, asked, delivered: 0, queued: 0, failed: 0 };
-        self.start_fan(fan, request.now);
+        let carried = self.carried(request, Carry { sender, target: sender, slot, expects_reply: false });
+        let gathering = Gathering {
+            access: self.sessions[request.session].access.clone(),
+            capability: capability.as_ref().map(|text| text.as_str().into()),
+            without,
+            after: None,
+            found: BTreeSet::new(),
+            targets: Vec::new(),
+            carried,
+        };
+        self.start_fan(Fan { gathering: Some(Box::new(gathering)), ..Fan::new(bytes, expires) }, request.now);
         Ok(())
     }
 
@@ -66,41 +110,75 @@ impl Hub {
         frame::kept(&mut self.scratch, |out| frame::write(out, &head, payload, |out| write_metadata(out, request)))
     }
 
-    /// Sessions of all actors that a session may send to, each once, in the order of their addresses.
-    fn registered_sessions(
-        &self,
-        sender: SessionId,
-        capability: Option<&str>,
-        without: Option<SessionId>,
-    ) -> Vec<SessionId> {
-        let access = &self.sessions[sender].access;
-        let mut found = std::collections::BTreeSet::new();
-        let mut targets = Vec::new();
-        for (address, id) in &self.names {
+    /// Collects the targets of a broadcast from the next slice of actors. Returns true after the last slice.
+    fn gather(&self, gathering: &mut Gathering) -> bool {
+        let slice = LOOKS_PER_COPY * self.settings.work_slice;
+        let some = self.names_after(gathering.after.as_deref(), slice);
+        for (address, id) in &some {
             let actor = &self.actors[*id];
             let (Some(session), Some(registration)) = (actor.owner, &actor.registration) else { continue };
-            let able = capability.is_none_or(|wanted| registration.capabilities.iter().any(|one| &**one == wanted));
-            let meant = Some(session) != without && able && access.may_send(address);
-            if meant && found.insert(session) {
-                targets.push(session);
+            let has = |wanted: &str| registration.capabilities.iter().any(|one| &**one == wanted);
+            let able = gathering.capability.as_deref().is_none_or(has);
+            let meant = Some(session) != gathering.without && able && gathering.access.may_send(address);
+            if meant && gathering.found.insert(session) {
+                gathering.targets.push(session);
             }
         }
-        targets
+        let is_last = some.len() < slice;
+        gathering.after = some.into_iter().next_back().map(|(address, _)| address);
+        is_last
+    }
+
+    /// Charges the sender for all targets and starts the broadcast. Returns false if the rate limit refuses it.
+    fn gathered(&mut self, fan: &mut Fan, gathering: Gathering, now: Millis) -> bool {
+        let Gathering { targets, carried, .. } = gathering;
+        let cost = targets.len().saturating_sub(1) as u64;
+        let is_there = self.sessions.contains_key(carried.feeder);
+        if let Err(refusal) = if is_there { self.charge(carried.feeder, cost, now) } else { Ok(()) } {
+            self.fail(&carried, &refusal, now);
+            return false;
+        }
+        self.counts.broadcasts += 1;
+        fan.targets = Arc::new(targets);
+        fan.asked = carried.is_ask.then_some(carried);
+        true
     }
 
     /// Begins a fan-out; one that fits into a batch and need not wait for another is done at once.
     pub(super) fn start_fan(&mut self, fan: Fan, now: Millis) {
+        self.fan_bytes += fan.bytes.len();
         self.fans.push_back(fan);
         if self.fans.len() == 1 {
-            self.advance(now);
+            self.advance_fans(now);
         }
     }
 
-    /// Brings the next batch of a message for many to its targets. Says whether there is more to do: others may have a turn first.
-    pub fn advance(&mut self, now: Millis) -> bool {
+    fn end_fan(&mut self, fan: &Fan) {
+        self.fan_bytes -= fan.bytes.len();
+    }
+
+    /// Sends the next batch of a message for many to its targets.
+    pub(super) fn advance_fans(&mut self, now: Millis) {
+        let Some(mut first) = self.fans.pop_front() else { return };
+        if let Some(mut gathering) = first.gathering.take() {
+            if !self.gather(&mut gathering) {
+                first.gathering = Some(gathering);
+                return self.fans.push_front(first);
+            }
+            if !self.gathered(&mut first, *gathering, now) {
+                return self.end_fan(&first);
+            }
+        }
+        self.fans.push_front(first);
+        self.send_batch(now);
+    }
+
+    fn send_batch(&mut self, now: Millis) {
         let mut together: Vec<Fan> = self.fans.drain(..self.alike()).collect();
-        let Some(first) = together.first() else { return false };
-        let (begin, end) = (first.next, first.targets.len().min(first.next + self.settings.fan_out));
+        let Some(first) = together.first() else { return };
+        // Several messages of one topic share the batch size.
+        let batch = (self.settings.fan_out / together.len()).max(1);
+        let (begin, end) = (first.next, first.targets.len().min(first.next + batch));
         for place in begin..end {
             for fan in &mut together {
                 self.copy(fan, place, now);
@@ -108,31 +186,23 @@ impl Hub {
         }
         together.iter_mut().for_each(|fan| fan.next = end);
         if together.first().is_some_and(|first| end < first.targets.len()) {
-            together.into_iter().rev().for_each(|fan| self.fans.push_front(fan));
-            return true;
+            return together.into_iter().rev().for_each(|fan| self.fans.push_front(fan));
         }
-        for fan in together {
-            if let Some(asked) = fan.asked {
+        for mut fan in together {
+            self.end_fan(&fan);
+            if let Some(asked) = fan.asked.take() {
                 let (delivered, queued, failed) = (fan.delivered, fan.queued, fan.failed);
                 self.answer(&asked, Said::Broadcast { delivered, queued, failed }, now, now);
             }
         }
-        !self.fans.is_empty()
     }
 
     /// How many of the first ones are for the same and have come equally far: whoever gets several gets them at once.
     fn alike(&self) -> usize {
         let Some(first) = self.fans.front() else { return 0 };
-        let topic = |fan: &Fan| fan.topic.as_ref().map(|(topic, _)| Arc::clone(topic));
         let is_alike =
-            |fan: &&Fan| fan.next == first.next && topic(fan) == topic(first) && fan.targets == first.targets;
-        self.fans.iter().take(TOGETHER).take_while(is_alike).count()
-    }
-
-    /// Whether a message for many is still under way.
-    #[must_use]
-    pub fn has_more(&self) -> bool {
-        !self.fans.is_empty()
+            |fan: &&Fan| fan.next == first.next && Arc::ptr_eq(&fan.targets, &first.targets) && fan.gathering.is_none();
+        self.fans.iter().take(TOGETHER).take_while(is_alike).count().max(1)
     }
 
     fn copy(&mut self, fan: &mut Fan, place: usize, now: Millis) {
@@ -143,7 +213,7 @@ impl Hub {
             return;
         };
         let late = fan.expires < now;
-        if late || session.outbox.is_over(settings) {
+        if late || session.outbox.is_over(settings, &self.spare) {
             fan.failed += 1;
             self.counts.dropped += 1;
             return self.missed(target, fan);

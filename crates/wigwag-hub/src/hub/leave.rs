@@ -3,25 +3,48 @@
 //! Order of what is done: its addresses are free first, so that what it had not got finds its target away (or held for the one
 //! that takes its place) and is kept in the order it was sent.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::outbox::Out;
+use crate::outbox::{Out, Spare};
 use crate::settings::Millis;
-use crate::{Mutation, SessionId, refusal};
+use crate::{ActorId, Mutation, SessionId};
 
 use super::actor::Past;
-use super::session::State;
+use super::session::{Session, State};
+use super::work::Chore;
 use super::{Close, Effect, Hub};
 
 impl Hub {
     /// Tells a session why it ends, and ends it.
     pub(super) fn end(&mut self, id: SessionId, close: Close, now: Millis) {
-        if self.sessions.get(id).is_none_or(super::session::Session::is_closing) {
+        self.end_saying(id, close, &json!({"reason": close.reason()}), now);
+    }
+
+    fn end_saying(&mut self, id: SessionId, close: Close, payload: &Value, now: Millis) {
+        if self.sessions.get(id).is_none_or(|session| session.is_closing()) {
             return;
         }
         self.counts.closed += 1;
-        self.announce(id, "hub:disconnect", &json!({"reason": close.reason()}), now);
+        self.announce(id, "hub:disconnect", payload, now);
         self.leave(id, close, now);
+    }
+
+    /// Ends a session whose socket accepts no data, as a slow consumer.
+    pub fn stalled(&mut self, session: SessionId, now: Millis) {
+        self.end(session, Close::Slow, now);
+    }
+
+    /// Handles a takeover by another server: notifies the session that holds the address here and ends it.
+    pub fn taken_over(&mut self, address: &str, version: u64, url: Option<&str>, now: Millis) {
+        let Some(actor) = self.names.get(address).and_then(|id| self.actors.get_mut(*id)) else { return };
+        actor.past = Past::Unknown;
+        let has_older = actor.registration.as_ref().is_some_and(|registration| registration.version < version);
+        if let Some(session) = actor.owner.filter(|_| has_older && !self.settings.has(Mutation::TakenNotTold)) {
+            let close = Close::Duplicate;
+            let payload = json!({"reason": close.reason(), "address": address, "url": url});
+            self.end_saying(session, close, &payload, now);
+            self.tell_arrived(now);
+        }
     }
 
     /// Takes a session out of everything; its last frames can still be written.
@@ -33,9 +56,13 @@ impl Hub {
         session.is_woken = false;
         let own = session.own.take();
         let addresses = std::mem::take(&mut session.addresses);
-        let lost = lost(session);
+        let lost = lost(session, &mut self.spare);
+        let token = session.counts_for.take();
         for actor in addresses.into_iter().chain(own) {
             self.vacate(actor, id, now);
+        }
+        if let Some(token) = token {
+            self.forget_session_of(&token);
         }
         self.unsubscribe_all(id);
         self.release_feeders(id, now);
@@ -46,25 +73,34 @@ impl Hub {
         self.all_again(lost, now);
     }
 
-    /// What a session had not got: before everything that came since, also where that is held back.
+    /// Reroutes undelivered messages ahead of newer ones, including held ones.
     fn all_again(&mut self, lost: Vec<Out>, now: Millis) {
-        let is_held = |hub: &Self, out: &Out| {
-            let target = hub.actors.get(out.carried.target);
-            target.is_some_and(super::actor::Actor::holds)
-        };
-        let (held, free): (Vec<Out>, Vec<Out>) = lost.into_iter().partition(|out| is_held(self, out));
-        for out in held.into_iter().rev() {
-            if out.carried.stored.is_none() {
-                self.actors[out.carried.target].held.push_front(out);
+        let mut targets: Vec<ActorId> = Vec::new();
+        // Stored messages are delivered from the store.
+        for out in lost.into_iter().rev().filter(|out| out.carried.stored.is_none()) {
+            let target = out.carried.target;
+            let Some(actor) = self.actors.get_mut(target) else { continue };
+            actor.hold_first(std::iter::once(out));
+            if !targets.contains(&target) {
+                targets.push(target);
             }
         }
-        for out in free {
-            self.again(out, now);
+        for target in targets {
+            self.flush_held(target, now);
+        }
+    }
+
+    fn forget_session_of(&mut self, token: &str) {
+        if let Some(count) = self.tokens.get_mut(token) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.tokens.remove(token);
+            }
         }
     }
 
     /// A session's address is free.
-    pub(super) fn vacate(&mut self, id: crate::ActorId, session: SessionId, now: Millis) {
+    pub(super) fn vacate(&mut self, id: ActorId, session: SessionId, now: Millis) {
         // What has arrived is told to whoever sent it.
         self.tell_arrived(now);
         let Some(actor) = self.actors.get_mut(id).filter(|actor| actor.owner == Some(session)) else { return };
@@ -72,50 +108,36 @@ impl Hub {
         actor.used_at = now;
         if actor.registration.take().is_some() {
             actor.past = Past::Registered;
+            self.counts.registered -= 1;
         }
     }
 
     /// The connection is gone.
     pub fn close(&mut self, session: SessionId, now: Millis) {
         self.leave(session, Close::Asked, now);
-        self.sessions.remove(session);
+        let Some(gone) = self.sessions.remove(session) else { return };
+        self.spare.outbox_bytes = self.spare.outbox_bytes.saturating_sub(gone.outbox.bytes());
+        self.roster.swap_remove(gone.place);
+        if let Some(moved) = self.roster.get(gone.place).and_then(|moved| self.sessions.get_mut(*moved)) {
+            moved.place = gone.place;
+        }
+        if self.roster.len() < self.roster.capacity() / 4 {
+            self.roster.shrink_to(2 * self.roster.len());
+        }
     }
 
-    /// The server stops: everybody is told, what was not written is kept.
+    /// Ends all sessions because the server stops; unwritten messages are requeued. [`Hub::advance`] does the work in slices.
     pub fn shutdown(&mut self, now: Millis) {
-        let all: Vec<SessionId> = self.sessions.keys().collect();
-        for session in all {
-            self.end(session, Close::Shutdown, now);
-        }
-    }
-
-    /// A message that a connection took along.
-    fn again(&mut self, out: Out, now: Millis) {
-        let carried = &out.carried;
-        if carried.stored.is_some() {
-            // It is still in the store, and comes from there.
-            return;
-        }
-        if self.actors.get(carried.target).is_some_and(|actor| actor.is_session) {
-            let address = self.address(carried.target);
-            let refusal = refusal::unknown_actor(
-                &address,
-                "the session is gone",
-                "it may come back under the same address",
-                true,
-            );
-            if carried.is_ask {
-                self.fail(carried, &refusal, now);
-            }
-            return;
-        }
-        self.route(out, now);
+        self.chores.push_back(Chore::Shutdown);
+        self.advance(now);
     }
 
     fn unsubscribe_all(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(id) else { return };
-        for topic in std::mem::take(&mut session.subscriptions).into_keys() {
-            self.stop_hearing(id, &topic);
+        let topics: Vec<_> = std::mem::take(&mut session.subscriptions).into_keys().collect();
+        self.counts.subscriptions -= topics.len();
+        if !topics.is_empty() {
+            self.chores.push_back(Chore::Unsubscribe { session: id, topics });
         }
     }
 
@@ -126,7 +148,8 @@ impl Hub {
             return;
         }
         let Some(topic) = self.topics.get_mut(name) else { return };
-        topic.subscribers.retain(|subscriber| *subscriber != id);
+        let Some(place) = topic.subscribers.iter().position(|subscriber| *subscriber == id) else { return };
+        std::sync::Arc::make_mut(&mut topic.subscribers).remove(place);
         if topic.subscribers.is_empty() && crate::address::is_hubs_own(name) {
             self.effects.push(Effect::Wanted { topic: std::sync::Arc::clone(name), wanted: false });
         }
@@ -134,9 +157,9 @@ impl Hub {
 }
 
 /// All messages that a session had not got, in the order they were sent.
-fn lost(session: &mut super::session::Session) -> Vec<Out> {
-    let mut lost: Vec<Out> = session.awaiting.remove_if(|_| true);
-    lost.extend(session.outbox.abandon());
+fn lost(session: &mut Session, spare: &mut Spare) -> Vec<Out> {
+    let mut lost: Vec<Out> = session.awaiting.take_all();
+    lost.extend(session.outbox.abandon(spare));
     lost.sort_by_key(|out| out.carried.number);
     lost
 }

@@ -1,33 +1,34 @@
 //! Who is here.
 
+use std::fmt::Write as _;
 use std::ops::Bound;
 
-use serde_json::{Value, json};
-
 use crate::envelope::Text;
+use crate::frame::{self, Head};
 use crate::glob::Glob;
 use crate::refusal::{self, Refusal};
 
-use super::actor::Actor;
+use super::actor::{Actor, Registration};
 use super::{Hub, Request};
 
 const PAGE: u64 = 100;
 const PAGE_MAX: u64 = 1_000;
 
-/// So many actors are looked at for one page: others wait meanwhile.
-const LOOKED_AT_MAX: usize = 10_000;
+/// Maximum size of a page. Pages are built under the lock and wait in the outbox of the client.
+const PAGE_BYTES_MAX: usize = 64 * 1_024;
 
-fn shown(actor: &Actor) -> Option<Value> {
-    let registration = actor.registration.as_ref()?;
-    let metadata: Value = serde_json::from_str(&registration.metadata).unwrap_or(Value::Null);
-    Some(json!({
-        "actorAddress": &*actor.address,
-        "capabilities": registration.capabilities,
-        "metadata": metadata,
-        "version": registration.version,
-        "registeredAt": registration.registered_at,
-        "expiresAt": registration.expires_at,
-    }))
+/// Maximum number of actors examined for one page, to bound the time under the lock.
+const LOOKED_AT_MAX: usize = 1_000;
+
+/// Writes the JSON of an actor.
+fn write_actor(out: &mut String, actor: &Actor, registration: &Registration) {
+    let Registration { shown, version, registered_at, expires_at, .. } = registration;
+    let comma = if out.is_empty() { "" } else { "," };
+    let _ = write!(
+        out,
+        "{comma}{{\"actorAddress\":\"{}\",{shown},\"version\":{version},\"registeredAt\":{registered_at},\"expiresAt\":{expires_at}}}",
+        actor.address
+    );
 }
 
 impl Hub {
@@ -36,17 +37,30 @@ impl Hub {
         let pattern = payload.needed("hub:discover", "pattern")?;
         let glob = Glob::new(pattern.as_str()).map_err(|malformed| refusal::invalid(&malformed.to_string()))?;
         let page = self.page(request, Some(&glob))?;
-        self.respond(request, "hub:discovered", &page);
+        self.respond_text(request, "hub:discovered", &page);
         Ok(())
     }
 
     pub(super) fn list_actors(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
         let page = self.page(request, None)?;
-        self.respond(request, "hub:actor_list", &page);
+        self.respond_text(request, "hub:actor_list", &page);
         Ok(())
     }
 
-    fn page(&self, request: &Request<'_>, glob: Option<&Glob>) -> Result<Value, Refusal> {
+    /// Answers a request with a payload that is already serialised.
+    fn respond_text(&mut self, request: &Request<'_>, kind: &str, payload: &str) {
+        let number = self.next_number();
+        let id = self.id_of(number);
+        let envelope = request.envelope;
+        let (to, correlation) = (envelope.from.as_str(), Some(envelope.id.as_str()));
+        let head = Head { correlation, ..Head::from_hub(&id, to, kind, request.now) };
+        let payload = |out: &mut Vec<u8>| out.extend_from_slice(payload.as_bytes());
+        let trace = request.trace.as_bytes();
+        self.write(request.session, request.now, |out| frame::write(out, &head, payload, |out| out.extend(trace)));
+    }
+
+    /// Returns a page of actors as JSON.
+    fn page(&self, request: &Request<'_>, glob: Option<&Glob>) -> Result<String, Refusal> {
         let payload = &request.envelope.payload;
         let limit = payload.of("limit", "a number")?.unwrap_or(PAGE);
         if !(1..=PAGE_MAX).contains(&limit) {
@@ -62,24 +76,27 @@ impl Hub {
             Some(after) if after.as_str() >= prefix => Bound::Excluded(after.as_str()),
             _ => Bound::Included(prefix),
         };
-        let (mut actors, mut last, mut looked_at) = (Vec::new(), None, 0);
+        let (mut actors, mut count, mut looked_at) = (String::new(), 0, 0);
+        let mut last: Option<&str> = None;
         for (address, id) in self.names.range::<str, _>((from, Bound::Unbounded)) {
             if !address.starts_with(prefix) {
                 break;
             }
-            if actors.len() == limit || looked_at == LOOKED_AT_MAX {
-                return Ok(json!({"actors": actors, "hasMore": true, "next": last}));
+            if count == limit || looked_at == LOOKED_AT_MAX || actors.len() >= PAGE_BYTES_MAX {
+                let next = last.unwrap_or_default();
+                return Ok(format!("{{\"actors\":[{actors}],\"hasMore\":true,\"next\":\"{next}\"}}"));
             }
             looked_at += 1;
-            last = Some(&**address);
+            last = Some(address);
             let actor = &self.actors[*id];
             let Some(registration) = &actor.registration else { continue };
             let able = capability.is_none_or(|wanted| registration.capabilities.iter().any(|one| &**one == wanted));
             let visible = actor.owner == Some(request.session) || session.access.may_send(address);
             if able && visible && glob.is_none_or(|glob| glob.matches(address)) {
-                actors.extend(shown(actor));
+                write_actor(&mut actors, actor, registration);
+                count += 1;
             }
         }
-        Ok(json!({"actors": actors, "hasMore": false, "next": null}))
+        Ok(format!("{{\"actors\":[{actors}],\"hasMore\":false,\"next\":null}}"))
     }
 }

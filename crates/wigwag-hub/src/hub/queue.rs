@@ -1,8 +1,8 @@
 //! What waits for an actor that is away.
 //!
-//! Order of writes: a message is stored, then its sender is told `queued`; it is delivered, then removed. Dying between the first
-//! two leaves a message whose sender asks again and is recognised by its key; between the last two, one that is delivered again
-//! under the same id. Puts of one address run one after the other, each with all that came meanwhile, so that whichever is
+//! Order of writes: a message is stored, then its sender is told `queued`; it is delivered, then removed, after its dedup marker is
+//! stored. Dying between the first two leaves a message whose sender asks again and is recognised by its key; between the
+//! last two, one that is delivered again under the same id. Puts of one address run one after the other, each with all that came meanwhile, so that whichever is
 //! the last to land, nothing is there without what came before it. Nothing is read from the queue while one is under way.
 
 use std::sync::Arc;
@@ -10,16 +10,21 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::Mutation;
-use crate::key::{Waiting, message_hash};
+use crate::key::{Delivered, Waiting, message_hash};
 use crate::outbox::{Carried, Out};
 use crate::refusal;
 use crate::seen::{Answer, Mark, Said};
 use crate::settings::Millis;
 use crate::{ActorId, SessionId};
 
-use super::actor::{Past, Phase};
+use super::actor::{Past, Phase, Queued};
 use super::run::Signalling;
-use super::{Done, Hub, Op, Ticket};
+use super::send::seen_span;
+use super::work::Chore;
+use super::{Done, Hub, Kept, Op, Place, Ticket};
+
+/// Minimum time between listings of a full queue, which another server may have emptied.
+const LOOK_AGAIN: Millis = 1_000;
 
 /// What an outcome is waited for.
 #[derive(Debug)]
@@ -28,7 +33,11 @@ pub(super) enum Job {
     Raise(ActorId),
     Put(ActorId, Vec<(Waiting, Out)>),
     Load(ActorId),
-    Remove(ActorId, Waiting),
+    /// Reads expired messages, to tell their senders.
+    Expire(ActorId),
+    Remove(ActorId, Waiting, Option<Delivered>),
+    /// Best effort: leftovers are swept.
+    Forget,
     Signal(Box<Signalling>),
 }
 
@@ -37,11 +46,17 @@ impl Hub {
     pub fn done(&mut self, ticket: Ticket, done: Done, now: Millis) {
         let Some(job) = self.jobs.remove(&ticket) else { return };
         match (job, done) {
-            (Job::Look(id), Done::Looked { known, waiting }) => self.looked(id, known, waiting, now),
-            (Job::Raise(id), Done::Raised { version, waiting }) => self.raised(id, version, waiting, now),
+            (Job::Look(id), Done::Looked { known, elsewhere, kept }) => self.looked(id, known, elsewhere, kept, now),
+            (Job::Raise(id), Done::Raised { version, kept }) => self.raised(id, version, kept, now),
             (Job::Put(id, messages), Done::Stored) => self.stored(id, messages, now),
+            (Job::Put(id, messages), Done::Elsewhere(_)) if self.settings.has(Mutation::QueueForElsewhere) => {
+                self.stored(id, messages, now);
+            }
+            (Job::Put(id, messages), Done::Elsewhere(place)) => self.stored_elsewhere(id, messages, &place, now),
             (Job::Load(id), Done::Loaded(found)) => self.loaded(id, found, now),
-            (Job::Remove(id, waiting), Done::Stored) => self.removed(id, &waiting),
+            (Job::Expire(id), Done::Loaded(found)) => self.expire_loaded(id, found, now),
+            (Job::Remove(id, waiting, _), Done::Stored) => self.removed(id, &waiting),
+            (Job::Forget, Done::Stored) => {}
             (Job::Signal(signalling), Done::Signalled(outcome)) => self.signalled(*signalling, outcome, now),
             (job, Done::Failed(why)) => self.failed(job, why, now),
             (job, _) => self.failed(job, String::from("an outcome of something else"), now),
@@ -56,70 +71,140 @@ impl Hub {
             Job::Raise(id) => self.not_raised(id, &why, now),
             Job::Put(id, messages) => self.not_stored(id, messages, &why, now),
             Job::Load(id) => self.not_loaded(id, &why, now),
-            Job::Remove(id, waiting) => self.not_removed(id, waiting),
+            Job::Expire(id) => self.expire_loaded(id, Vec::new(), now),
+            Job::Remove(id, waiting, delivered) => self.not_removed(id, waiting, delivered),
+            Job::Forget => {}
             Job::Signal(signalling) => self.signalled(*signalling, Err(super::SignalRefusal::Later(why)), now),
         }
     }
 
-    /// Brings a message to its target, wherever that is.
+    /// Routes a message to its target, wherever that is.
     pub(super) fn route(&mut self, out: Out, now: Millis) {
+        let Some(actor) = self.actors.get_mut(out.carried.target) else { return };
+        actor.used_at = now;
+        let is_held = actor.holds() && !(self.settings.has(Mutation::NotHeld) && actor.past != Past::Unknown);
+        let held = if is_held { Some(out) } else { self.dispatch(out, now) };
+        if let Some(out) = held {
+            self.hold(out, now);
+        }
+    }
+
+    /// Delivers, stores or refuses a message. Returns it if the store must be read first.
+    fn dispatch(&mut self, out: Out, now: Millis) -> Option<Out> {
         let carried = &out.carried;
         let target = carried.target;
-        let Some(actor) = self.actors.get_mut(target) else { return };
-        actor.used_at = now;
-        if actor.holds() && !(self.settings.has(Mutation::NotHeld) && actor.past != Past::Unknown) {
-            return self.hold(out, now);
+        if carried.is_ask && self.was_delivered_before(carried, now) {
+            return None;
         }
+        let actor = &mut self.actors[target];
         if let Some(session) = actor.owner {
-            return self.deliver(session, out, now);
+            self.deliver(session, out, now);
+            return None;
         }
         match actor.past {
             _ if actor.is_session => self.nobody(&out, now),
-            Past::Registered if carried.queue => self.enqueue(out, now),
+            Past::Registered if carried.queue => return self.enqueue(out, now),
             Past::Never if carried.queue => self.nobody(&out, now),
-            Past::Registered | Past::Never => self.counts.absent += 1,
             // A tell is lost if its target is away, whether it was ever here or not.
-            Past::Unknown if !carried.queue => self.counts.absent += 1,
+            Past::Registered | Past::Never => self.lost(&out, now),
+            Past::Unknown if !carried.queue => self.lost(&out, now),
             Past::Unknown => {
-                actor.phase = Phase::Looking;
-                let address = Arc::clone(&actor.address);
-                self.store(Job::Look(target), Op::Look { address });
-                self.hold(out, now);
+                self.look(target);
+                return Some(out);
             }
         }
+        None
+    }
+
+    /// Reads the record and the queue of an address from the store.
+    fn look(&mut self, id: ActorId) {
+        let actor = &mut self.actors[id];
+        actor.phase = Phase::Looking;
+        let address = Arc::clone(&actor.address);
+        self.store(Job::Look(id), Op::Look { address });
+    }
+
+    /// Answers a repeat of a message that an earlier hub queued and delivered.
+    fn was_delivered_before(&mut self, carried: &Carried, now: Millis) -> bool {
+        let before = &self.actors[carried.target].delivered_before;
+        if before.is_empty() {
+            return false;
+        }
+        let hash = message_hash(&self.address(carried.sender), &carried.id);
+        let found = before.get(&hash).filter(|delivered| delivered.until >= now);
+        let Some(received) = found.map(|delivered| delivered.received) else { return false };
+        self.answer(carried, Said::Queued, received, now);
+        true
     }
 
     /// Nobody has or had this address.
     fn nobody(&mut self, out: &Out, now: Millis) {
         self.counts.absent += 1;
         let carried = &out.carried;
-        if carried.is_ask {
-            let address = self.address(carried.target);
-            self.fail(carried, &refusal::never_registered(&address), now);
+        if carried.is_ask || carried.expects_reply {
+            let actor = &self.actors[carried.target];
+            let refusal = match actor.is_session {
+                true => refusal::session_gone(&actor.address),
+                false => refusal::never_registered(&actor.address),
+            };
+            self.fail(carried, &refusal, now);
+        }
+    }
+
+    /// Drops a tell whose target is away. The sender gets an error if it expects a reply.
+    fn lost(&mut self, out: &Out, now: Millis) {
+        self.counts.absent += 1;
+        if out.carried.expects_reply {
+            let address = self.address(out.carried.target);
+            let hint = "ask instead of telling: an ask is queued";
+            self.fail(&out.carried, &refusal::unknown_actor(&address, "the target is not connected", hint, true), now);
         }
     }
 
     /// Keeps a message until the store has answered.
     fn hold(&mut self, out: Out, now: Millis) {
         let carried = &out.carried;
-        let max = self.settings.drop_above;
+        let settings = &self.settings;
         let actor = &mut self.actors[carried.target];
-        if actor.held.len() < max {
+        if actor.held.len() < settings.drop_above && actor.held_bytes < settings.drop_bytes_above {
+            actor.held_bytes += out.bytes.len();
             return actor.held.push_back(out);
         }
         self.counts.dropped += 1;
-        if carried.is_ask {
+        if carried.is_ask || carried.expects_reply {
             let address = self.address(carried.target);
             let refusal = refusal::queue_full(&address, "too many messages wait for this actor's registration");
             self.fail(carried, &refusal, now);
         }
     }
 
+    /// Routes held messages: immediately if they fit into a slice, else in slices while new messages are held behind them.
     pub(super) fn flush_held(&mut self, id: ActorId, now: Millis) {
+        let slice = self.settings.work_slice;
         let Some(actor) = self.actors.get_mut(id) else { return };
-        for out in std::mem::take(&mut actor.held) {
-            self.route(out, now);
+        if actor.phase != Phase::Idle || !actor.registering.is_empty() {
+            return;
         }
+        if actor.held.len() > slice {
+            actor.phase = Phase::Draining;
+            return self.chores.push_back(Chore::Drain(id));
+        }
+        self.flush_some(id, now);
+    }
+
+    /// Routes a slice of the held messages. Returns true if more are held.
+    pub(super) fn flush_some(&mut self, id: ActorId, now: Millis) -> bool {
+        let slice = self.settings.work_slice;
+        let Some(actor) = self.actors.get_mut(id) else { return false };
+        let mut some = actor.unhold(slice);
+        while let Some(out) = some.pop_front() {
+            if let Some(out) = self.dispatch(out, now) {
+                some.push_front(out);
+                self.actors[id].hold_first(some.into_iter());
+                return false;
+            }
+        }
+        self.actors.get(id).is_some_and(|actor| !actor.held.is_empty())
     }
 
     /// Puts a message into a session's outbox.
@@ -127,9 +212,9 @@ impl Hub {
         let carried = &out.carried;
         let Some(target) = self.sessions.get(session) else { return };
         let unacknowledged = carried.require_ack && target.awaiting.is_over(&self.settings);
-        if target.outbox.is_over(&self.settings) || unacknowledged {
+        if target.outbox.is_over(&self.settings, &self.spare) || unacknowledged {
             self.counts.dropped += 1;
-            if carried.is_ask {
+            if carried.is_ask || carried.expects_reply {
                 let address = self.address(carried.target);
                 let refusal = refusal::queue_full(&address, "too many messages wait for this actor to read them");
                 self.fail(carried, &refusal, now);
@@ -143,52 +228,88 @@ impl Hub {
 
     fn put(&mut self, session: SessionId, out: Out, now: Millis) {
         let Some(target) = self.sessions.get_mut(session) else { return };
-        target.outbox.push(out.bytes, out.expires, Some(out.carried), now, &self.settings);
+        let at = (now, &self.settings, &mut self.spare);
+        target.outbox.push(out.bytes, out.expires, Some(out.carried), at);
         self.wake(session);
     }
 
     /// A message was written to its target's connection.
     pub(super) fn arrived(&mut self, carried: &Carried, now: Millis) {
         self.counts.delivered += 1;
-        match &carried.stored {
-            Some(waiting) => self.remove(carried.target, waiting.clone()),
-            None => self.answer(carried, Said::Delivered, now, now),
-        }
+        let Some(waiting) = &carried.stored else { return self.answer(carried, Said::Delivered, now, now) };
+        let until = waiting.received.saturating_add(seen_span(&self.settings, carried.ttl));
+        let is_known = until > now && !self.settings.has(Mutation::SeenNotStored);
+        let (received, hash) = (waiting.received, &waiting.hash);
+        let delivered = is_known.then(|| Delivered { until, received, hash: hash.clone() });
+        self.remove(carried.target, waiting.clone(), delivered);
     }
 
-    /// Stores a message for an actor that is away.
-    fn enqueue(&mut self, out: Out, now: Millis) {
+    /// Stores a message for an actor that is away. Returns it if the store must be read first.
+    fn enqueue(&mut self, out: Out, now: Millis) -> Option<Out> {
         let carried = &out.carried;
         let (sender, id) = (self.address(carried.sender), carried.target);
         if out.expires < now {
             self.counts.expired += 1;
-            return self.fail(carried, &refusal::expired(carried.ttl.unwrap_or_default()), now);
+            self.fail(carried, &refusal::expired(carried.ttl.unwrap_or_default()), now);
+            return None;
         }
         let hash = message_hash(&sender, &carried.id);
         let actor = &mut self.actors[id];
-        if let Some(there) = actor.queue.keys().find(|waiting| waiting.hash == hash) {
+        if let Some((there, queued)) = actor.queue.iter_mut().find(|(waiting, _)| waiting.hash == hash) {
             // It was stored before, by this hub or the one before it.
             let at = there.received;
-            return self.answer(carried, Said::Queued, at, now);
+            if !actor.storing {
+                queued.carried = Some(carried.clone());
+            }
+            self.answer(carried, Said::Queued, at, now);
+            return None;
         }
-        let full = actor.queue.len() >= self.settings.queue_max && !self.settings.has(Mutation::UnboundedQueue);
-        if full || actor.queue_bytes() + out.bytes.len() > self.settings.queue_bytes_max {
+        if self.is_full(id, out.bytes.len()) && self.make_queue_room(id, now) {
+            return Some(out);
+        }
+        if self.is_full(id, out.bytes.len()) {
             self.counts.queue_full += 1;
+            let actor = &self.actors[id];
             let what = format!("{} messages wait for this actor", actor.queue.len());
-            let refusal = refusal::queue_full(&actor.address.clone(), &what);
-            return self.fail(carried, &refusal, now);
+            let refusal = refusal::queue_full(&actor.address, &what);
+            self.fail(&out.carried, &refusal, now);
+            return None;
         }
+        let actor = &mut self.actors[id];
         let received = now.max(actor.last_received + 1);
         let expires = out.expires.min(now.saturating_add(self.settings.queue_for));
         let doubtful = actor.doubtful.remove(&hash).filter(|_| !self.settings.has(Mutation::AnotherKey));
         let waiting = doubtful.unwrap_or(Waiting { received, expires, hash });
         actor.last_received = actor.last_received.max(waiting.received);
-        actor.queue.insert(waiting.clone(), out.bytes.len());
+        actor.queue.insert(waiting.clone(), Queued { bytes: out.bytes.len(), carried: None });
         if self.settings.has(Mutation::AnswerBeforeStored) {
-            self.answer(carried, Said::Queued, waiting.received, now);
+            self.answer(&out.carried, Said::Queued, waiting.received, now);
         }
         self.actors[id].unstored.push((waiting, out));
         self.store_next(id);
+        None
+    }
+
+    /// Whether a queue has no room for a message of this size.
+    fn is_full(&self, id: ActorId, bytes: usize) -> bool {
+        let (actor, settings) = (&self.actors[id], &self.settings);
+        let full = actor.queue.len() >= settings.queue_max && !settings.has(Mutation::UnboundedQueue);
+        full || actor.queue_bytes() + bytes > settings.queue_bytes_max
+    }
+
+    /// Removes expired messages from a full queue. If it is still full, lists the store again, since another server may have
+    /// delivered cached messages. Returns true if a listing was started.
+    fn make_queue_room(&mut self, id: ActorId, now: Millis) -> bool {
+        self.expire_queued(id, now);
+        let actor = &self.actors[id];
+        let is_stale = actor.looked_at.saturating_add(LOOK_AGAIN) < now;
+        let is_at_rest = !actor.storing && actor.unstored.is_empty() && actor.removing.is_empty();
+        let is_full = actor.queue.len() >= self.settings.queue_max;
+        let looks = is_full && is_stale && is_at_rest;
+        if looks {
+            self.look(id);
+        }
+        looks
     }
 
     /// Stores what is to be stored, unless something is under way: then it goes together, after that.
@@ -210,11 +331,14 @@ impl Hub {
             let carried = out.carried;
             if waiting.expires < now {
                 self.counts.expired += 1;
-                self.remove(id, waiting);
+                self.remove(id, waiting, None);
                 self.fail(&carried, &refusal::expired(carried.ttl.unwrap_or_default()), now);
             } else {
                 self.counts.queued += 1;
                 self.answer(&carried, Said::Queued, waiting.received, now);
+                if let Some(queued) = self.actors[id].queue.get_mut(&waiting) {
+                    queued.carried = Some(carried);
+                }
             }
         }
         self.store_next(id);
@@ -233,11 +357,42 @@ impl Hub {
         self.go_on(id, now);
     }
 
-    fn looked(&mut self, id: ActorId, known: bool, waiting: Vec<(Waiting, usize)>, now: Millis) {
-        self.set_queue(id, waiting);
+    /// Refuses messages whose target is registered at another server.
+    fn stored_elsewhere(&mut self, id: ActorId, messages: Vec<(Waiting, Out)>, place: &Place, now: Millis) {
+        let actor = &mut self.actors[id];
+        actor.storing = false;
+        actor.past = Past::Unknown;
+        let unstored = std::mem::take(&mut actor.unstored);
+        for (waiting, out) in messages.into_iter().chain(unstored) {
+            self.actors[id].queue.remove(&waiting);
+            self.is_elsewhere(&out, place, now);
+        }
+        self.go_on(id, now);
+    }
+
+    /// Refuses a message whose target is at another server.
+    fn is_elsewhere(&mut self, out: &Out, place: &Place, now: Millis) {
+        if !out.carried.queue {
+            return self.lost(out, now);
+        }
+        let address = self.address(out.carried.target);
+        self.fail(&out.carried, &refusal::elsewhere(&address, place.url.as_deref()), now);
+    }
+
+    fn looked(&mut self, id: ActorId, known: bool, elsewhere: Option<Place>, kept: Kept, now: Millis) {
+        self.set_kept(id, kept, now);
         let actor = &mut self.actors[id];
         actor.past = if known { Past::Registered } else { Past::Never };
         actor.phase = Phase::Idle;
+        actor.looked_at = now;
+        // A registration in progress here overrides the other server.
+        let is_ours = !actor.registering.is_empty() || self.settings.has(Mutation::QueueForElsewhere);
+        if let Some(place) = elsewhere.filter(|_| !is_ours) {
+            actor.past = Past::Unknown;
+            for out in actor.unhold(usize::MAX) {
+                self.is_elsewhere(&out, &place, now);
+            }
+        }
         self.go_on(id, now);
         let actor = &mut self.actors[id];
         if actor.past == Past::Never {
@@ -248,20 +403,39 @@ impl Hub {
 
     fn not_looked(&mut self, id: ActorId, why: &str, now: Millis) {
         self.actors[id].phase = Phase::Idle;
-        let held = std::mem::take(&mut self.actors[id].held);
-        for carried in held.into_iter().map(|out| out.carried).filter(|carried| carried.is_ask) {
+        let held = self.actors[id].unhold(usize::MAX);
+        let is_told = |carried: &Carried| carried.is_ask || carried.expects_reply;
+        for carried in held.into_iter().map(|out| out.carried).filter(|carried| is_told(carried)) {
             self.fail(&carried, &refusal::internal(&format!("the store could not be asked: {why}")), now);
         }
         self.go_on(id, now);
     }
 
-    /// What waits for an actor, as the store says: less what is being removed, and what is over.
-    pub(super) fn set_queue(&mut self, id: ActorId, waiting: Vec<(Waiting, usize)>) {
+    /// Replaces the cached queue by the store's listing, except for messages that are being removed.
+    pub(super) fn set_kept(&mut self, id: ActorId, kept: Kept, now: Millis) {
+        let Kept { waiting, delivered } = kept;
         let actor = &mut self.actors[id];
         let newest = waiting.iter().map(|(waiting, _)| waiting.received).max();
         actor.last_received = actor.last_received.max(newest.unwrap_or_default());
         actor.doubtful.retain(|_, doubtful| !waiting.iter().any(|(there, _)| there == doubtful));
-        actor.queue = waiting.into_iter().filter(|(waiting, _)| !actor.removing.contains(waiting)).collect();
+        let mut before = std::mem::take(&mut actor.queue);
+        for (waiting, bytes) in waiting.into_iter().filter(|(waiting, _)| !actor.removing.contains(waiting)) {
+            let carried = before.remove(&waiting).and_then(|queued| queued.carried);
+            actor.queue.insert(waiting, Queued { bytes, carried });
+        }
+        let (known, over): (Vec<_>, Vec<_>) = delivered.into_iter().partition(|delivered| delivered.until >= now);
+        let is_own = |delivered: &Delivered| actor.delivered_here.contains(delivered);
+        let known = known.into_iter().filter(|delivered| !is_own(delivered));
+        actor.delivered_before = known.map(|delivered| (delivered.hash.clone(), delivered)).collect();
+        self.forget_delivered(id, over);
+    }
+
+    /// Deletes dedup markers of delivered messages from the store.
+    pub(super) fn forget_delivered(&mut self, id: ActorId, delivered: Vec<Delivered>) {
+        if !delivered.is_empty() {
+            let address = self.address(id);
+            self.store(Job::Forget, Op::Forget { address, delivered });
+        }
     }
 
     /// Reads what waits for an actor; says whether anything does.
@@ -294,13 +468,13 @@ impl Hub {
                 (Some(session), Some(out)) => {
                     self.put(session, out, now);
                     if self.settings.has(Mutation::RemoveBeforeWritten) {
-                        self.remove(id, waiting);
+                        self.remove(id, waiting, None);
                     }
                 }
                 (_, None) => {
                     // Nobody could read it: it is not what a hub has stored.
                     self.counts.unreadable += 1;
-                    self.remove(id, waiting);
+                    self.remove(id, waiting, None);
                 }
                 (None, Some(_)) => {}
             }
@@ -316,6 +490,7 @@ impl Hub {
             id: Box<str>,
             from: Box<str>,
             ttl: Option<u64>,
+            pattern: Option<Box<str>>,
             metadata: Metadata,
         }
         #[derive(serde::Deserialize)]
@@ -327,7 +502,8 @@ impl Hub {
         }
         let head: Head = serde_json::from_slice(&body).ok()?;
         let sender = self.actor(&head.from, now);
-        self.recognise(sender, &head.metadata.original_message_id, waiting.received, now);
+        let number = self.number_of(&head.id).unwrap_or_default();
+        self.recognise(sender, id, &head.metadata.original_message_id, waiting.received, now);
         let carried = Carried {
             sender,
             feeder: SessionId::default(),
@@ -335,13 +511,14 @@ impl Hub {
             mark: Mark::NOWHERE,
             id: head.metadata.original_message_id,
             trace: String::new(),
-            number: 0,
+            number,
             received: waiting.received,
             ttl: head.ttl,
             // It was answered when it was stored.
             is_ask: false,
             require_ack: head.metadata.require_ack,
             queue: true,
+            expects_reply: head.pattern.as_deref() == Some("ask"),
             stored_id: Some(head.id),
             stored: Some(waiting.clone()),
         };
@@ -349,13 +526,69 @@ impl Hub {
     }
 
     /// A sender that was not told that its message is stored asks again: it is known, also to a hub that has not stored it.
-    fn recognise(&mut self, sender: ActorId, id: &str, received: Millis, now: Millis) {
-        let print = self.print(id);
+    fn recognise(&mut self, sender: ActorId, target: ActorId, id: &str, received: Millis, now: Millis) {
+        let (print, tag) = (self.print(id), self.actors[target].tag);
+        let tag = if self.settings.has(Mutation::NoConflict) { 0 } else { tag };
         let number = self.next_number();
         let settings = &self.settings;
         let seen = &mut self.actors[sender].seen;
-        if let Ok(mark) = seen.meet(print, now, settings.seen_for, settings.seen_max) {
-            seen.answer(mark, Answer { number, at: received, said: Said::Queued });
+        if let Ok(slot) = seen.meet(print, (tag, number), (now, settings.seen_for), settings.seen_max) {
+            seen.answer(slot.mark, Answer { number: slot.number, at: received, said: Said::Queued });
+        }
+    }
+
+    /// Removes expired messages of an actor that is away, and tells their senders.
+    pub(super) fn expire_queued(&mut self, id: ActorId, now: Millis) {
+        let actor = &mut self.actors[id];
+        // Messages that are being delivered or stored are checked on their way.
+        if actor.owner.is_some() || actor.storing || actor.phase == Phase::Loading {
+            return;
+        }
+        let late: Vec<Waiting> = actor.queue.keys().filter(|waiting| waiting.expires < now).cloned().collect();
+        let mut unknown = Vec::new();
+        for waiting in late {
+            match self.actors[id].queue.get_mut(&waiting).and_then(|queued| queued.carried.take()) {
+                Some(carried) => {
+                    self.counts.expired += 1;
+                    self.remove(id, waiting, None);
+                    self.expired_in_queue(&carried, now);
+                }
+                None => unknown.push(waiting),
+            }
+        }
+        let actor = &mut self.actors[id];
+        if !unknown.is_empty() && !std::mem::replace(&mut actor.expiring, true) {
+            let address = Arc::clone(&actor.address);
+            self.store(Job::Expire(id), Op::Load { address, waiting: unknown });
+        }
+    }
+
+    fn expire_loaded(&mut self, id: ActorId, found: Vec<(Waiting, Option<Bytes>)>, now: Millis) {
+        let Some(actor) = self.actors.get_mut(id) else { return };
+        actor.expiring = false;
+        for (waiting, body) in found {
+            self.counts.expired += 1;
+            match body.and_then(|body| self.revive(id, &waiting, body, now)) {
+                Some(out) => self.expired(&out.carried, now),
+                None => self.remove(id, waiting, None),
+            }
+        }
+    }
+
+    /// Notifies the sender of a message that expired in the queue, and records the expiry as the answer to repeats.
+    pub(super) fn expired_in_queue(&mut self, carried: &Carried, now: Millis) {
+        let print = self.print(&carried.id);
+        if carried.expects_reply {
+            self.drop_wait(carried.number);
+        }
+        let Some(sender) = self.actors.get_mut(carried.sender) else { return };
+        if !self.settings.has(Mutation::ExpiredStaysQueued) {
+            sender.seen.expire_print(print, now);
+        }
+        let (address, owner) = (Arc::clone(&sender.address), sender.owner);
+        if let Some(session) = owner {
+            let refusal = refusal::expired_in_queue();
+            self.say(session, Some(&address), refusal.kind, Some(&carried.id), &refusal.payload, &carried.trace, now);
         }
     }
 
@@ -373,14 +606,20 @@ impl Hub {
         self.go_on(id, now);
     }
 
-    /// A message is in its target's hands: it is not needed any more.
-    pub(super) fn remove(&mut self, id: ActorId, waiting: Waiting) {
+    /// Removes a delivered or expired message from the store.
+    pub(super) fn remove(&mut self, id: ActorId, waiting: Waiting, delivered: Option<Delivered>) {
         let Some(actor) = self.actors.get_mut(id) else { return };
         actor.queue.remove(&waiting);
         if actor.removing.insert(waiting.clone()) {
-            let address = Arc::clone(&actor.address);
-            self.store(Job::Remove(id, waiting.clone()), Op::Remove { address, waiting });
+            actor.delivered_here.extend(delivered.clone());
+            self.remove_stored(id, waiting, delivered);
         }
+    }
+
+    fn remove_stored(&mut self, id: ActorId, waiting: Waiting, delivered: Option<Delivered>) {
+        let address = self.address(id);
+        let op = Op::Remove { address, waiting: waiting.clone(), delivered: delivered.clone() };
+        self.store(Job::Remove(id, waiting, delivered), op);
     }
 
     fn removed(&mut self, id: ActorId, waiting: &Waiting) {
@@ -389,18 +628,33 @@ impl Hub {
         }
     }
 
-    fn not_removed(&mut self, id: ActorId, waiting: Waiting) {
+    fn not_removed(&mut self, id: ActorId, waiting: Waiting, delivered: Option<Delivered>) {
         if let Some(actor) = self.actors.get_mut(id) {
-            actor.leftover.push(waiting);
+            actor.leftover.push((waiting, delivered));
         }
     }
 
     /// Tries again what could not be removed.
     pub(super) fn remove_again(&mut self, id: ActorId) {
         let leftover = std::mem::take(&mut self.actors[id].leftover);
-        for waiting in leftover {
-            let address = Arc::clone(&self.actors[id].address);
-            self.store(Job::Remove(id, waiting.clone()), Op::Remove { address, waiting });
+        for (waiting, delivered) in leftover {
+            self.remove_stored(id, waiting, delivered);
         }
+    }
+
+    /// Lists the queue of an address so that the next tick expires old messages. Called by the sweep.
+    pub fn sweep(&mut self, address: &str, now: Millis) {
+        let id = self.actor(address, now);
+        let actor = &self.actors[id];
+        if actor.owner.is_none() && actor.phase == Phase::Idle && actor.registering.is_empty() && !actor.storing {
+            self.look(id);
+        }
+    }
+
+    /// Whether an address is registered here, or a registration is in progress.
+    #[must_use]
+    pub fn is_registered(&self, address: &str) -> bool {
+        let actor = self.names.get(address).and_then(|id| self.actors.get(*id));
+        actor.is_some_and(|actor| actor.owner.is_some() || !actor.registering.is_empty())
     }
 }

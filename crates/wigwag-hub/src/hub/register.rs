@@ -10,15 +10,13 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::address::{check_address, is_reserved};
-use crate::key::Waiting;
 use crate::refusal::{self, Refusal};
 use crate::settings::Millis;
 use crate::{ActorId, Mutation, SessionId};
 
 use super::actor::{Past, Phase, Registration};
 use super::queue::Job;
-use super::session::Session;
-use super::{Close, Hub, Op, Request};
+use super::{Close, Hub, Kept, Op, Request};
 
 const TTL_SECONDS: u64 = 300;
 const TTL_SECONDS_MIN: u64 = 10;
@@ -70,7 +68,8 @@ fn wanted(request: &Request<'_>) -> Result<Wanted, Refusal> {
 impl Registration {
     fn new(version: u64, wanted: Wanted, now: Millis) -> Self {
         let Wanted { capabilities, metadata, ttl } = wanted;
-        Self { version, capabilities, metadata, ttl, registered_at: now, expires_at: now + ttl }
+        let shown = format!("\"capabilities\":{},\"metadata\":{metadata}", json!(capabilities)).into_boxed_str();
+        Self { version, capabilities, shown, ttl, registered_at: now, expires_at: now + ttl }
     }
 }
 
@@ -151,7 +150,7 @@ impl Hub {
         while actor
             .registering
             .front()
-            .is_some_and(|next| self.sessions.get(next.session).is_none_or(Session::is_closing))
+            .is_some_and(|next| self.sessions.get(next.session).is_none_or(|session| session.is_closing()))
         {
             actor.registering.pop_front();
         }
@@ -164,10 +163,11 @@ impl Hub {
     }
 
     /// The version of an address was raised: it changes hands.
-    pub(super) fn raised(&mut self, id: ActorId, version: u64, waiting: Vec<(Waiting, usize)>, now: Millis) {
+    pub(super) fn raised(&mut self, id: ActorId, version: u64, kept: Kept, now: Millis) {
         let Some(next) = self.actors[id].registering.pop_front() else { return };
-        self.set_queue(id, waiting);
+        self.set_kept(id, kept, now);
         self.actors[id].past = Past::Registered;
+        self.actors[id].looked_at = now;
         let alive = self.sessions.get(next.session).is_some_and(|session| !session.is_closing());
         if alive {
             if let Some(old) = self.actors[id].owner.filter(|old| *old != next.session) {
@@ -175,7 +175,8 @@ impl Hub {
             }
             let actor = &mut self.actors[id];
             actor.owner = Some(next.session);
-            actor.registration = Some(Registration::new(version, next.wanted, now));
+            let before = actor.registration.replace(Registration::new(version, next.wanted, now));
+            self.counts.registered += usize::from(before.is_none());
             let addresses = &mut self.sessions[next.session].addresses;
             if !addresses.contains(&id) {
                 addresses.push(id);

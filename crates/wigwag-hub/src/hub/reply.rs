@@ -1,90 +1,199 @@
-//! Answers from end to end.
+//! Replies from end to end.
+//!
+//! Holds: a question that was refused has no wait, so that nothing follows its refusal. A reply is a message like any other: it is
+//! written to the asker's connection, stored in its queue, or refused, and its sender is answered accordingly. A late reply
+//! counts for as long as a repeat of the question is known.
 
-use crate::frame::{self, Head};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::frame::{self, Head, push_field, push_text};
 use crate::outbox::Out;
 use crate::refusal::{self, Refusal};
 use crate::settings::Millis;
-use crate::{ActorId, SessionId};
+use crate::{ActorId, Mutation, SessionId};
 
-use super::{Hub, Request};
+use super::send::{Body, body, seen_span};
+use super::{Carry, Hub, Request};
 
-/// Somebody waits for a reply.
+/// A reply as it was given.
+#[derive(Debug)]
+struct Given {
+    /// The replier's id of it.
+    id: Box<str>,
+    /// The frame, for a repeated question.
+    bytes: Option<Bytes>,
+}
+
+/// A question that waits for its reply.
 #[derive(Debug)]
 pub(super) struct ReplyWait {
     asker: ActorId,
-    /// The asker's id of the request.
+    asker_address: Arc<str>,
+    /// The session that asked; the number of its waits is limited.
+    session: SessionId,
+    /// The asker's id of the question.
     id: Box<str>,
     trace: Box<str>,
     target: ActorId,
     asked_at: Millis,
+    span: Millis,
     deadline: Millis,
-    /// The reply, kept in case the asker lost it and asks again.
-    given: Option<bytes::Bytes>,
+    /// End of the dedup window of the question.
+    until: Millis,
+    /// The asker got a timeout.
+    is_late: bool,
+    given: Option<Given>,
+    /// Its entry in `reply_times`.
+    next: Millis,
+}
+
+impl ReplyWait {
+    fn time(&self) -> Millis {
+        if self.is_late || self.given.is_some() { self.until } else { self.deadline }
+    }
 }
 
 impl Hub {
-    pub(super) fn expect_reply(&mut self, id: &str, request: &Request<'_>, asker: ActorId, target: ActorId) {
-        let settings = &self.settings;
-        let span = request.envelope.ttl.unwrap_or(settings.answer_within).min(settings.seen_for_max);
+    /// Waits for the reply to a question.
+    pub(super) fn expect_reply(
+        &mut self,
+        number: u64,
+        request: &Request<'_>,
+        asker: ActorId,
+        target: ActorId,
+    ) -> Result<(), Refusal> {
+        let (settings, now) = (&self.settings, request.now);
+        let max = settings.reply_waits_max;
+        if self.sessions[request.session].reply_waits >= max || self.replies.len() >= 10 * max {
+            let address = self.address(target);
+            return Err(refusal::queue_full(&address, "too many questions wait for their replies"));
+        }
+        let ttl = request.envelope.ttl;
+        let span = ttl.unwrap_or(settings.answer_within).min(settings.seen_for_max);
+        let deadline = now.saturating_add(span);
         let wait = ReplyWait {
             asker,
+            asker_address: self.address(asker),
+            session: request.session,
             id: request.envelope.id.as_str().into(),
             trace: request.trace.as_str().into(),
             target,
-            asked_at: request.now,
-            deadline: request.now.saturating_add(span),
+            asked_at: now,
+            span,
+            deadline,
+            until: deadline.max(now.saturating_add(seen_span(settings, ttl))),
+            is_late: false,
             given: None,
+            next: deadline,
         };
-        self.replies.insert(id.into(), wait);
+        self.drop_wait(number);
+        self.sessions[request.session].reply_waits += 1;
+        self.reply_times.insert((deadline, number));
+        self.replies.insert(number, wait);
+        Ok(())
     }
 
-    pub(super) fn reply(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
-        let (payload, now) = (&request.envelope.payload, request.now);
-        let to = payload.needed("hub:reply", "inReplyTo")?;
+    /// Removes a reply wait.
+    pub(super) fn drop_wait(&mut self, number: u64) {
+        let Some(wait) = self.replies.remove(&number) else { return };
+        self.reply_times.remove(&(wait.next, number));
+        if self.replies_given.remove(&number) {
+            self.reply_bytes -= wait.given.and_then(|given| given.bytes).map_or(0, |bytes| bytes.len());
+        }
+        if let Some(session) = self.sessions.get_mut(wait.session) {
+            session.reply_waits = session.reply_waits.saturating_sub(1);
+        }
+    }
+
+    fn reschedule(&mut self, number: u64) {
+        let Some(wait) = self.replies.get_mut(&number) else { return };
+        self.reply_times.remove(&(wait.next, number));
+        wait.next = wait.time();
+        self.reply_times.insert((wait.next, number));
+    }
+
+    pub(super) fn reply(&mut self, request: &Request<'_>, sender: ActorId) -> Result<(), Refusal> {
+        let to = request.envelope.payload.needed("hub:reply", "inReplyTo")?;
         let to = to.as_str();
-        let body = super::send::body(request)?;
-        let Some(wait) = self.replies.get(to) else { return Err(refusal::nobody_waits(to)) };
-        // Whichever of its addresses it gives: the session that was asked may reply.
+        let body = body(request)?;
+        let tag = self.tag(to);
+        let Some(slot) = self.admit(request, sender, tag, None)? else { return Ok(()) };
+        let outcome = self.check_reply(request, to);
+        let number = outcome.inspect_err(|_| self.actors[sender].seen.fail(slot.mark))?;
+        let wait = &self.replies[&number];
+        let (asker_address, replier) = (Arc::clone(&wait.asker_address), wait.target);
+        let (id, trace) = (wait.id.clone(), wait.trace.clone());
+        // Actors that are away may be evicted from memory.
+        let asker = self.actor(&asker_address, request.now);
+        let addresses = (&*self.address(replier), &*asker_address);
+        let bytes = self.reply_frame(request, slot.number, addresses, (&id, &trace), &body);
+        self.remember_reply(number, request.envelope.id.as_str(), &bytes);
+        let (now, expires) = (request.now, self.expires(request));
+        let mut carried = self.carried(request, Carry { sender, target: asker, slot, expects_reply: false });
+        // Replies are not acknowledged by the asker, and are queued for it.
+        (carried.require_ack, carried.queue) = (false, true);
+        if self.settings.has(Mutation::ReplyNotKept) && self.session_of(asker).is_none() {
+            self.answer(&carried, crate::seen::Said::Queued, now, now);
+            return Ok(());
+        }
+        self.route(Out { bytes, expires, carried }, now);
+        Ok(())
+    }
+
+    /// Finds the question that a reply is for, if this session may reply to it.
+    fn check_reply(&self, request: &Request<'_>, to: &str) -> Result<u64, Refusal> {
+        let number = self.number_of(to).filter(|number| self.replies.contains_key(number));
+        let Some(number) = number else { return Err(refusal::nobody_waits(to)) };
+        let wait = &self.replies[&number];
+        // The session that was asked may reply from any of its addresses.
         if self.session_of(wait.target) != Some(request.session) {
             let what = format!("`{}` was not asked of this actor", refusal::shown(to));
             return Err(refusal::unauthorized(&what, "only who was asked may reply"));
         }
-        let first = wait.given.is_none();
-        let (asker, target, id, trace) = (wait.asker, wait.target, wait.id.clone(), wait.trace.clone());
-        if first {
-            let bytes = self.reply_frame(request, target, asker, &id, &trace, &body);
-            if let Some(wait) = self.replies.get_mut(to) {
-                wait.given = Some(bytes.clone());
-            }
-            if let Some(session) = self.session_of(asker) {
-                self.push(session, bytes, Millis::MAX, now);
-            }
+        let is_same = |given: &Given| &*given.id == request.envelope.id.as_str();
+        match wait.given.as_ref().is_none_or(is_same) {
+            true => Ok(number),
+            false => Err(refusal::conflict(&format!("`{}` was replied to already", refusal::shown(to)))),
         }
-        if request.is_ask() {
-            let status = if self.session_of(asker).is_some() { "delivered" } else { "queued" };
-            let answer =
-                serde_json::json!({"messageId": request.envelope.id.as_str(), "deliveredAt": now, "status": status});
-            self.respond(request, "hub:delivery_ack", &answer);
+    }
+
+    /// Remembers a reply in case the asker loses it, and evicts the oldest replies beyond the byte limit.
+    fn remember_reply(&mut self, number: u64, id: &str, bytes: &Bytes) {
+        let Some(wait) = self.replies.get_mut(&number) else { return };
+        let given = Given { id: id.into(), bytes: Some(bytes.clone()) };
+        let before = wait.given.replace(given).and_then(|given| given.bytes).map_or(0, |bytes| bytes.len());
+        self.reply_bytes = self.reply_bytes + bytes.len() - before;
+        self.replies_given.insert(number);
+        self.reschedule(number);
+        while self.reply_bytes > self.settings.replies_bytes_max {
+            let Some(oldest) = self.replies_given.pop_first() else { break };
+            let given = self.replies.get_mut(&oldest).and_then(|wait| wait.given.as_mut());
+            let forgotten = given.and_then(|given| given.bytes.take());
+            self.reply_bytes -= forgotten.map_or(0, |bytes| bytes.len());
         }
-        Ok(())
     }
 
     fn reply_frame(
         &mut self,
         request: &Request<'_>,
-        replier: ActorId,
-        asker: ActorId,
-        id: &str,
-        trace: &str,
-        body: &super::send::Body<'_>,
-    ) -> bytes::Bytes {
-        let number = self.next_number();
+        number: u64,
+        (from, to): (&str, &str),
+        (id, trace): (&str, &str),
+        body: &Body<'_>,
+    ) -> Bytes {
         let own_id = self.id_of(number);
-        let (from, to) = (self.address(replier), self.address(asker));
-        let head = Head { correlation: Some(id), ttl: None, ..self.head(request, &own_id, &from, &to, body.kind()) };
+        let head = Head { correlation: Some(id), ..self.head(request, &own_id, from, to, body.kind()) };
         let payload = |out: &mut Vec<u8>| out.extend_from_slice(body.payload.as_bytes());
         let metadata = |out: &mut Vec<u8>| {
-            super::send::write_metadata(out, request);
+            out.extend_from_slice(b"\"originalMessageId\":");
+            push_text(out, request.envelope.id.as_str());
+            let entries = request.envelope.metadata.entries.iter();
+            // These flags control delivery and do not apply to replies.
+            entries
+                .filter(|(key, _)| !matches!(*key, "requireAck" | "queue"))
+                .for_each(|(key, raw)| push_field(out, key, raw));
             if !trace.is_empty() && request.trace.is_empty() {
                 out.push(b',');
                 out.extend_from_slice(trace.as_bytes());
@@ -93,54 +202,80 @@ impl Hub {
         frame::kept(&mut self.scratch, |out| frame::write(out, &head, payload, metadata))
     }
 
-    /// An asker asked again: it may have lost the reply.
-    pub(super) fn reply_again(&mut self, number: u64, now: Millis) {
-        let id = self.id_of(number);
-        let Some(wait) = self.replies.get(id.as_str()) else { return };
-        let (asker, given) = (wait.asker, wait.given.clone());
-        if let (Some(bytes), Some(session)) = (given, self.session_of(asker)) {
+    /// Handles a repeated question: resends the reply, or restarts the timeout.
+    pub(super) fn wait_again(&mut self, number: u64, now: Millis) {
+        let Some(wait) = self.replies.get_mut(&number) else { return };
+        let reply = wait.given.as_ref().and_then(|given| given.bytes.clone());
+        if wait.is_late && wait.given.is_none() {
+            wait.is_late = false;
+            wait.deadline = now.saturating_add(wait.span);
+            wait.until = wait.until.max(wait.deadline);
+        }
+        let asker = wait.asker;
+        self.reschedule(number);
+        if let (Some(bytes), Some(session)) = (reply, self.session_of(asker)) {
             self.push(session, bytes, Millis::MAX, now);
         }
     }
 
-    /// Tells askers whose time is over.
-    pub(super) fn time_out_replies(&mut self, now: Millis) {
-        let over: Vec<Box<str>> =
-            self.replies.iter().filter(|(_, wait)| wait.deadline < now).map(|(id, _)| id.clone()).collect();
-        for wait in over.iter().filter_map(|id| self.replies.remove(id)).collect::<Vec<_>>() {
-            if wait.given.is_some() {
-                continue;
-            }
-            let address = self.address(wait.target);
-            let refusal = refusal::timeout(&address, wait.asked_at, "no reply came in time");
-            let print = self.print(&wait.id);
-            if let Some(actor) = self.actors.get_mut(wait.asker) {
-                // A repeat is a new question.
-                actor.seen.forget_print(print);
-            }
-            if let Some(session) = self.session_of(wait.asker) {
-                let to = self.address(wait.asker);
-                self.say(session, Some(&to), refusal.kind, Some(&wait.id), &refusal.payload, &wait.trace, now);
-            }
-        }
+    /// Extends the deadline of a reply on behalf of the target. Returns the asker, its id of the question and its trace.
+    pub(super) fn extend_wait(
+        &mut self,
+        id: &str,
+        session: SessionId,
+        until: Millis,
+    ) -> Option<(ActorId, String, String)> {
+        let number = self.number_of(id)?;
+        let target = self.replies.get(&number).filter(|wait| wait.given.is_none())?.target;
+        self.session_of(target).filter(|owner| *owner == session)?;
+        let wait = self.replies.get_mut(&number)?;
+        (wait.deadline, wait.is_late) = (until, false);
+        wait.until = wait.until.max(until);
+        let asker = (wait.asker, wait.id.to_string(), wait.trace.to_string());
+        self.reschedule(number);
+        Some(asker)
     }
 
-    /// Tells senders whose messages were not acknowledged in time.
-    pub(super) fn time_out_acks(&mut self, id: SessionId, now: Millis) {
-        let settings = &self.settings;
-        let (within, max) = (settings.answer_within, settings.seen_for_max);
-        let Some(session) = self.sessions.get_mut(id) else { return };
-        let is_over = |out: &Out| {
-            let carried = &out.carried;
-            let until = carried.received.saturating_add(carried.ttl.unwrap_or(within).min(max));
-            carried.stored.is_none() && until < now
-        };
-        let over = session.awaiting.remove_if(is_over);
-        for Out { carried, .. } in over {
+    /// Sends timeouts to a slice of the overdue askers. Returns true if there are more.
+    pub(super) fn time_out_replies(&mut self, now: Millis) -> bool {
+        for _ in 0..self.settings.work_slice {
+            let next = self.reply_times.first().filter(|(time, _)| *time < now);
+            let Some((_, number)) = next.copied() else { return false };
+            let Some(wait) = self.replies.get_mut(&number) else { continue };
+            if wait.until < now && (wait.is_late || wait.given.is_some()) {
+                self.drop_wait(number);
+                continue;
+            }
+            wait.is_late = true;
+            let (asker, target, asked_at) = (wait.asker, wait.target, wait.asked_at);
+            let (id, trace) = (wait.id.clone(), wait.trace.clone());
+            self.reschedule(number);
+            if self.settings.has(Mutation::WaitOutlivesRefusal) {
+                let print = self.print(&id);
+                if let Some(actor) = self.actors.get_mut(asker) {
+                    actor.seen.forget_print(print);
+                }
+            }
+            if let Some(session) = self.session_of(asker) {
+                let refusal = refusal::no_reply(&self.address(target), asked_at);
+                let to = self.address(asker);
+                self.say(session, Some(&to), refusal.kind, Some(&id), &refusal.payload, &trace, now);
+            }
+        }
+        true
+    }
+
+    /// Sends timeouts to a slice of the senders without an acknowledgement. Returns true if there may be more.
+    pub(super) fn time_out_acks(&mut self, id: SessionId, now: Millis) -> bool {
+        let max = self.settings.work_slice;
+        let Some(session) = self.sessions.get_mut(id) else { return false };
+        let over = session.awaiting.overdue(now, max);
+        for carried in &over {
             let address = self.address(carried.target);
             let refusal =
                 refusal::timeout(&address, carried.received, "the target's client did not acknowledge it in time");
-            self.fail(&carried, &refusal, now);
+            self.fail(carried, &refusal, now);
         }
+        over.len() == max
     }
 }

@@ -15,11 +15,16 @@ use super::{Carry, Effect, Hub, Request, SignalRefusal};
 #[derive(Debug)]
 pub(super) struct Signalling {
     carried: Box<Carried>,
+    /// Bytes of its payload.
+    size: usize,
     address: String,
 }
 
 /// Signals of one session that are under way at once; more are refused.
 const SIGNALS_MAX: usize = 1_000;
+
+/// Maximum payload bytes of the signals in progress of one session.
+const SIGNAL_BYTES_MAX: usize = 16 * 1_024 * 1_024;
 
 impl Hub {
     pub(super) fn signal(
@@ -38,16 +43,17 @@ impl Hub {
                 "use a token with the scope `signals:NAME`, or `hub:send:…` of this run",
             ));
         }
-        if request.envelope.payload.raw("expectReply") == Some("true") {
+        if request.envelope.payload.flag("expectReply")? {
             return Err(refusal::invalid("a run does not reply; follow its topic `run/…`"));
         }
         // A token's name counts, not its addresses: it may have many of these, and a quorum counts names.
         let by = access.name().map_or_else(|| self.actors[sender].address.to_string(), str::to_owned);
-        let Some(mark) = self.first_time(request, sender, None) else { return Ok(()) };
-        let under_way = |job: &&Job| matches!(job, Job::Signal(other) if other.carried.feeder == request.session);
-        let number = self.next_number();
-        let carried = self.carried(request, Carry { sender, target: ActorId::default(), number, mark });
-        if self.jobs.values().filter(under_way).count() >= SIGNALS_MAX {
+        let tag = self.tag(target);
+        let Some(slot) = self.admit(request, sender, tag, None)? else { return Ok(()) };
+        let carry = Carry { sender, target: ActorId::default(), slot, expects_reply: false };
+        let carried = self.carried(request, carry);
+        let (count, bytes) = &mut self.sessions[request.session].signals;
+        if *count >= SIGNALS_MAX || *bytes >= SIGNAL_BYTES_MAX {
             self.fail(
                 &carried,
                 &refusal::queue_full(target, "too many signals of this session are under way"),
@@ -55,7 +61,10 @@ impl Hub {
             );
             return Ok(());
         }
-        let ticket = self.begin(Job::Signal(Box::new(Signalling { carried, address: target.to_owned() })));
+        *count += 1;
+        *bytes += body.payload.len();
+        let size = body.payload.len();
+        let ticket = self.begin(Job::Signal(Box::new(Signalling { carried, size, address: target.to_owned() })));
         self.effects.push(Effect::Signal {
             ticket,
             session: request.session,
@@ -69,7 +78,11 @@ impl Hub {
     }
 
     pub(super) fn signalled(&mut self, signalling: Signalling, outcome: Result<bool, SignalRefusal>, now: Millis) {
-        let Signalling { carried, address } = signalling;
+        let Signalling { carried, size, address } = signalling;
+        if let Some(session) = self.sessions.get_mut(carried.feeder) {
+            let (count, bytes) = &mut session.signals;
+            (*count, *bytes) = (count.saturating_sub(1), bytes.saturating_sub(size));
+        }
         let refusal = match outcome {
             Ok(waiting) => {
                 self.counts.signals += 1;

@@ -6,10 +6,11 @@ use crate::frame::{self, Head, push_field, push_text};
 use crate::id::OwnId;
 use crate::outbox::{Carried, Out};
 use crate::refusal::{self, Refusal};
-use crate::seen::{Known, Mark, Print};
-use crate::settings::Millis;
+use crate::seen::{Known, Print, Slot, Tag};
+use crate::settings::{Millis, Settings};
 use crate::{ActorId, Mutation, SessionId};
 
+use super::work::Chore;
 use super::{Carry, Hub, Request};
 
 /// The message inside a request.
@@ -27,24 +28,34 @@ impl Body<'_> {
 /// The longest type of a message.
 const KIND_BYTES_MAX: usize = 128;
 
-/// Reads the message inside, in either form.
+/// Reads the message inside, in either form. A `message` without a `type` is the payload itself, of an empty type.
 pub(super) fn body<'a>(request: &Request<'a>) -> Result<Body<'a>, Refusal> {
     let payload = &request.envelope.payload;
-    let inner = payload.object("message")?;
-    let fields = inner.as_ref().unwrap_or(payload);
-    let raw = if inner.is_some() { fields.raw("payload").or(fields.raw("data")) } else { fields.raw("data") };
-    let Some(kind) = fields.text("type")? else {
-        let what = "there is no message: want `message: {type, payload}`, or `type` and `data`";
-        return Err(refusal::invalid(what));
+    let (kind, raw) = match payload.object("message")? {
+        Some(inner) => match inner.text("type")? {
+            None => (Text::default(), payload.raw("message")),
+            Some(kind) => (kind, inner.raw("payload").or(inner.raw("data"))),
+        },
+        None => {
+            let (kind, data) = (payload.text("type")?, payload.raw("data"));
+            if kind.is_none() && data.is_none() {
+                let what = "there is no message: want `message: {type, payload}`, or `type` and `data`";
+                return Err(refusal::invalid(what));
+            }
+            (kind.unwrap_or_default(), data)
+        }
     };
-    if kind.as_str().is_empty() || kind.as_str().len() > KIND_BYTES_MAX {
-        return Err(refusal::invalid(&format!("a message's `type` has 1 to {KIND_BYTES_MAX} bytes")));
+    if kind.as_str().len() > KIND_BYTES_MAX {
+        return Err(refusal::invalid(&format!("a message's `type` has at most {KIND_BYTES_MAX} bytes")));
     }
     if kind.as_str().starts_with("hub:") {
         return Err(refusal::invalid("only the hub itself sends what begins with `hub:`"));
     }
     Ok(Body { kind, payload: raw.unwrap_or("null") })
 }
+
+/// Longer frames get their own buffer, because trimming an outbox moves the shared one.
+const OWN_BYTES_MAX: usize = 4 * 1_024;
 
 impl Hub {
     pub(super) fn send(&mut self, request: &Request<'_>, sender: ActorId) -> Result<(), Refusal> {
@@ -70,34 +81,31 @@ impl Hub {
             let what = format!("this token may not send to `{target}`");
             return Err(refusal::unauthorized(&what, "use a token with a scope `hub:send:…` that matches it"));
         }
-        let Some(mark) = self.first_time(request, sender, None) else { return Ok(()) };
+        let expects_reply = payload.flag("expectReply")?;
         let target_id = known.unwrap_or_else(|| self.actor(target, request.now));
-        self.forward(request, sender, (target_id, target), &body, mark);
+        let tag = self.actors[target_id].tag;
+        let Some(slot) = self.admit(request, sender, tag, None)? else { return Ok(()) };
+        if expects_reply && let Err(refusal) = self.expect_reply(slot.number, request, sender, target_id) {
+            self.actors[sender].seen.fail(slot.mark);
+            return Err(refusal);
+        }
+        let carry = Carry { sender, target: target_id, slot, expects_reply };
+        self.forward(request, target, carry, &body);
         Ok(())
     }
 
-    /// Brings a message on its way, as its target sees it.
-    fn forward(
-        &mut self,
-        request: &Request<'_>,
-        sender: ActorId,
-        (target_id, target): (ActorId, &str),
-        body: &Body<'_>,
-        mark: Mark,
-    ) {
-        let number = self.next_number();
-        let expects_reply = request.envelope.payload.raw("expectReply") == Some("true");
-        let id = self.id_of(number);
-        if expects_reply {
-            self.expect_reply(id.as_str(), request, sender, target_id);
-        }
+    /// Forwards a message, as its target sees it.
+    fn forward(&mut self, request: &Request<'_>, target: &str, carry: Carry, body: &Body<'_>) {
+        let Carry { sender, target: target_id, slot, expects_reply } = carry;
+        let id = self.id_of(slot.number);
         let (now, expires) = (request.now, self.expires(request));
-        let carried = self.carried(request, Carry { sender, target: target_id, number, mark });
+        let carried = self.carried(request, carry);
         let from = &*self.actors[sender].address;
         let head = Head { is_ask: expects_reply, ..self.head(request, &id, from, target, body.kind()) };
         let payload = |out: &mut Vec<u8>| out.extend_from_slice(body.payload.as_bytes());
         let write = |out: &mut Vec<u8>| frame::write(out, &head, payload, |out| write_metadata(out, request));
-        let Some(session) = self.reads_now(target_id, &carried) else {
+        let is_short = body.payload.len() <= OWN_BYTES_MAX;
+        let Some(session) = self.reads_now(target_id, &carried).filter(|_| is_short) else {
             let bytes = frame::kept(&mut self.scratch, write);
             return self.route(Out { bytes, expires, carried }, now);
         };
@@ -120,9 +128,9 @@ impl Hub {
 
     /// The session that a message can be put before at once, as nearly always.
     fn reads_now(&self, target: ActorId, carried: &Carried) -> Option<SessionId> {
-        let actor = self.actors.get(target).filter(|actor| !actor.holds())?;
+        let actor = self.actors.get(target).filter(|actor| !actor.holds() && actor.delivered_before.is_empty())?;
         let session = self.sessions.get(actor.owner?)?;
-        let is_full = session.outbox.is_over(&self.settings) || carried.require_ack;
+        let is_full = session.outbox.is_over(&self.settings, &self.spare) || carried.require_ack;
         actor.owner.filter(|_| !is_full)
     }
 
@@ -150,27 +158,53 @@ impl Hub {
         }
     }
 
-    /// Where a request is remembered if it was not made before. If it was answered, it is answered the same.
-    pub(super) fn first_time(&mut self, request: &Request<'_>, sender: ActorId, topic: Option<&str>) -> Option<Mark> {
-        let Some(print) = request.print else { return Some(Mark::NOWHERE) };
-        let envelope = request.envelope;
-        let (id, now) = (envelope.id.as_str(), request.now);
-        let settings = &self.settings;
+    /// Admits a new request, or one that was refused before; `tag` identifies its target. A repeat is answered as it was
+    /// the first time, whatever its time to live; one id for two messages is a conflict.
+    pub(super) fn admit(
+        &mut self,
+        request: &Request<'_>,
+        sender: ActorId,
+        tag: Tag,
+        topic: Option<&str>,
+    ) -> Result<Option<Slot>, Refusal> {
+        let Some(print) = request.print else {
+            self.check_ttl(request)?;
+            return Ok(Some(Slot { mark: crate::seen::Mark::NOWHERE, number: self.next_number() }));
+        };
+        if self.settings.has(Mutation::TtlBeforeDedup) {
+            self.check_ttl(request)?;
+        }
+        let (id, now) = (request.envelope.id.as_str(), request.now);
+        let (settings, next) = (&self.settings, self.number + 1);
         let seen = &mut self.actors[sender].seen;
         if settings.has(Mutation::ForgetAnswers) {
             seen.forget_print(print);
         }
-        let span = envelope.ttl.unwrap_or_default().clamp(settings.seen_for, settings.seen_for_max);
-        match seen.meet(print, now, span, settings.seen_max) {
-            Ok(mark) => return Some(mark),
+        let tag = if settings.has(Mutation::NoConflict) { 0 } else { tag };
+        let span = seen_span(settings, request.envelope.ttl);
+        match seen.meet(print, (tag, next), (now, span), settings.seen_max) {
+            Ok(slot) => return self.admitted(request, sender, slot).map(Some),
+            Err(Known::Conflict) => {
+                let what = format!("id `{}` was used for a message to another target", refusal::shown(id));
+                return Err(refusal::conflict(&what));
+            }
             Err(Known::Pending) => {}
             Err(Known::Answered(answer)) => {
                 self.say_answer(sender, id, &request.trace, answer, topic, now);
-                self.reply_again(answer.number, now);
+                self.wait_again(answer.number, now);
             }
         }
         self.counts.repeated += 1;
-        None
+        Ok(None)
+    }
+
+    fn admitted(&mut self, request: &Request<'_>, sender: ActorId, mut slot: Slot) -> Result<Slot, Refusal> {
+        if slot.number <= self.number && self.settings.has(Mutation::NewIdOnRetry) {
+            slot.number = self.next_number();
+        }
+        self.number = self.number.max(slot.number);
+        self.check_ttl(request).inspect_err(|_| self.actors[sender].seen.fail(slot.mark))?;
+        Ok(slot)
     }
 
     /// What stands for an id.
@@ -178,27 +212,51 @@ impl Hub {
         Print::of(id, &self.print_key)
     }
 
-    /// A message was acknowledged by its target's client.
+    /// A message was acknowledged by its target's client, in time or late.
     pub(super) fn acknowledged(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
         let id = request.envelope.payload.needed("hub:ack", "messageId")?;
-        let found = self.sessions[request.session].awaiting.remove(id.as_str());
-        if let Some(out) = found {
-            self.arrived(&out.carried, request.now);
+        let found = self.sessions[request.session].awaiting.acknowledged(id.as_str());
+        if let Some(carried) = found {
+            self.arrived(&carried, request.now);
+        }
+        Ok(())
+    }
+
+    /// Extends the deadline for an acknowledgement or a reply, and notifies the sender.
+    pub(super) fn progress(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
+        let id = request.envelope.payload.needed("hub:progress", "messageId")?;
+        let (id, now) = (id.as_str(), request.now);
+        let settings = &self.settings;
+        let span = request.envelope.payload.of("extendMs", "a number of milliseconds")?;
+        let until = now.saturating_add(span.unwrap_or(settings.answer_within).min(settings.seen_for_max));
+        let acknowledges = self.sessions[request.session].awaiting.extend(id, until);
+        let sender = acknowledges.map(|carried| (carried.sender, carried.id.clone(), carried.trace.clone()));
+        let asker = self.extend_wait(id, request.session, until);
+        let Some((sender, sender_id, trace)) = sender.or(asker) else { return Err(refusal::nobody_waits(id)) };
+        if let Some(session) = self.session_of(sender) {
+            let to = self.address(sender);
+            let payload = serde_json::json!({"messageId": &*sender_id, "until": until});
+            self.say(session, Some(&to), "hub:progress", Some(&sender_id), &payload, &trace, now);
+        }
+        if request.is_ask() {
+            self.respond(request, "hub:progressed", &serde_json::json!({"messageId": id, "until": until}));
         }
         Ok(())
     }
 
     /// Asks a session to send nothing for a while, if what it feeds is too full.
     pub(super) fn pause(&mut self, target: SessionId, feeder: SessionId, address: ActorId, now: Millis) {
-        let settings = &self.settings;
-        let Some(found) = self.sessions.get_mut(target) else { return };
-        if !found.outbox.is_high(settings) || target == feeder || found.feeders.contains(&feeder) {
+        let is_high = self.sessions.get(target).is_some_and(|found| found.outbox.is_high(&self.settings));
+        if !is_high || target == feeder {
             return;
         }
-        found.feeders.push(feeder);
-        let Some(session) = self.sessions.get_mut(feeder) else { return };
-        session.pauses += 1;
-        if session.pauses == 1 {
+        let Some(session) = self.sessions.get_mut(feeder).filter(|feeder| !feeder.paused_for.contains(&target)) else {
+            return;
+        };
+        session.paused_for.push(target);
+        let is_first = session.paused_for.len() == 1;
+        self.sessions[target].feeders.push(feeder);
+        if is_first {
             self.counts.pauses += 1;
             let address = self.address(address);
             let payload = serde_json::json!({"reason": "outbound_queue_full", "address": &*address});
@@ -219,17 +277,32 @@ impl Hub {
         }
     }
 
-    /// Those who were paused for a session may go on.
+    /// Resumes the sessions that were paused for this one.
     pub(super) fn release_feeders(&mut self, id: SessionId, now: Millis) {
         let Some(session) = self.sessions.get_mut(id) else { return };
-        for feeder in std::mem::take(&mut session.feeders) {
+        let feeders = std::mem::take(&mut session.feeders);
+        if let Some(rest) = self.resume(id, feeders, now) {
+            self.chores.push_back(rest);
+        }
+    }
+
+    /// Resumes a slice of the sessions paused for a slow one. Returns the remaining work.
+    pub(super) fn resume(&mut self, slow: SessionId, mut feeders: Vec<SessionId>, now: Millis) -> Option<Chore> {
+        let slice = self.settings.work_slice;
+        for feeder in feeders.drain(feeders.len().saturating_sub(slice)..) {
             let Some(session) = self.sessions.get_mut(feeder) else { continue };
-            session.pauses = session.pauses.saturating_sub(1);
-            if session.pauses == 0 {
+            session.paused_for.retain(|other| *other != slow);
+            if session.paused_for.is_empty() {
                 self.announce(feeder, "hub:resume", &serde_json::json!({}), now);
             }
         }
+        (!feeders.is_empty()).then_some(Chore::Resume { slow, feeders })
     }
+}
+
+/// How long an ask is remembered.
+pub(super) fn seen_span(settings: &Settings, ttl: Option<u64>) -> Millis {
+    ttl.unwrap_or_default().clamp(settings.seen_for, settings.seen_for_max)
 }
 
 /// The sender's metadata and the message's own id.

@@ -51,17 +51,25 @@ pub(super) struct Session {
     /// What the client's clock lacks.
     pub(super) offset: i64,
     pub(super) malformed: (usize, Millis),
-    /// How many sessions it is paused for.
-    pub(super) pauses: usize,
+    /// Sessions it is paused for.
+    pub(super) paused_for: Vec<SessionId>,
     /// Those who are paused for it.
     pub(super) feeders: Vec<SessionId>,
     /// To whom it sent last: mostly it is the same again.
     pub(super) last_target: ActorId,
     pub(super) is_woken: bool,
+    /// The token that it counts as a session of.
+    pub(super) counts_for: Option<String>,
+    /// Its place in the roster.
+    pub(super) place: usize,
+    /// Its questions that wait for replies.
+    pub(super) reply_waits: usize,
+    /// Its signals that are under way, and their bytes.
+    pub(super) signals: (usize, usize),
 }
 
 impl Session {
-    pub(super) fn new(access: Access, secret: [u8; 16], rate: Option<Rate>, now: Millis) -> Self {
+    pub(super) fn new(access: Access, secret: [u8; 16], rate: Option<Rate>, place: usize, now: Millis) -> Self {
         Self {
             state: State::Fresh,
             secret,
@@ -77,10 +85,14 @@ impl Session {
             acks_together: false,
             offset: 0,
             malformed: (0, now),
-            pauses: 0,
+            paused_for: Vec::new(),
             feeders: Vec::new(),
             last_target: ActorId::default(),
             is_woken: false,
+            counts_for: None,
+            place,
+            reply_waits: 0,
+            signals: (0, 0),
         }
     }
 
@@ -91,10 +103,14 @@ impl Session {
 
 /// A frame goes to the connection. One that its client is to acknowledge is remembered from here on: the acknowledgement may
 /// come before anybody has said that it was written.
-pub(super) fn hand_out(next: Next<'_>, awaiting: &mut Awaiting, boot: &str) {
+pub(super) fn hand_out(next: Next<'_>, awaiting: &mut Awaiting, boot: &str, (within, within_max): (Millis, Millis)) {
     let Some(carried) = next.carried().filter(|carried| carried.require_ack) else { return };
     let id = carried.stored_id.clone().unwrap_or_else(|| OwnId::new(boot, carried.number).as_str().into());
     if let Some(out) = next.take() {
-        awaiting.insert(id, out);
+        let carried = &out.carried;
+        let span = carried.ttl.unwrap_or(within).min(within_max);
+        // Queued messages stay in the store until they are acknowledged, without a deadline.
+        let deadline = if carried.stored.is_some() { Millis::MAX } else { carried.received.saturating_add(span) };
+        awaiting.insert(id, out, deadline);
     }
 }

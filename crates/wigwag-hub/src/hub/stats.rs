@@ -1,11 +1,48 @@
 //! What the hub counts.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
+use crate::SessionId;
 use crate::refusal::Refusal;
 use crate::settings::Millis;
 
+use super::work::Chore;
 use super::{Hub, Request};
+
+/// Maximum number of concurrent surveys; each visits all sessions and actors.
+const SURVEYS_MAX: usize = 16;
+
+/// A request for figures that are being gathered.
+#[derive(Debug)]
+pub(super) struct Survey {
+    session: SessionId,
+    id: String,
+    from: String,
+    trace: String,
+    /// Number of sessions counted so far.
+    place: usize,
+    /// The last address that is counted.
+    after: Option<Arc<str>>,
+    outboxes: Outboxes,
+    queues: Queues,
+}
+
+#[derive(Debug, Default)]
+struct Outboxes {
+    frames: usize,
+    bytes: usize,
+    deepest: usize,
+    paused: usize,
+}
+
+#[derive(Debug, Default)]
+struct Queues {
+    actors: usize,
+    messages: usize,
+    bytes: usize,
+}
 
 /// Counts since the hub began.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,6 +66,9 @@ pub(super) struct Counts {
     pub(super) queue_full: u64,
     pub(super) rate_limited: u64,
     pub(super) unreadable: u64,
+    // What there is now.
+    pub(super) registered: usize,
+    pub(super) subscriptions: usize,
     /// What the rates of the last full second are counted from, and they themselves.
     mark: Mark,
     received_rate: u64,
@@ -66,26 +106,67 @@ impl Counts {
 }
 
 impl Hub {
+    /// Counts all sessions and actors in slices, then answers.
     pub(super) fn queue_stats(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
-        let outboxes = self.sessions.values().map(|session| &session.outbox);
-        let (mut frames, mut bytes, mut deepest, mut paused) = (0, 0, 0, 0);
-        for outbox in outboxes {
-            frames += outbox.len();
-            bytes += outbox.bytes();
-            deepest = deepest.max(outbox.len());
-            paused += usize::from(outbox.is_high(&self.settings));
+        let envelope = request.envelope;
+        let survey = Survey {
+            session: request.session,
+            id: envelope.id.as_str().to_owned(),
+            from: envelope.from.as_str().to_owned(),
+            trace: request.trace.clone(),
+            place: 0,
+            after: None,
+            outboxes: Outboxes::default(),
+            queues: Queues::default(),
+        };
+        if self.chores.iter().filter(|chore| matches!(chore, Chore::Survey(_))).count() >= SURVEYS_MAX {
+            return Err(crate::refusal::rate_limited(1_000));
         }
-        let queues = self.actors.values().filter(|actor| !actor.queue.is_empty());
-        let (mut actors, mut messages, mut queue_bytes) = (0, 0, 0);
-        for actor in queues {
-            actors += 1;
-            messages += actor.queue.len();
-            queue_bytes += actor.queue_bytes();
+        self.chores.push_back(Chore::Survey(Box::new(survey)));
+        Ok(())
+    }
+
+    /// Does a slice of a survey; returns it unless it is done.
+    pub(super) fn survey(&mut self, mut survey: Box<Survey>, now: Millis) -> Option<Box<Survey>> {
+        let slice = self.settings.work_slice;
+        if survey.place < self.roster.len() {
+            let some = self.roster.iter().skip(survey.place).take(slice);
+            for session in some.filter_map(|id| self.sessions.get(*id)) {
+                let (outbox, sums) = (&session.outbox, &mut survey.outboxes);
+                sums.frames += outbox.len();
+                sums.bytes += outbox.bytes();
+                sums.deepest = sums.deepest.max(outbox.len());
+                sums.paused += usize::from(outbox.is_high(&self.settings));
+            }
+            survey.place += slice;
+            return Some(survey);
         }
+        let some = self.names_after(survey.after.as_deref(), slice);
+        for actor in some.iter().filter_map(|(_, id)| self.actors.get(*id)).filter(|actor| !actor.queue.is_empty()) {
+            survey.queues.actors += 1;
+            survey.queues.messages += actor.queue.len();
+            survey.queues.bytes += actor.queue_bytes();
+        }
+        survey.after = some.last().map(|(name, _)| Arc::clone(name));
+        if survey.after.is_some() {
+            return Some(survey);
+        }
+        let Survey { session, id, from, trace, outboxes, queues, .. } = *survey;
+        let payload = self.stats(&outboxes, &queues);
+        self.say(session, Some(&from), "hub:queue_stats", Some(&id), &payload, &trace, now);
+        None
+    }
+
+    fn stats(&self, outboxes: &Outboxes, queues: &Queues) -> Value {
         let settings = &self.settings;
-        let payload = json!({
-            "outboxes": {"frames": frames, "bytes": bytes, "deepest": deepest, "paused": paused},
-            "queues": {"actors": actors, "messages": messages, "bytes": queue_bytes},
+        json!({
+            "outboxes": {
+                "frames": outboxes.frames,
+                "bytes": outboxes.bytes,
+                "deepest": outboxes.deepest,
+                "paused": outboxes.paused,
+            },
+            "queues": {"actors": queues.actors, "messages": queues.messages, "bytes": queues.bytes},
             "thresholds": {
                 "pauseAbove": settings.pause_above,
                 "resumeBelow": settings.resume_below,
@@ -93,9 +174,7 @@ impl Hub {
                 "queueMax": settings.queue_max,
             },
             "drops": self.counts.drops(),
-        });
-        self.respond(request, "hub:queue_stats", &payload);
-        Ok(())
+        })
     }
 
     pub(super) fn metrics(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
@@ -108,13 +187,15 @@ impl Hub {
     #[must_use]
     pub fn figures(&self) -> Value {
         let counts = &self.counts;
-        let registered = self.actors.values().filter(|actor| actor.registration.is_some()).count();
-        let subscriptions: usize = self.sessions.values().map(|session| session.subscriptions.len()).sum();
         json!({
             "sessions": self.sessions.len(),
-            "actors": registered,
+            "actors": counts.registered,
             "topics": self.topics.len(),
-            "subscriptions": subscriptions,
+            "subscriptions": counts.subscriptions,
+            "historyBytes": self.histories.bytes(),
+            "outboxBytes": self.spare.outbox_bytes,
+            "replyWaits": self.replies.len(),
+            "replyBytes": self.reply_bytes,
             "received": counts.received,
             "delivered": counts.delivered,
             "queued": counts.queued,

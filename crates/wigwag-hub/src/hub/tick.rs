@@ -1,10 +1,11 @@
-//! What time does.
+//! Timeouts and expiry, in slices.
 
-use crate::key::Waiting;
+use std::ops::Bound;
+use std::sync::Arc;
+
 use crate::settings::Millis;
 use crate::{ActorId, SessionId};
 
-use super::actor::Phase;
 use super::session::State;
 use super::{Close, Hub};
 
@@ -14,24 +15,49 @@ const ACTOR_KEPT: Millis = 60_000;
 /// Silent for so many heartbeats, a session is gone.
 const HEARTBEATS_MISSED_MAX: u64 = 3;
 
+/// How far the tick is.
+#[derive(Debug, Default)]
+pub(super) enum Round {
+    /// The next begins with the sessions.
+    #[default]
+    Begin,
+    Sessions(usize),
+    Replies,
+    /// After this address.
+    Actors(Option<Arc<str>>),
+    /// After this topic.
+    Topics(Option<Arc<str>>),
+}
+
 impl Hub {
-    /// Time has passed: about once a second.
-    pub fn tick(&mut self, now: Millis) {
-        self.counts.tick(now);
-        let sessions: Vec<SessionId> = self.sessions.keys().collect();
-        for session in sessions {
+    /// Advances time by one slice of work. Call about once a second, then again until it returns false.
+    pub fn tick(&mut self, now: Millis) -> bool {
+        self.round = match std::mem::take(&mut self.round) {
+            Round::Begin => {
+                self.counts.tick(now);
+                self.tick_sessions(0, now)
+            }
+            Round::Sessions(place) => self.tick_sessions(place, now),
+            Round::Replies if self.time_out_replies(now) => Round::Replies,
+            Round::Replies => Round::Actors(None),
+            Round::Actors(after) => self.tick_actors(after.as_deref(), now),
+            Round::Topics(after) => self.tick_topics(after.as_deref(), now),
+        };
+        !matches!(self.round, Round::Begin)
+    }
+
+    fn tick_sessions(&mut self, place: usize, now: Millis) -> Round {
+        let end = self.roster.len().min(place + self.settings.work_slice);
+        for place in place..end {
+            let Some(&session) = self.roster.get(place) else { break };
+            if self.time_out_acks(session, now) {
+                return Round::Sessions(place);
+            }
             if let Some(close) = self.overdue(session, now) {
                 self.end(session, close, now);
             }
-            self.time_out_acks(session, now);
         }
-        self.time_out_replies(now);
-        let actors: Vec<ActorId> = self.actors.keys().collect();
-        for actor in actors {
-            self.tick_actor(actor, now);
-        }
-        let settings = &self.settings;
-        self.topics.retain(|_, topic| !topic.tidy(now, settings) || !topic.subscribers.is_empty());
+        if end < self.roster.len() { Round::Sessions(end) } else { Round::Replies }
     }
 
     /// Why a session ends now, if it does.
@@ -54,6 +80,15 @@ impl Hub {
         since(session.heard, HEARTBEATS_MISSED_MAX * settings.heartbeat).then_some(Close::Idle)
     }
 
+    fn tick_actors(&mut self, after: Option<&str>, now: Millis) -> Round {
+        let some = self.names_after(after, self.settings.work_slice);
+        let Some(last) = some.last().map(|(name, _)| Arc::clone(name)) else { return Round::Topics(None) };
+        for (_, actor) in some {
+            self.tick_actor(actor, now);
+        }
+        Round::Actors(Some(last))
+    }
+
     fn tick_actor(&mut self, id: ActorId, now: Millis) {
         self.remove_again(id);
         let actor = &mut self.actors[id];
@@ -61,19 +96,47 @@ impl Hub {
         if let (true, Some(session)) = (over, actor.owner) {
             self.release(id, session, now);
         }
-        let actor = &mut self.actors[id];
-        // What is being delivered or stored is seen to on its way.
-        let at_rest = actor.owner.is_none() && !actor.storing && actor.phase == Phase::Idle;
-        let is_late = |waiting: &&Waiting| at_rest && waiting.expires < now;
-        let late: Vec<Waiting> = actor.queue.keys().filter(is_late).cloned().collect();
-        for waiting in late {
-            self.counts.expired += 1;
-            self.remove(id, waiting);
-        }
+        self.expire_queued(id, now);
+        self.forget_repeats(id, now);
         let actor = &mut self.actors[id];
         if actor.used_at.saturating_add(ACTOR_KEPT) < now && actor.is_idle(now) {
             self.forget_actor(id);
         }
+    }
+
+    /// Drops dedup state of messages whose window has passed.
+    fn forget_repeats(&mut self, id: ActorId, now: Millis) {
+        let span = self.settings.seen_for_max;
+        let actor = &mut self.actors[id];
+        for (waiting, queued) in &mut actor.queue {
+            if waiting.received.saturating_add(span) < now {
+                queued.carried = None;
+            }
+        }
+        let mut over: Vec<_> = actor.delivered_here.extract_if(.., |delivered| delivered.until < now).collect();
+        let before: Vec<String> =
+            actor.delivered_before.values().filter(|one| one.until < now).map(|one| one.hash.clone()).collect();
+        over.extend(before.iter().filter_map(|hash| actor.delivered_before.remove(hash)));
+        self.forget_delivered(id, over);
+    }
+
+    fn tick_topics(&mut self, after: Option<&str>, now: Millis) -> Round {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let topics = self.topics.range_mut::<str, _>((from, Bound::Unbounded));
+        let (mut last, mut empty) = (None, Vec::new());
+        for (name, topic) in topics.take(self.settings.work_slice) {
+            let is_empty = topic.tidy(now, &self.settings, &mut self.histories);
+            if is_empty && topic.subscribers.is_empty() {
+                empty.push(Arc::clone(name));
+            }
+            last = Some(Arc::clone(name));
+        }
+        for name in empty {
+            if let Some(topic) = self.topics.remove(&name) {
+                self.histories.forget(&topic);
+            }
+        }
+        last.map_or(Round::Begin, |last| Round::Topics(Some(last)))
     }
 
     /// How many addresses it remembers; the store knows the others.

@@ -26,6 +26,14 @@ fn topic_of<'a>(request: &Request<'a>) -> Result<Text<'a>, Refusal> {
 }
 
 impl Hub {
+    /// Refuses a topic that is new while there are too many.
+    fn check_topics(&self, name: &str) -> Result<(), Refusal> {
+        if self.topics.len() < self.settings.topics_max || self.topics.contains_key(name) {
+            return Ok(());
+        }
+        Err(refusal::queue_full(&format!("@(topic/{name})"), "there are too many topics"))
+    }
+
     /// The topic of a name; one that is new begins a new epoch.
     fn topic(&mut self, name: &str, now: Millis) -> Arc<str> {
         if let Some((name, _)) = self.topics.get_key_value(name) {
@@ -53,7 +61,10 @@ impl Hub {
         let after = request.envelope.payload.of("after", "`{epoch, seq}`")?;
         match run_of_topic(name) {
             Some(run) => self.follow(request, name, run, after),
-            None => self.hear(request, name, after),
+            None => {
+                self.check_topics(name)?;
+                self.hear(request, name, after);
+            }
         }
         Ok(())
     }
@@ -65,7 +76,7 @@ impl Hub {
         let topic = &mut self.topics.get_mut(&name).expect("it was just made");
         let first = topic.subscribers.is_empty();
         if !topic.subscribers.contains(&session) {
-            topic.subscribers.push(session);
+            Arc::make_mut(&mut topic.subscribers).push(session);
         }
         let (epoch, seq) = (topic.epoch, topic.seq);
         let missing = after.map(|after| topic.since(after));
@@ -87,7 +98,8 @@ impl Hub {
     fn subscription(&mut self, session: SessionId, name: &Arc<str>, asked: Option<(String, String, String)>) -> u64 {
         let id = self.next_number();
         let subscription = Subscription { id, missed: None, asked };
-        self.sessions[session].subscriptions.insert(Arc::clone(name), subscription);
+        let before = self.sessions[session].subscriptions.insert(Arc::clone(name), subscription);
+        self.counts.subscriptions += usize::from(before.is_none());
         id
     }
 
@@ -116,6 +128,7 @@ impl Hub {
             }
             Err(why) => {
                 found.subscriptions.remove(topic);
+                self.counts.subscriptions -= 1;
                 let address = format!("@(workflow/{})", run_of_topic(topic).unwrap_or(topic));
                 let hint = "`wigwag list` shows the runs there are";
                 let refusal = refusal::unknown_actor(&address, &why, hint, false);
@@ -148,6 +161,7 @@ impl Hub {
     pub fn unfollowed(&mut self, session: SessionId, topic: &str, reason: &str, now: Millis) {
         let found = self.sessions.get_mut(session).and_then(|session| session.subscriptions.remove(topic));
         if let Some(subscription) = found {
+            self.counts.subscriptions -= 1;
             let id = subscription_id(subscription.id);
             let payload = json!({"topic": topic, "subscriptionId": id, "reason": reason});
             self.announce(session, "hub:unsubscribed", &payload, now);
@@ -169,6 +183,7 @@ impl Hub {
         };
         let (name, id) = (Arc::clone(name), subscription_id(subscription.id));
         self.sessions[request.session].subscriptions.remove(&name);
+        self.counts.subscriptions -= 1;
         self.stop_hearing(request.session, &name);
         if request.is_ask() {
             self.respond(request, "hub:unsubscribed", &json!({"topic": &*name, "subscriptionId": id}));
@@ -190,10 +205,13 @@ impl Hub {
         }
         let count = self.topics.get(name).map_or(0, |topic| topic.subscribers.len());
         self.charge(request.session, count.saturating_sub(1) as u64, now)?;
-        let Some(mark) = self.first_time(request, sender, Some(name)) else { return Ok(()) };
+        self.check_topics(name)?;
+        self.check_fans(name)?;
+        let tag = self.tag(name);
+        let Some(slot) = self.admit(request, sender, tag, Some(name))? else { return Ok(()) };
         let name = self.topic(name, now);
         let at = self.next_of(&name);
-        let number = self.next_number();
+        let number = slot.number;
         let (id, from) = (self.id_of(number), self.address(sender));
         let to = format!("@(topic/{name})");
         let head = self.head(request, &id, &from, &to, body.kind());
@@ -203,12 +221,12 @@ impl Hub {
             write_place(out, &name, at);
         };
         let bytes = frame::kept(&mut self.scratch, |out| frame::write(out, &head, write_payload, metadata));
-        let subscribers = self.distribute(&name, bytes, self.expires(request), now);
+        let subscribers = self.distribute(&name, (bytes, number), self.expires(request), now);
         if request.is_ask() {
             let answer =
                 Answer { number, at: now, said: Said::Published { epoch: at.epoch, seq: at.seq, subscribers } };
             let id = request.envelope.id.as_str();
-            self.actors[sender].seen.answer(mark, answer);
+            self.actors[sender].seen.answer(slot.mark, answer);
             self.say_answer(sender, id, &request.trace, answer, Some(&name), now);
         }
         Ok(())
@@ -227,7 +245,7 @@ impl Hub {
         let at = self.next_of(&name);
         let number = self.next_number();
         let bytes = self.topic_frame(number, from, &name, kind, payload, at, now);
-        self.distribute(&name, bytes, Millis::MAX, now);
+        self.distribute(&name, (bytes, number), Millis::MAX, now);
     }
 
     #[expect(clippy::too_many_arguments, reason = "they are the parts of an envelope")]
@@ -254,15 +272,15 @@ impl Hub {
     }
 
     /// Keeps a topic's message and sends it to all who hear it.
-    fn distribute(&mut self, name: &Arc<str>, bytes: Bytes, expires: Millis, now: Millis) -> u32 {
+    fn distribute(&mut self, name: &Arc<str>, (bytes, number): (Bytes, u64), expires: Millis, now: Millis) -> u32 {
         let Some(topic) = self.topics.get_mut(name) else { return 0 };
-        topic.keep(bytes.clone(), now, &self.settings);
-        let (targets, seq) = (topic.subscribers.clone(), topic.seq);
+        topic.keep(name, (bytes.clone(), number), now, &self.settings, &mut self.histories);
+        let (targets, seq) = (Arc::clone(&topic.subscribers), topic.seq);
+        self.histories.shrink(&mut self.topics, self.settings.history_total_bytes_max);
         let count = u32::try_from(targets.len()).unwrap_or(u32::MAX);
         self.counts.published += 1;
         let topic = Some((Arc::clone(name), seq));
-        let fan = Fan { targets, next: 0, bytes, expires, topic, asked: None, delivered: 0, queued: 0, failed: 0 };
-        self.start_fan(fan, now);
+        self.start_fan(Fan { targets, topic, ..Fan::new(bytes, expires) }, now);
         count
     }
 

@@ -5,7 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::{Access, Came, Done, Effect, Hub, Millis, Op, SessionId, Settings, SignalRefusal, Ticket, Waiting, key};
+use crate::key::{ActorRecord, Delivered, FLOOR, FloorRecord, TakenRecord};
+use crate::{
+    Access, Came, Done, Effect, Hub, Kept, Millis, Op, Place, SessionId, Settings, SignalRefusal, Ticket, Waiting, key,
+    sweep,
+};
 
 /// A client, by the frames it got.
 #[derive(Debug)]
@@ -28,6 +32,12 @@ pub struct World {
     pub now: Millis,
     /// What is stored.
     pub store: BTreeMap<String, Bytes>,
+    /// When addresses were registered last.
+    pub registered_at: BTreeMap<String, Millis>,
+    /// What this server is called.
+    pub server: String,
+    /// Other servers that are running, and their URLs.
+    pub others: BTreeMap<String, String>,
     /// Store operations wait until [`World::release`].
     pub hold: bool,
     /// The next store operations fail.
@@ -53,6 +63,9 @@ impl World {
             hub: Hub::new(settings.clone(), [7; 32], now),
             now,
             store: BTreeMap::new(),
+            registered_at: BTreeMap::new(),
+            server: String::from("s0"),
+            others: BTreeMap::new(),
             hold: false,
             broken: false,
             runs: BTreeMap::new(),
@@ -207,8 +220,21 @@ impl World {
     /// Time passes, and the hub is told.
     pub fn pass(&mut self, span: Millis) {
         self.now += span;
-        self.hub.tick(self.now);
+        while self.hub.tick(self.now) {}
         self.settle();
+    }
+
+    /// Advances time in small steps, with heartbeats from all connections.
+    pub fn pass_alive(&mut self, span: Millis) {
+        let until = self.now + span;
+        while self.now < until {
+            let open: Vec<SessionId> =
+                self.peers.values().filter(|peer| peer.closed.is_none()).map(|peer| peer.session).collect();
+            for session in open {
+                self.hub.receive(session, vec![Came::Sign], self.now);
+            }
+            self.pass((until - self.now).min(10_000));
+        }
     }
 
     /// Store operations that were held are done, in their order.
@@ -287,21 +313,19 @@ impl World {
         }
     }
 
-    /// What a store does.
+    /// What a store does for this server.
     pub fn done(&mut self, op: Op) -> Done {
         match op {
             Op::Look { address } => {
-                let known = self.store.contains_key(&key::actor(&address));
-                Done::Looked { known, waiting: self.waiting(&address) }
+                let record = self.record(&address);
+                let elsewhere = record.as_ref().and_then(|record| self.place(record));
+                Done::Looked { known: record.is_some(), elsewhere, kept: self.kept(&address) }
             }
-            Op::Raise { address } => {
-                let at = key::actor(&address);
-                let last = self.store.get(&at).and_then(|body| serde_json::from_slice::<u64>(body).ok());
-                let version = last.unwrap_or_default() + 1;
-                self.store.insert(at, Bytes::from(version.to_string()));
-                Done::Raised { version, waiting: self.waiting(&address) }
-            }
+            Op::Raise { address } => self.raise(&address),
             Op::Put { address, messages } => {
+                if let Some(place) = self.record(&address).and_then(|record| self.place(&record)) {
+                    return Done::Elsewhere(place);
+                }
                 for (waiting, body) in messages {
                     self.store.insert(key::waiting(&address, &waiting), body);
                 }
@@ -314,11 +338,104 @@ impl World {
                 };
                 Done::Loaded(waiting.into_iter().map(load).collect())
             }
-            Op::Remove { address, waiting } => {
+            Op::Remove { address, waiting, delivered } => {
+                if let Some(delivered) = delivered {
+                    self.store.insert(key::delivered(&address, &delivered), Bytes::from_static(b"{}"));
+                }
                 self.store.remove(&key::waiting(&address, &waiting));
                 Done::Stored
             }
+            Op::Forget { address, delivered } => {
+                for delivered in delivered {
+                    self.store.remove(&key::delivered(&address, &delivered));
+                }
+                Done::Stored
+            }
         }
+    }
+
+    /// Record of an address.
+    #[must_use]
+    pub fn record(&self, address: &str) -> Option<ActorRecord> {
+        self.store.get(&key::actor(address)).and_then(|body| serde_json::from_slice(body).ok())
+    }
+
+    /// The other server that an address is at.
+    fn place(&self, record: &ActorRecord) -> Option<Place> {
+        let server = record.server.as_ref().filter(|server| **server != self.server)?;
+        self.others.get(server).map(|url| Place { url: Some(url.clone()) })
+    }
+
+    fn raise(&mut self, address: &str) -> Done {
+        let last = self.record(address);
+        let floor = self.store.get(FLOOR).and_then(|body| serde_json::from_slice::<FloorRecord>(body).ok());
+        let floor = floor.map_or(0, |floor| floor.version);
+        let version = last.as_ref().map_or(floor, |record| record.version) + 1;
+        if let Some(server) =
+            last.as_ref().filter(|last| self.place(last).is_some()).and_then(|last| last.server.as_ref())
+        {
+            let taken = TakenRecord { address: address.to_owned(), version, url: Some(self.server.clone()) };
+            self.insert(&key::taken(server, address), &taken);
+        }
+        let record = ActorRecord { address: address.to_owned(), version, server: Some(self.server.clone()) };
+        self.insert(&key::actor(address), &record);
+        self.registered_at.insert(address.to_owned(), self.now);
+        Done::Raised { version, kept: self.kept(address) }
+    }
+
+    fn insert(&mut self, key: &str, record: &impl serde::Serialize) {
+        self.store.insert(key.to_owned(), serde_json::to_vec(record).unwrap_or_default().into());
+    }
+
+    /// Removes and returns the takeover notices of a server.
+    pub fn taken(&mut self, server: &str) -> Vec<TakenRecord> {
+        let prefix = key::taken_from(server);
+        let keys: Vec<String> = self.store.keys().filter(|key| key.starts_with(&prefix)).cloned().collect();
+        let bodies = keys.iter().filter_map(|key| self.store.remove(key));
+        bodies.filter_map(|body| serde_json::from_slice(&body).ok()).collect()
+    }
+
+    /// Delivers the takeover notices of this server.
+    pub fn hear_of_others(&mut self) {
+        for TakenRecord { address, version, url } in self.taken(&self.server.clone()) {
+            self.hub.taken_over(&address, version, url.as_deref(), self.now);
+        }
+    }
+
+    /// Sweeps the store once.
+    pub fn sweep(&mut self) {
+        let mut all: BTreeMap<String, Vec<(String, Millis)>> = BTreeMap::new();
+        for key in self.store.keys() {
+            let Some((prefix, segment)) = key::split(key) else { continue };
+            let address = self.registered_at.keys().find(|address| key::prefix(address) == prefix);
+            let written = address.and_then(|address| self.registered_at.get(address)).copied().unwrap_or(self.now);
+            all.entry(prefix.to_owned()).or_default().push((segment.to_owned(), written));
+        }
+        for (prefix, stored) in all {
+            let stored = stored.iter().map(|(segment, written)| (segment.as_str(), *written));
+            let plan = sweep::plan(stored, self.now, &self.settings);
+            for segment in &plan.delete {
+                self.store.remove(&format!("{prefix}{segment}"));
+            }
+            let record = self.store.get(&format!("{prefix}{}", sweep::ACTOR));
+            let Some(record) = record.and_then(|body| serde_json::from_slice::<ActorRecord>(body).ok()) else {
+                continue;
+            };
+            if plan.has_expired {
+                self.hub.sweep(&record.address, self.now);
+            }
+            if plan.is_unused && !self.hub.is_registered(&record.address) {
+                self.insert(FLOOR, &FloorRecord { version: record.version + sweep::VERSIONS_AHEAD });
+                self.store.remove(&key::actor(&record.address));
+            }
+        }
+    }
+
+    /// Messages and dedup markers of an address.
+    fn kept(&self, address: &str) -> Kept {
+        let prefix = key::prefix(address);
+        let segments = self.store.keys().filter_map(|key| key.strip_prefix(&prefix));
+        Kept { waiting: self.waiting(address), delivered: segments.filter_map(Delivered::parse).collect() }
     }
 
     /// What waits for an address in the store.

@@ -117,7 +117,7 @@ fn a_signal_needs_its_name_or_its_run() {
 #[test]
 fn nobody_publishes_what_the_hub_itself_tells() {
     let mut world = pair();
-    for topic in ["run/order-17", "runs", "nudges"] {
+    for topic in ["run/order-17", "runs", "tasks", "nudges"] {
         let refused = world.ask("a", "@(a)", "hub:publish", json!({"topic": topic, "message": {"type": "x"}}));
         assert_eq!(refused["type"], "hub:unauthorized", "{topic}");
     }

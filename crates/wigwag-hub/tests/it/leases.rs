@@ -217,7 +217,10 @@ fn what_nobody_uses_is_forgotten() {
     let mut world = pair();
     world.close("b");
     world.ask("a", "@(a)", "hub:send", note("@(b)", 1));
-    for _ in 0..200 {
+    for round in 0..400 {
+        if round % 100 == 0 {
+            world.ask("a", "@(a)", "hub:register", json!({"actorAddress": "@(a)"}));
+        }
         world.tell("a", "@(a)", "hub:heartbeat", json!(null));
         world.pass(1_000);
     }

@@ -1,5 +1,7 @@
 //! From a request to a socket.
 
+use std::net::SocketAddr;
+
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -20,18 +22,35 @@ use wigwag_hub::Access;
 
 use crate::app::App;
 use crate::problem::{Code, Problem, Result};
+use crate::settings::Settings;
 
 use super::link::Link;
 use super::wire::Wire;
 
 /// Beyond this a frame is not even received.
-const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
+pub(super) const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Limit before authentication: a token and its envelope.
+pub(super) const HELLO_BYTES_MAX: usize = 64 * 1024;
 
 /// What RFC 6455 adds to a client's key.
 const SALT: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/hub", get(open))
+}
+
+/// Where clients reach the hub: at the public URL, or where the server listens.
+pub(crate) fn url(settings: &Settings, has_tls: bool, addr: Option<SocketAddr>) -> Option<String> {
+    let base = match &settings.public_url {
+        Some(url) => url.trim_end_matches('/').replacen("http", "ws", 1),
+        // A server on an unspecified address does not know its public name.
+        None => {
+            let addr = addr.filter(|addr| !addr.ip().is_unspecified())?;
+            format!("{}://{addr}", if has_tls { "wss" } else { "ws" })
+        }
+    };
+    Some(format!("{base}/hub"))
 }
 
 async fn open(State(app): State<App>, mut request: Request) -> Response {
@@ -71,7 +90,7 @@ fn switch(app: &App, request: &mut Request, access: Access) -> Result<Response> 
     tokio::spawn(async move {
         match upgrade.await {
             Ok(upgraded) => {
-                let limits = Limits::default().max_payload_len(Some(FRAME_BYTES_MAX));
+                let limits = Limits::default().max_payload_len(Some(HELLO_BYTES_MAX));
                 let socket = ServerBuilder::new().limits(limits).serve(Wire::new(TokioIo::new(upgraded)));
                 Link::new(shell.clone(), app, session, bell, socket).run().await;
             }

@@ -1,11 +1,18 @@
 //! What the hub asks of the store.
+//!
+//! What if we die here? A registration raises the version first and then notifies the former server. Without the
+//! notification the former holder stays connected there, and nothing is lost. A message for an actor that turns out to be at another server is stored
+//! and removed again before its sender is answered: dying in between leaves a message that the actor gets at its next registration.
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
-use serde::{Deserialize, Serialize};
+use tracing::warn;
 use wigwag::store::limits::LIST_PAGE;
 use wigwag::store::{Batch, Store};
-use wigwag_hub::{Done, Op, Waiting, key};
+use wigwag_hub::key::{ActorRecord, Delivered, FLOOR, FloorRecord, TakenRecord};
+use wigwag_hub::{Done, Kept, Op, Place, Waiting, key};
+
+use super::peers::Peers;
 
 /// Messages that are read at once.
 const READ_AT_ONCE: usize = 16;
@@ -13,99 +20,170 @@ const READ_AT_ONCE: usize = 16;
 /// How often two registrations of one address at different servers may cross.
 const TRIES: usize = 8;
 
-/// What is kept of an address.
-#[derive(Serialize, Deserialize)]
-struct Actor {
-    address: String,
-    version: u64,
-}
+pub(super) type Result<T> = std::result::Result<T, String>;
 
-type Result<T> = std::result::Result<T, String>;
-
-/// Carries out an operation.
-pub(super) async fn perform(store: &dyn Store, op: Op) -> Done {
-    let outcome = match op {
-        Op::Look { address } => look(store, &address).await,
-        Op::Raise { address } => raise(store, &address).await,
-        Op::Put { address, messages } => put(store, &address, messages).await,
-        Op::Load { address, waiting } => load(store, &address, waiting).await,
-        Op::Remove { address, waiting } => remove(store, &address, &waiting).await,
-    };
-    outcome.unwrap_or_else(Done::Failed)
+/// The store as one server's hub uses it.
+#[derive(Clone, Copy)]
+pub(super) struct Keeper<'a> {
+    pub(super) store: &'a dyn Store,
+    pub(super) peers: &'a Peers,
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is what errors are mapped with")]
-fn failed(error: impl ToString) -> String {
+pub(super) fn failed(error: impl ToString) -> String {
     error.to_string()
 }
 
-async fn look(store: &dyn Store, address: &str) -> Result<Done> {
-    let known = store.get(&key::actor(address)).await.map_err(failed)?.is_some();
-    let waiting = if known { list(store, address).await? } else { Vec::new() };
-    Ok(Done::Looked { known, waiting })
+/// Reads a record, if it is there.
+pub(super) async fn record<T: serde::de::DeserializeOwned>(store: &dyn Store, key: &str) -> Result<Option<T>> {
+    let object = store.get(key).await.map_err(failed)?;
+    object.map(|object| serde_json::from_slice(&object.body).map_err(failed)).transpose()
 }
 
-async fn raise(store: &dyn Store, address: &str) -> Result<Done> {
-    let at = key::actor(address);
-    for _ in 0..TRIES {
-        let there = store.get(&at).await.map_err(failed)?;
-        let last = match &there {
-            Some(object) => serde_json::from_slice::<Actor>(&object.body).map_err(failed)?.version,
-            None => 0,
+impl Keeper<'_> {
+    /// Carries out an operation.
+    pub(super) async fn perform(self, op: Op) -> Done {
+        let outcome = match op {
+            Op::Look { address } => self.look(&address).await,
+            Op::Raise { address } => self.raise(&address).await,
+            Op::Put { address, messages } => self.put(&address, messages).await,
+            Op::Load { address, waiting } => self.load(&address, waiting).await,
+            Op::Remove { address, waiting, delivered } => self.remove(&address, &waiting, delivered).await,
+            Op::Forget { address, delivered } => self.forget(&address, &delivered).await,
         };
-        let version = last + 1;
-        let body = serde_json::to_vec(&Actor { address: address.to_owned(), version }).map_err(failed)?;
-        let batch = match there {
-            Some(object) if store.traits().update_if => Batch::new().update(&at, body, object.version),
-            Some(_) => Batch::new().put(&at, body),
-            None => Batch::new().create(&at, body),
-        };
-        match store.write(batch).await {
-            Ok(_) => return Ok(Done::Raised { version, waiting: list(store, address).await? }),
-            // Another server has raised it meanwhile.
-            Err(error) if error.is_lost() => {}
-            Err(error) => return Err(failed(error)),
+        outcome.unwrap_or_else(Done::Failed)
+    }
+
+    async fn look(self, address: &str) -> Result<Done> {
+        self.peers.known().await;
+        let found: Option<ActorRecord> = record(self.store, &key::actor(address)).await?;
+        let elsewhere = found.as_ref().and_then(|found| self.peers.place_of(found));
+        let kept = if found.is_some() { self.list(address).await? } else { Kept::default() };
+        Ok(Done::Looked { known: found.is_some(), elsewhere, kept })
+    }
+
+    async fn raise(self, address: &str) -> Result<Done> {
+        self.peers.settled().await;
+        let at = key::actor(address);
+        for _ in 0..TRIES {
+            let there = self.store.get(&at).await.map_err(failed)?;
+            let last: Option<ActorRecord> = match &there {
+                Some(object) => Some(serde_json::from_slice(&object.body).map_err(failed)?),
+                None => None,
+            };
+            let version = self.next_version(last.as_ref()).await?;
+            let record =
+                ActorRecord { address: address.to_owned(), version, server: Some(self.peers.server().to_owned()) };
+            let body = serde_json::to_vec(&record).map_err(failed)?;
+            let batch = match there {
+                Some(object) if self.store.traits().update_if => Batch::new().update(&at, body, object.version),
+                Some(_) => Batch::new().put(&at, body),
+                None => Batch::new().create(&at, body),
+            };
+            match self.store.write(batch).await {
+                Ok(_) => {
+                    self.tell_holder(last.as_ref(), version).await;
+                    return Ok(Done::Raised { version, kept: self.list(address).await? });
+                }
+                // Another server was faster.
+                Err(error) if error.is_lost() => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Err(String::from("others register the same address all the time"))
+    }
+
+    /// The version of the next registration: above that of the last one, and of all addresses that were forgotten.
+    async fn next_version(self, last: Option<&ActorRecord>) -> Result<u64> {
+        match last {
+            Some(last) => Ok(last.version + 1),
+            None => {
+                let floor: Option<FloorRecord> = record(self.store, FLOOR).await?;
+                Ok(floor.map_or(0, |floor| floor.version) + 1)
+            }
         }
     }
-    Err(String::from("others register the same address all the time"))
-}
 
-/// What waits for an address, in order.
-async fn list(store: &dyn Store, address: &str) -> Result<Vec<(Waiting, usize)>> {
-    let prefix = key::prefix(address);
-    let (mut found, mut after) = (Vec::new(), String::new());
-    loop {
-        let page = store.list(&prefix, &after, LIST_PAGE).await.map_err(failed)?;
-        for listed in &page.entries {
-            let waiting = listed.key.strip_prefix(&prefix).and_then(Waiting::parse);
-            found.extend(waiting.map(|waiting| (waiting, usize::try_from(listed.size).unwrap_or(usize::MAX))));
-        }
-        match page.entries.last() {
-            Some(last) if page.more => after.clone_from(&last.key),
-            _ => return Ok(found),
+    /// Notifies the server of the previous registration.
+    async fn tell_holder(self, last: Option<&ActorRecord>, version: u64) {
+        let Some(last) = last.filter(|last| self.peers.place_of(last).is_some()) else { return };
+        let Some(server) = &last.server else { return };
+        let taken = TakenRecord { address: last.address.clone(), version, url: self.peers.url() };
+        let body = serde_json::to_vec(&taken).unwrap_or_default();
+        let told = self.store.write(Batch::new().put(key::taken(server, &last.address), body)).await;
+        if let Err(error) = told {
+            warn!(%error, address = last.address, "the former holder of an address could not be notified");
         }
     }
-}
 
-async fn put(store: &dyn Store, address: &str, messages: Vec<(Waiting, Bytes)>) -> Result<Done> {
-    // Put once more they are the same: the key says which message it is.
-    let batch = messages
-        .into_iter()
-        .fold(Batch::new(), |batch, (waiting, body)| batch.put(key::waiting(address, &waiting), body));
-    store.write(batch).await.map_err(failed)?;
-    Ok(Done::Stored)
-}
+    /// Lists messages and dedup markers of an address, in order.
+    async fn list(self, address: &str) -> Result<Kept> {
+        let prefix = key::prefix(address);
+        let (mut kept, mut after) = (Kept::default(), String::new());
+        loop {
+            let page = self.store.list(&prefix, &after, LIST_PAGE).await.map_err(failed)?;
+            for listed in &page.entries {
+                let Some(segment) = listed.key.strip_prefix(&prefix) else { continue };
+                let size = usize::try_from(listed.size).unwrap_or(usize::MAX);
+                kept.waiting.extend(Waiting::parse(segment).map(|waiting| (waiting, size)));
+                kept.delivered.extend(Delivered::parse(segment));
+            }
+            match page.entries.last() {
+                Some(last) if page.more => after.clone_from(&last.key),
+                _ => return Ok(kept),
+            }
+        }
+    }
 
-async fn load(store: &dyn Store, address: &str, waiting: Vec<Waiting>) -> Result<Done> {
-    let read = |waiting: Waiting| async move {
-        let object = store.get(&key::waiting(address, &waiting)).await.map_err(failed)?;
-        Ok((waiting, object.map(|object| object.body)))
-    };
-    let found: Vec<Result<_>> = stream::iter(waiting).map(read).buffered(READ_AT_ONCE).collect().await;
-    Ok(Done::Loaded(found.into_iter().collect::<Result<_>>()?))
-}
+    async fn put(self, address: &str, messages: Vec<(Waiting, Bytes)>) -> Result<Done> {
+        self.peers.known().await;
+        let keys: Vec<String> = messages.iter().map(|(waiting, _)| key::waiting(address, waiting)).collect();
+        // Put once more they are the same: the key says which message it is.
+        let batch = keys.iter().zip(messages).fold(Batch::new(), |batch, (key, (_, body))| batch.put(key, body));
+        self.store.write(batch).await.map_err(failed)?;
+        // Read after the write: a registration after this read finds the messages.
+        match self.place(address).await? {
+            None => Ok(Done::Stored),
+            Some(place) => {
+                let batch = keys.iter().fold(Batch::new(), |batch, key| batch.delete(key));
+                self.store.write(batch).await.map_err(failed)?;
+                Ok(Done::Elsewhere(place))
+            }
+        }
+    }
 
-async fn remove(store: &dyn Store, address: &str, waiting: &Waiting) -> Result<Done> {
-    store.write(Batch::new().delete(key::waiting(address, waiting))).await.map_err(failed)?;
-    Ok(Done::Stored)
+    /// The other server that an address is at, if there are others.
+    async fn place(self, address: &str) -> Result<Option<Place>> {
+        if !self.peers.has_others() {
+            return Ok(None);
+        }
+        let found: Option<ActorRecord> = record(self.store, &key::actor(address)).await?;
+        Ok(found.and_then(|found| self.peers.place_of(&found)))
+    }
+
+    async fn load(self, address: &str, waiting: Vec<Waiting>) -> Result<Done> {
+        let read = |waiting: Waiting| async move {
+            let object = self.store.get(&key::waiting(address, &waiting)).await.map_err(failed)?;
+            Ok((waiting, object.map(|object| object.body)))
+        };
+        let found: Vec<Result<_>> = stream::iter(waiting).map(read).buffered(READ_AT_ONCE).collect().await;
+        Ok(Done::Loaded(found.into_iter().collect::<Result<_>>()?))
+    }
+
+    async fn remove(self, address: &str, waiting: &Waiting, delivered: Option<Delivered>) -> Result<Done> {
+        let mut batch = Batch::new();
+        if let Some(delivered) = delivered {
+            batch = batch.put(key::delivered(address, &delivered), Bytes::from_static(b"{}"));
+        }
+        self.store.write(batch.delete(key::waiting(address, waiting))).await.map_err(failed)?;
+        Ok(Done::Stored)
+    }
+
+    async fn forget(self, address: &str, delivered: &[Delivered]) -> Result<Done> {
+        for some in delivered.chunks(LIST_PAGE) {
+            let batch = some.iter().fold(Batch::new(), |batch, one| batch.delete(key::delivered(address, one)));
+            self.store.write(batch).await.map_err(failed)?;
+        }
+        Ok(Done::Stored)
+    }
 }

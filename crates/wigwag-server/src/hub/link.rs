@@ -22,6 +22,7 @@ use wigwag_hub::{Access, Came, Close, Frame, SessionId, Unreadable};
 
 use crate::app::App;
 
+use super::door::{FRAME_BYTES_MAX, HELLO_BYTES_MAX};
 use super::frames::Room;
 use super::wire::{self, Wire};
 use super::{Bell, Shell, now};
@@ -29,14 +30,21 @@ use super::{Bell, Shell, now};
 /// So many frames are written, or read by the library, before others have a turn at the hub.
 const BATCH: usize = 64;
 
-/// So many frames are brought to the hub together.
+/// Maximum frames and bytes per lock acquisition: the hub copies them under the lock.
 const TOGETHER: usize = 32;
+const TOGETHER_BYTES: usize = 64 * 1024;
 
 /// So many batches before other tasks have one.
 const ROUNDS: usize = 8;
 
 /// How long the other side may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(2);
+
+/// Time for a slow consumer to read the close frame.
+const SLOW_GOODBYE: Duration = Duration::from_secs(30);
+
+/// Maximum number of lingering connections.
+const LINGERING_MAX: usize = 1_024;
 
 /// So much is thrown away at a time.
 const LINGER_BUFFER: usize = 16 * 1024;
@@ -53,6 +61,10 @@ pub(super) struct Link<S> {
     unwritten: usize,
     /// The other side has said goodbye.
     is_leaving: bool,
+    /// Authenticated: larger frames are allowed.
+    is_connected: bool,
+    /// Texts that were read and wait for room in the outbox.
+    backlog: Vec<Vec<u8>>,
 }
 
 /// What became of a turn.
@@ -83,7 +95,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         bell: Arc<Bell>,
         socket: WebSocketStream<Wire<S>>,
     ) -> Self {
-        Self { shell, app, session, bell, socket, is_plain: true, unwritten: 0, is_leaving: false }
+        Self {
+            shell,
+            app,
+            session,
+            bell,
+            socket,
+            is_plain: true,
+            unwritten: 0,
+            is_leaving: false,
+            is_connected: false,
+            backlog: Vec::new(),
+        }
     }
 
     pub(super) async fn run(mut self) {
@@ -91,6 +114,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         let close = match end {
             End::Gone => return,
             End::Refused(code) => return self.refuse(code).await,
+            End::Close(Close::Slow) => return self.leave_slow().await,
             End::Close(close) => close,
         };
         let code = CloseCode::try_from(close.code()).unwrap_or(CloseCode::NORMAL_CLOSURE);
@@ -103,6 +127,58 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         if tokio::time::timeout(GOODBYE, goodbye).await.is_err() {
             debug!("a client did not say goodbye");
         }
+    }
+
+    /// Closes the connection of a slow consumer: completes the frame in progress, then sends `hub:disconnect` and the close code. Incoming data is
+    /// discarded, because closing a socket with unread data resets it and loses the close frame.
+    async fn leave_slow(mut self) {
+        let mut last = Vec::new();
+        loop {
+            let (session, written) = (self.session, std::mem::take(&mut self.unwritten));
+            self.unwritten = self.shell.act(|hub| {
+                let now = now();
+                hub.written(session, written, now);
+                hub.take(session, BATCH, now, |frame| {
+                    last.clear();
+                    last.extend_from_slice(frame);
+                })
+            });
+            if self.unwritten == 0 {
+                break;
+            }
+        }
+        // The session is over; release its connection slot.
+        self.shell.close(self.session);
+        let shell = self.shell.clone();
+        if shell.0.lingering.fetch_add(1, Ordering::Relaxed) < LINGERING_MAX {
+            self.say_why(&last).await;
+        }
+        shell.0.lingering.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    async fn say_why(&mut self, last: &[u8]) {
+        let wire = self.socket.get_mut();
+        wire.say_goodbye(last, Close::Slow.code(), Close::Slow.reason());
+        let mut room = Room::take();
+        let goodbye = std::future::poll_fn(|context| {
+            // The peer closes after reading the close frame.
+            let ended = loop {
+                match wire.poll_discard(context, &mut room) {
+                    Poll::Ready(Ok(false)) => {}
+                    Poll::Ready(_) => break true,
+                    Poll::Pending => break false,
+                }
+            };
+            match wire.poll_drain(context) {
+                Poll::Ready(Err(_)) => Poll::Ready(()),
+                _ if ended => Poll::Ready(()),
+                _ => Poll::Pending,
+            }
+        });
+        if tokio::time::timeout(SLOW_GOODBYE, goodbye).await.is_err() {
+            debug!("a slow consumer did not read why it is closed");
+        }
+        room.give_back();
     }
 
     /// Writes all that the hub still has to say.
@@ -166,19 +242,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         let wire = self.socket.get_mut();
         match wire.poll_drain(context) {
             Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::TimedOut => {
+                self.shell.act(|hub| hub.stalled(self.session, now()));
+                return (Turn::Over(End::Close(Close::Slow)), false);
+            }
             Poll::Ready(Err(error)) => return (broken(&error), false),
             Poll::Pending => return self.stuck(),
         }
         // Nothing may follow our answer to a goodbye.
         let max = if self.is_leaving { 0 } else { BATCH };
         let (session, written) = (self.session, std::mem::take(&mut self.unwritten));
-        let ((taken, close, may_read, room), for_itself) = self.shell.act_as(Some(session), |hub| {
+        let ((taken, close, may_read, room, is_connected), for_itself) = self.shell.act_as(Some(session), |hub| {
             let now = now();
             hub.written(session, written, now);
             let taken = hub.take(session, max, now, |frame| wire.put(frame));
             let close = hub.closing(session).filter(|_| taken == 0 && !hub.has_frames(session));
-            (taken, close, hub.may_read(session), hub.has_room(session))
+            (taken, close, hub.may_read(session), hub.has_room(session), hub.is_connected(session))
         });
+        if is_connected && !std::mem::replace(&mut self.is_connected, true) {
+            self.socket.limits_mut().set_max_payload_len(Some(FRAME_BYTES_MAX));
+        }
         if written > 0 && room {
             self.bell.room.notify_waiters();
         }
@@ -201,39 +284,57 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
 
     /// Reads what has come.
     fn read(&mut self, context: &mut Context<'_>) -> Turn {
+        if !self.backlog.is_empty() {
+            let backlog = std::mem::take(&mut self.backlog);
+            return self.receive_texts(backlog.iter().map(Vec::as_slice));
+        }
         if !self.is_plain {
             return self.read_by_library(context);
         }
         let mut room = Room::take();
-        let max = self.shell.0.message_bytes_max;
+        let max = if self.is_connected { self.shell.0.message_bytes_max } else { HELLO_BYTES_MAX };
         let turn = match self.socket.get_mut().poll_texts(context, &mut room, max) {
             Poll::Pending => Turn::Still,
             Poll::Ready(Err(error)) => broken(&error),
             Poll::Ready(Ok(wire::Came::End)) => Turn::Over(End::Gone),
             Poll::Ready(Ok(came)) => {
-                self.is_plain = came == wire::Came::Texts;
-                self.receive_texts(&room)
+                let turn = self.receive_texts(room.texts());
+                // A long text right after the greeting is allowed once that is processed.
+                let is_long_text = !self.is_connected && self.socket.get_ref().next_is_text();
+                let is_greeted = is_long_text && self.shell.lock().hub.is_connected(self.session);
+                self.is_plain = came == wire::Came::Texts || is_greeted;
+                turn
             }
         };
         room.give_back();
         turn
     }
 
-    fn receive_texts(&self, room: &Room) -> Turn {
-        let mut texts = room.texts();
-        while texts.len() > 0 {
-            let mut is_text = true;
-            let valid = texts.by_ref().take(TOGETHER).map_while(|text| {
-                let text = simdutf8::basic::from_utf8(text);
-                is_text = text.is_ok();
-                text.ok()
-            });
-            let frames = valid.map(|text| self.came_text(text)).collect();
-            self.bring(frames);
-            if !is_text {
+    /// Passes texts to the hub in small batches. Keeps the rest in the backlog if the outbox fills up.
+    fn receive_texts<'a>(&mut self, mut texts: impl Iterator<Item = &'a [u8]>) -> Turn {
+        let (mut frames, mut bytes) = (Vec::new(), 0);
+        while let Some(text) = texts.next() {
+            let Ok(valid) = simdutf8::basic::from_utf8(text) else {
+                self.bring(frames);
                 debug!("a text is not UTF-8");
                 return Turn::Over(End::Refused(CloseCode::INVALID_FRAME_PAYLOAD_DATA));
+            };
+            let frame = self.came_text(valid);
+            let is_alone = is_heavy(&frame);
+            let is_full = frames.len() == TOGETHER || bytes + text.len() > TOGETHER_BYTES || is_alone;
+            if is_full && !frames.is_empty() && !self.bring(std::mem::take(&mut frames)) {
+                self.backlog = std::iter::once(text).chain(texts).map(<[u8]>::to_vec).collect();
+                return Turn::Moved;
             }
+            bytes = if is_full { text.len() } else { bytes + text.len() };
+            frames.push(frame);
+            if is_alone && !self.bring(std::mem::take(&mut frames)) {
+                self.backlog = texts.map(<[u8]>::to_vec).collect();
+                return Turn::Moved;
+            }
+        }
+        if !frames.is_empty() {
+            self.bring(frames);
         }
         Turn::Moved
     }
@@ -241,7 +342,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     fn read_by_library(&mut self, context: &mut Context<'_>) -> Turn {
         let mut messages: Vec<Message> = Vec::new();
         let mut over = None;
-        while messages.len() < BATCH {
+        // Before authentication one frame at a time, because the size limit grows with the greeting.
+        let max = if self.is_connected { BATCH } else { 1 };
+        while messages.len() < max {
             match Pin::new(&mut self.socket).poll_next(context) {
                 Poll::Ready(Some(Ok(message))) => {
                     self.is_leaving |= message.is_close();
@@ -264,14 +367,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             }
         }
         let moved = !messages.is_empty();
-        for some in messages.chunks(TOGETHER) {
-            self.bring(some.iter().map(|message| self.came(message)).collect());
+        let mut frames = Vec::new();
+        for message in &messages {
+            let frame = self.came(message);
+            let is_alone = is_heavy(&frame) || message.as_payload().len() > TOGETHER_BYTES / TOGETHER;
+            if !frames.is_empty() && (is_alone || frames.len() == TOGETHER) {
+                self.bring(std::mem::take(&mut frames));
+            }
+            frames.push(frame);
+            if is_alone {
+                self.bring(std::mem::take(&mut frames));
+            }
+        }
+        if !frames.is_empty() {
+            self.bring(frames);
         }
         over.unwrap_or(if moved { Turn::Moved } else { Turn::Still })
     }
 
-    fn bring(&self, frames: Vec<Came<'_>>) {
-        self.shell.act_as(Some(self.session), |hub| hub.receive(self.session, frames, now()));
+    /// Passes frames to the hub. Returns whether the outbox has room for more answers.
+    fn bring(&self, frames: Vec<Came<'_>>) -> bool {
+        let bring = |hub: &mut wigwag_hub::Hub| {
+            hub.receive(self.session, frames, now());
+            hub.may_read(self.session)
+        };
+        self.shell.act_as(Some(self.session), bring).0
     }
 
     /// Reads a message before anybody waits for it.
@@ -306,6 +426,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         let token = envelope.payload.word("token").or_else(|| envelope.metadata.entries.word("token"))?;
         Some(self.app.access(Some(token.as_str())))
     }
+}
+
+fn is_heavy(came: &Came<'_>) -> bool {
+    matches!(came, Came::Frame(Ok(Frame::Message(envelope)), _) if envelope.is_heavy())
 }
 
 fn broken(error: &io::Error) -> Turn {

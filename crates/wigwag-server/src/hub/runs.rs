@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use serde_json::json;
 use tokio::sync::{OwnedMutexGuard, watch};
-use wigwag::core::{Key, Time};
+use wigwag::core::{Family, Key, Time};
 use wigwag::store::{Change, Changes, Clock as _, System};
 use wigwag::{Client, ErrorKind, Payload, RunHandle, SignalState};
 use wigwag_hub::{After, Done, SessionId, SignalRefusal};
@@ -197,36 +197,52 @@ async fn next_keys(changes: &mut Changes) -> Vec<String> {
     keys
 }
 
-/// Tells which runs start and end.
-pub(super) async fn tell_runs(shell: Shell) {
+/// What a topic of the hub announces.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    topic: &'static str,
+    prefix: &'static str,
+    /// What messages begin with.
+    kind: &'static str,
+    family: Family,
+}
+
+/// Workflows, on the topic `runs`.
+pub(super) const WORKFLOWS: Told = Told { topic: "runs", prefix: "workflow/", kind: "run", family: Family::Workflow };
+
+/// Tasks, on the topic `tasks`, which the scope `runs:read` does not include.
+pub(super) const TASKS: Told = Told { topic: "tasks", prefix: "task/", kind: "task", family: Family::Task };
+
+/// Publishes starts and ends of runs or tasks.
+pub(super) async fn tell_runs(shell: Shell, told: Told) {
     let store = shell.0.client.store();
     if store.traits().nudges {
-        let [mut workflows, mut tasks, mut ended] = ["workflow/", "task/", "done/"].map(|prefix| store.changes(prefix));
+        let [mut started, mut ended] = [told.prefix, "done/"].map(|prefix| store.changes(prefix));
         loop {
             let keys = tokio::select! {
                 // A start is told before its end.
                 biased;
-                keys = next_keys(&mut workflows) => keys,
-                keys = next_keys(&mut tasks) => keys,
+                keys = next_keys(&mut started) => keys,
                 keys = next_keys(&mut ended) => keys,
             };
             if keys.is_empty() {
-                shell.act(|hub| hub.tell_topic("runs", "runs:missed", "{}", now()));
+                let kind = format!("{}:missed", told.topic);
+                shell.act(|hub| hub.tell_topic(told.topic, &kind, "{}", now()));
             }
             for key in &keys {
-                tell_run(&shell, key).await;
+                tell_run(&shell, told, key).await;
             }
         }
     }
     let mut seen = String::new();
     loop {
-        seen = tell_ends(&shell, seen).await;
+        seen = tell_ends(&shell, told, seen).await;
         System.sleep(LOOK).await;
     }
 }
 
 /// Tells the ends that were not there before, in a store that does not tell of them by itself. Starts are not told.
-async fn tell_ends(shell: &Shell, seen: String) -> String {
+async fn tell_ends(shell: &Shell, told: Told, seen: String) -> String {
     let day = Time::from_micros(System.wall().micros()).day();
     let prefix = format!("done/{day}/");
     // The first look finds what ended before anybody asked.
@@ -235,7 +251,7 @@ async fn tell_ends(shell: &Shell, seen: String) -> String {
     loop {
         let Ok(page) = shell.0.client.store().list(&prefix, &after, 1_000).await else { return seen };
         for listed in page.entries.iter().filter(|_| !first) {
-            tell_run(shell, &listed.key).await;
+            tell_run(shell, told, &listed.key).await;
         }
         match page.entries.last() {
             Some(last) => after.clone_from(&last.key),
@@ -249,27 +265,24 @@ async fn tell_ends(shell: &Shell, seen: String) -> String {
 }
 
 /// Tells what a key says of a run: its first entry, or its end.
-async fn tell_run(shell: &Shell, key: &str) {
-    let (kind, id, status) = match key.parse::<Key>() {
-        Ok(Key::Entry { run, seq: 1 }) => ("run:started", run.id, None),
-        Ok(Key::Done { status, run, .. }) => ("run:ended", run, Some(status)),
+async fn tell_run(shell: &Shell, told: Told, key: &str) {
+    let (event, id, status) = match key.parse::<Key>() {
+        Ok(Key::Entry { run, seq: 1 }) => ("started", run.id, None),
+        Ok(Key::Done { status, run, .. }) => ("ended", run, Some(status)),
         _ => return,
     };
-    let of = type_of(&shell.0.client, id.as_str()).await;
+    let Some(of) = type_of(&shell.0.client, told.family, id.as_str()).await else { return };
+    let field = if told.family == Family::Task { "task" } else { "workflow" };
     let payload = match status {
-        None => json!({"id": id, "workflow": of}),
-        Some(status) => json!({"id": id, "workflow": of, "status": status}),
+        None => json!({"id": id, field: of}),
+        Some(status) => json!({"id": id, field: of, "status": status}),
     };
-    let payload = payload.to_string();
-    shell.act(|hub| hub.tell_topic("runs", kind, &payload, now()));
+    let (kind, payload) = (format!("{}:{event}", told.kind), payload.to_string());
+    shell.act(|hub| hub.tell_topic(told.topic, &kind, &payload, now()));
 }
 
-/// What kind of run it is: the keys do not say.
-async fn type_of(client: &Client, id: &str) -> Option<String> {
-    for handle in [client.run(id), client.task(id)].into_iter().flatten() {
-        if let Ok(view) = handle.get().await {
-            return Some(view.of().to_owned());
-        }
-    }
-    None
+/// Returns the type of a run or task, or `None` if the id belongs to the other family: keys of ends do not name it.
+async fn type_of(client: &Client, family: Family, id: &str) -> Option<String> {
+    let handle = if family == Family::Task { client.task(id) } else { client.run(id) };
+    handle.ok()?.get().await.ok().map(|view| view.of().to_owned())
 }

@@ -36,6 +36,8 @@ pub(super) struct Wire<S> {
     out: Vec<u8>,
     /// So much of it is written.
     at: usize,
+    /// A frame begins here in it, or is written up to here.
+    boundary: usize,
     /// Something was put here, or is in the stream, that may not have gone out.
     is_unflushed: bool,
     /// What was read and not handed over.
@@ -57,7 +59,7 @@ pub(super) enum Came {
 
 impl<S: AsyncWrite + Unpin> Wire<S> {
     pub(super) fn new(stream: S) -> Self {
-        Self { stream, out: Vec::new(), at: 0, is_unflushed: false, rest: Vec::new(), rest_wants: None }
+        Self { stream, out: Vec::new(), at: 0, boundary: 0, is_unflushed: false, rest: Vec::new(), rest_wants: None }
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -89,9 +91,38 @@ impl<S: AsyncWrite + Unpin> Wire<S> {
         }
         // One that is never empty must not grow by what is written.
         if self.at > FULL_BYTES {
+            self.find_boundary();
             self.out.drain(..self.at);
+            self.boundary -= self.at;
             self.at = 0;
         }
+    }
+
+    /// Finds where the frame ends of which a part is written.
+    fn find_boundary(&mut self) {
+        while self.boundary < self.at {
+            let Some(length) = self.out.get(self.boundary..).and_then(frame_length) else {
+                self.boundary = self.out.len();
+                return;
+            };
+            self.boundary += length;
+        }
+    }
+
+    /// Drops all frames that were not begun and appends a last text and a close frame.
+    pub(super) fn say_goodbye(&mut self, last: &[u8], code: u16, reason: &str) {
+        const FINAL_CLOSE: u8 = 0x88;
+        self.find_boundary();
+        self.out.truncate(self.boundary);
+        if !last.is_empty() {
+            self.put(last);
+        }
+        self.make_room();
+        let reason = reason.get(..reason.len().min(120)).unwrap_or_default();
+        let length = u8::try_from(2 + reason.len()).unwrap_or(2);
+        self.out.extend_from_slice(&[FINAL_CLOSE, length]);
+        self.out.extend_from_slice(&code.to_be_bytes());
+        self.out.extend_from_slice(reason.as_bytes());
     }
 
     /// Writes all that waits.
@@ -111,14 +142,36 @@ impl<S: AsyncWrite + Unpin> Wire<S> {
             out.clear();
             SPARE.set(out);
         }
-        self.at = 0;
+        (self.at, self.boundary) = (0, 0);
         ready!(Pin::new(&mut self.stream).poll_flush(context))?;
         self.is_unflushed = false;
         Poll::Ready(Ok(()))
     }
 }
 
+/// The length of a whole frame that begins here, head and payload, as a server writes it (RFC 6455, 5.2: not masked).
+fn frame_length(bytes: &[u8]) -> Option<usize> {
+    let (head, length) = match bytes.get(1)? & 0x7F {
+        126 => (4, u64::from(u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?))),
+        127 => (10, u64::from_be_bytes(*bytes.get(2..)?.first_chunk()?)),
+        short => (2, u64::from(short)),
+    };
+    Some(head + usize::try_from(length).ok()?)
+}
+
 impl<S: AsyncRead + Unpin> Wire<S> {
+    /// Whether the unread buffer begins with an unfragmented text frame.
+    pub(super) fn next_is_text(&self) -> bool {
+        self.rest.first() == Some(&0x81)
+    }
+
+    /// Reads and discards. Returns true at the end of the stream.
+    pub(super) fn poll_discard(&mut self, context: &mut Context<'_>, room: &mut Room) -> Poll<io::Result<bool>> {
+        self.rest.clear();
+        let count = ready!(poll_into(&mut self.stream, context, &mut room.bytes))?;
+        Poll::Ready(Ok(count == 0))
+    }
+
     /// Reads once; the texts that have come whole, none longer than `max`, are in the room.
     pub(super) fn poll_texts(
         &mut self,
@@ -254,6 +307,36 @@ mod tests {
         assert!(drained.is_pending() && wire.at == 1_000 && wire.is_full());
         drop(far);
         assert!(poll_fn(|context| wire.poll_drain(context)).await.is_err());
+    }
+
+    /// The frame that is being written is finished, the others are dropped, and the goodbye is whole.
+    #[tokio::test]
+    async fn a_goodbye_follows_the_frame_that_was_begun() {
+        for written in [1, 2, 100, 102, 103, 300_000, 600_000] {
+            let (near, far) = tokio::io::duplex(written);
+            let mut wire = Wire::new(near);
+            for length in [100, 300_000, 300_000, 300_000] {
+                wire.put("x".repeat(length).as_bytes());
+                // Part of it is let go, wherever it was cut.
+                let _ = futures_util::poll!(std::pin::pin!(poll_fn(|context| wire.poll_drain(context))));
+            }
+            wire.say_goodbye(b"last", 4002, "slow_consumer");
+            let reading = async {
+                let mut socket = ClientBuilder::new().take_over(far);
+                let mut texts = 0;
+                loop {
+                    let message = socket.next().await.unwrap().unwrap();
+                    if let Some((code, reason)) = message.as_close() {
+                        assert_eq!((u16::from(code), reason), (4002, "slow_consumer"));
+                        return texts;
+                    }
+                    texts += 1;
+                }
+            };
+            let (drained, texts) = tokio::join!(poll_fn(|context| wire.poll_drain(context)), reading);
+            drained.unwrap();
+            assert!((2..=5).contains(&texts), "{written}: {texts}");
+        }
     }
 
     /// A client that reads just enough for the wire never to be empty.

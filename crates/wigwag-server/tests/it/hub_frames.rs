@@ -52,9 +52,9 @@ fn ways() -> Vec<(&'static str, Vec<u8>)> {
 async fn a_message_is_the_same_however_it_is_cut_into_frames() {
     let kit = Kit::new().await;
     // All of them one after the other: what comes after another kind of frame is read as well.
-    let mut all = Socket::open(kit.server.addr()).await;
+    let mut all = Socket::join(kit.server.addr()).await;
     for (way, bytes) in ways() {
-        let mut alone = Socket::open(kit.server.addr()).await;
+        let mut alone = Socket::join(kit.server.addr()).await;
         for socket in [&mut alone, &mut all] {
             for _ in 0..2 {
                 socket.send_bytes(&[&bytes[..], &bytes, &text(PING)].concat()).await;
@@ -74,7 +74,7 @@ async fn a_frame_is_the_same_however_it_comes() {
         let two = [&ping[..], &bytes].concat();
         // Cut where the heads are, and here and there.
         for cut in [1, 2, 6, 7].into_iter().chain(20..36).chain([two.len() / 2, two.len() - 1]) {
-            let mut socket = Socket::open(kit.server.addr()).await;
+            let mut socket = Socket::join(kit.server.addr()).await;
             let (first, rest) = two.split_at(cut.min(two.len() - 1));
             socket.send_bytes(first).await;
             let is_whole = first.len() >= ping.len();

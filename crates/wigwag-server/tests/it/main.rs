@@ -11,6 +11,7 @@ mod hostile;
 mod hub;
 mod hub_cuts;
 mod hub_frames;
+mod hub_promises;
 mod hub_socket;
 mod jwt;
 mod kit;

@@ -1,0 +1,131 @@
+//! Two servers on one store.
+
+use serde_json::{Value, json};
+use wigwag_hub::Settings;
+use wigwag_hub::testing::World;
+
+use crate::{note, notes};
+
+/// Two servers, each of which knows the other.
+struct Two {
+    one: World,
+    two: World,
+}
+
+impl Two {
+    fn new(settings: &Settings) -> Self {
+        let (mut one, mut two) = (World::new(settings.clone()), World::new(settings.clone()));
+        (one.server, two.server) = ("s1".into(), "s2".into());
+        one.others.insert("s2".into(), "ws://two/hub".into());
+        two.others.insert("s1".into(), "ws://one/hub".into());
+        Self { one, two }
+    }
+
+    /// Does something at one server; both see the same store afterwards.
+    fn at_one<T>(&mut self, what: impl FnOnce(&mut World) -> T) -> T {
+        let done = what(&mut self.one);
+        self.two.store = self.one.store.clone();
+        done
+    }
+
+    fn at_two<T>(&mut self, what: impl FnOnce(&mut World) -> T) -> T {
+        let done = what(&mut self.two);
+        self.one.store = self.two.store.clone();
+        done
+    }
+}
+
+fn assert_elsewhere(answer: &Value, url: &str) {
+    assert_eq!(answer["payload"]["code"], "elsewhere", "{answer}");
+    assert_eq!(answer["payload"]["details"]["url"], url);
+}
+
+#[test]
+fn an_actor_of_another_server_is_elsewhere_and_never_queued_for() {
+    let mut both = Two::new(&Settings::default());
+    both.at_one(|one| one.join_as("a", "@(a)"));
+    both.at_two(|two| two.join_as("b", "@(b)"));
+    let frame = both.at_one(|one| {
+        let frame = one.envelope("@(a)", "hub:send", "ask", note("@(b)", 1));
+        assert_elsewhere(&one.ask_frame("a", &frame), "ws://two/hub");
+        frame
+    });
+    assert_eq!(both.two.waiting("@(b)"), []);
+    // There, the same id is a new message.
+    both.at_one(|one| one.close("a"));
+    both.at_two(|two| {
+        two.join_as("a", "@(a)");
+        assert_eq!(two.ask_frame("a", &frame)["payload"]["status"], "delivered");
+        assert_eq!(notes(&two.all("b")), [1]);
+    });
+}
+
+#[test]
+fn an_actor_that_moved_is_elsewhere_though_it_was_here_before() {
+    let mut both = Two::new(&Settings::default());
+    both.at_one(|one| {
+        one.join_as("a", "@(a)");
+        one.join_as("b", "@(b)");
+        one.close("b");
+        assert_eq!(one.ask("a", "@(a)", "hub:send", note("@(b)", 1))["payload"]["status"], "queued");
+    });
+    both.at_two(|two| {
+        two.join_as("b", "@(b)");
+        assert_eq!(notes(&two.all("b")), [1], "what was queued is found by whichever it comes to");
+    });
+    both.at_one(|one| assert_elsewhere(&one.ask("a", "@(a)", "hub:send", note("@(b)", 2)), "ws://two/hub"));
+    // Its server is gone: then it is away.
+    both.one.others.clear();
+    both.at_one(|one| assert_eq!(one.ask("a", "@(a)", "hub:send", note("@(b)", 3))["payload"]["status"], "queued"));
+}
+
+#[test]
+fn a_queue_that_another_server_has_emptied_is_not_full() {
+    let mut settings = Settings::default();
+    settings.queue_max = 3;
+    let mut both = Two::new(&settings);
+    both.at_one(|one| {
+        one.join_as("a", "@(a)");
+        one.join_as("b", "@(b)");
+        one.close("b");
+        for number in 0..3 {
+            assert_eq!(one.ask("a", "@(a)", "hub:send", note("@(b)", number))["payload"]["status"], "queued");
+        }
+    });
+    both.at_two(|two| {
+        two.join_as("b", "@(b)");
+        assert_eq!(notes(&two.all("b")), [0, 1, 2]);
+        two.close("b");
+    });
+    // That server is stopped.
+    both.one.others.clear();
+    both.at_one(|one| {
+        one.now += 2_000;
+        assert_eq!(one.ask("a", "@(a)", "hub:send", note("@(b)", 3))["payload"]["status"], "queued");
+        assert_eq!(one.waiting("@(b)").len(), 1);
+    });
+}
+
+#[test]
+fn the_holder_of_an_address_that_moved_is_told_where_and_closed() {
+    let mut both = Two::new(&Settings::default());
+    both.at_one(|one| one.join_as("b", "@(b)"));
+    let version = both.at_two(|two| two.join_as("b", "@(b)"))["payload"]["version"].clone();
+    assert_eq!(version, 2);
+    both.at_one(|one| {
+        one.hear_of_others();
+        one.settle();
+        assert_eq!(one.closed("b"), Some(4000));
+        let told = one.all("b").pop().unwrap();
+        assert_eq!(told["payload"]["reason"], "duplicate_connection");
+        assert_eq!((&told["payload"]["address"], &told["payload"]["url"]), (&json!("@(b)"), &json!("s2")));
+    });
+    assert!(!both.two.store.keys().any(|key| key.contains("/taken/")), "it is told once");
+    // It takes it back: what was told before does not count any more.
+    both.at_one(|one| {
+        assert_eq!(one.join_as("b2", "@(b)")["payload"]["version"], 3);
+        one.hub.taken_over("@(b)", 2, None, one.now);
+        one.settle();
+        assert_eq!(one.closed("b2"), None);
+    });
+}

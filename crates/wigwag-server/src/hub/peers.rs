@@ -1,0 +1,202 @@
+//! Membership of servers on the same store: heartbeats, URLs and takeover notices.
+//!
+//! Hubs do not forward messages to each other. Each knows the others, so that an ask for an actor of another server
+//! is answered with its URL.
+//!
+//! Holds: a server writes its record every interval, and counts as running while its record changes. A server that
+//! starts beside others delays its first registration until they have seen it. Nothing is written before the hub is used.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tracing::warn;
+use wigwag::store::limits::LIST_PAGE;
+use wigwag::store::{Batch, Clock as _, Store, System};
+use wigwag_hub::key::{ActorRecord, SERVERS, ServerRecord, TakenRecord};
+use wigwag_hub::{Place, key};
+
+use super::keep::{Result, failed, record};
+
+/// A server whose record has not changed for so many intervals is not running.
+const BEATS_MISSED_MAX: u32 = 4;
+
+/// The record of a server that has not run for so many intervals is removed.
+const FORGOTTEN_AFTER: u32 = 1_000;
+
+/// Progress of joining the other servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// Nothing is known yet.
+    New,
+    /// It knows the others.
+    Known,
+    /// And they know it.
+    Settled,
+}
+
+/// Another server.
+#[derive(Debug)]
+struct Other {
+    url: Option<String>,
+    beat: u64,
+    /// When its record was last seen to have changed.
+    seen_at: Duration,
+}
+
+#[derive(Debug)]
+pub(super) struct Peers {
+    server: String,
+    url: OnceLock<Option<String>>,
+    interval: Duration,
+    others: Mutex<BTreeMap<String, Other>>,
+    /// The hub is in use, so heartbeats start.
+    wanted: Notify,
+    stage: watch::Sender<Stage>,
+}
+
+impl Peers {
+    pub(super) fn new(server: String, interval: Duration) -> Self {
+        let stage = watch::Sender::new(Stage::New);
+        Self { server, url: OnceLock::new(), interval, others: Mutex::default(), wanted: Notify::new(), stage }
+    }
+
+    /// Sets where clients reach this server.
+    pub(super) fn announce(&self, url: Option<String>) {
+        let _ = self.url.set(url);
+    }
+
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
+    pub(super) fn url(&self) -> Option<String> {
+        self.url.get().cloned().flatten()
+    }
+
+    fn others(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Other>> {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_running(&self, other: &Other) -> bool {
+        other.seen_at + self.interval * BEATS_MISSED_MAX > System.boot()
+    }
+
+    pub(super) fn has_others(&self) -> bool {
+        self.others().values().any(|other| self.is_running(other))
+    }
+
+    /// The other server that an address was registered at last, if that is running.
+    pub(super) fn place_of(&self, record: &ActorRecord) -> Option<Place> {
+        let server = record.server.as_ref().filter(|server| **server != self.server)?;
+        let others = self.others();
+        let other = others.get(server).filter(|other| self.is_running(other))?;
+        Some(Place { url: other.url.clone() })
+    }
+
+    async fn reach(&self, stage: Stage) {
+        if *self.stage.borrow() >= stage {
+            return;
+        }
+        self.wanted.notify_one();
+        let _ = self.stage.subscribe().wait_for(|now| *now >= stage).await;
+    }
+
+    /// Waits until the other servers are known.
+    pub(super) async fn known(&self) {
+        self.reach(Stage::Known).await;
+    }
+
+    /// Waits until the other servers know this one.
+    pub(super) async fn settled(&self) {
+        self.reach(Stage::Settled).await;
+    }
+
+    /// Writes heartbeats until the server stops; calls `taken` for each takeover notice.
+    pub(super) async fn run(&self, store: &dyn Store, taken: impl Fn(TakenRecord) + Sync) {
+        self.wanted.notified().await;
+        for beat in 0_u64.. {
+            if let Err(error) = self.round(store, beat, &taken).await {
+                warn!(%error, "the hub's peers could not be read");
+            }
+            // A failing store must not block registrations here; they fail by themselves.
+            self.stage.send_if_modified(|stage| {
+                *stage < Stage::Known && {
+                    *stage = Stage::Known;
+                    true
+                }
+            });
+            let is_settled = *self.stage.borrow() == Stage::Settled;
+            if !is_settled {
+                if self.has_others() {
+                    System.sleep(self.interval + self.interval / 2).await;
+                }
+                self.stage.send_replace(Stage::Settled);
+            }
+            System.sleep(self.interval).await;
+        }
+    }
+
+    /// Writes this server's record, and reads other records and takeover notices.
+    async fn round(&self, store: &dyn Store, beat: u64, taken: &(impl Fn(TakenRecord) + Sync)) -> Result<()> {
+        let own = ServerRecord { url: self.url(), beat };
+        let body = serde_json::to_vec(&own).map_err(failed)?;
+        store.write(Batch::new().put(key::server(&self.server), body)).await.map_err(failed)?;
+        let (mut after, mut found) = (String::new(), Vec::new());
+        loop {
+            let page = store.list(SERVERS, &after, LIST_PAGE).await.map_err(failed)?;
+            found.extend(page.entries.iter().map(|listed| listed.key.clone()));
+            match page.entries.last() {
+                Some(last) if page.more => after.clone_from(&last.key),
+                _ => break,
+            }
+        }
+        let told = key::taken_from(&self.server);
+        for key in &found {
+            if key.starts_with(&told) {
+                if let Some(record) = record(store, key).await? {
+                    taken(record);
+                }
+                store.write(Batch::new().delete(key)).await.map_err(failed)?;
+            } else if let Some(server) = key::server_of(key).filter(|server| *server != self.server) {
+                self.meet(store, server, key).await?;
+            }
+        }
+        let listed = |server: &String| found.contains(&key::server(server));
+        self.others().retain(|server, _| listed(server));
+        Ok(())
+    }
+
+    /// Reads the record of another server.
+    async fn meet(&self, store: &dyn Store, server: &str, key: &str) -> Result<()> {
+        let Some(ServerRecord { url, beat }) = record(store, key).await? else { return Ok(()) };
+        let now = System.boot();
+        // A record with the same URL is a previous life of this server.
+        let is_former = url.is_some() && url == self.url();
+        let is_forgotten = {
+            let mut others = self.others();
+            let other =
+                others.entry(server.to_owned()).or_insert_with(|| Other { url: url.clone(), beat, seen_at: now });
+            if other.beat != beat {
+                *other = Other { url, beat, seen_at: now };
+            }
+            let is_forgotten = is_former || other.seen_at + self.interval * FORGOTTEN_AFTER < now;
+            if is_forgotten {
+                others.remove(server);
+            }
+            is_forgotten
+        };
+        if is_forgotten {
+            store.write(Batch::new().delete(key)).await.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the record of this server at a graceful stop.
+    pub(super) async fn leave(&self, store: &dyn Store) {
+        if *self.stage.borrow() > Stage::New {
+            let _ = store.write(Batch::new().delete(key::server(&self.server))).await;
+        }
+    }
+}
