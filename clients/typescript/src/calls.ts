@@ -119,6 +119,14 @@ export class Calls {
     this.due(pending.deadline);
   }
 
+  /** Extends the deadline of a call whose target makes progress. */
+  extend(pending: Pending, now: number): void {
+    const grace = pending.state === "acknowledged" ? REPLY_GRACE_MS : 0;
+    if (pending.state !== "sent" && pending.state !== "acknowledged") return;
+    pending.deadline = Math.max(pending.deadline, now + ASK_TIMEOUT_MS + grace);
+    this.due(pending.deadline);
+  }
+
   /** Goes to where it was, in this attempt. */
   again(pending: Pending): void {
     if (pending.state !== "sent") return; // it was refused before, and waits already

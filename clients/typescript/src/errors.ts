@@ -8,6 +8,8 @@ export type ErrorCode =
   | "invalid_message"
   | "version_mismatch"
   | "queue_full"
+  | "conflict"
+  | "elsewhere"
   | "internal_error"
   | "unknown_actor"
   | "unauthorized"

@@ -43,7 +43,9 @@ export interface Published extends Position {
 type Settle = { resolve: (frame: Envelope | null) => void; reject: (error: unknown) => void };
 
 export class Hub {
-  private readonly url: string;
+  private url: string;
+  /** The server that the client was made for. */
+  private readonly home: string;
   private readonly WebSocket: SocketConstructor;
   private readonly session: Session;
   private readonly emitter = new Emitter<HubEvent>();
@@ -68,6 +70,7 @@ export class Hub {
     private readonly options: options.ConnectOptions,
   ) {
     this.url = socketUrl(url);
+    this.home = this.url;
     this.WebSocket = socketConstructor(options.WebSocket);
     this.closed = new Promise((resolve) => (this.onEnded = resolve));
     this.session = new Session({
@@ -264,6 +267,8 @@ export class Hub {
     switch (output.kind) {
       case "open":
         return void this.open();
+      case "move":
+        return this.moveTo(output.url);
       case "send":
         return this.socket?.send(output.text);
       case "shut":
@@ -314,6 +319,17 @@ export class Hub {
     }
   }
 
+  /** Switches to another server for the next connection. Never downgrades from TLS. */
+  private moveTo(url: string | null): void {
+    if (url === null) return void (this.url = this.home);
+    try {
+      const there = socketUrl(url);
+      if (there.startsWith("wss:") || !this.url.startsWith("wss:")) this.url = there;
+    } catch {
+      // Not an address: the next connection is made where this one was.
+    }
+  }
+
   private attach(socket: SocketLike, token: string | null): void {
     this.socket = socket;
     listen(socket, {
@@ -339,6 +355,7 @@ export class Hub {
   private receive(frame: Envelope): void {
     const made = message(frame, {
       ack: () => this.put({ kind: "acknowledge", id: frame.id, from: frame.to }),
+      progress: () => this.put({ kind: "progress", id: frame.id, from: frame.to }),
       reply: (type, data) => this.reply(frame, type, data),
     });
     if (this.inbox.push(made)) return;

@@ -30,6 +30,13 @@ export const CONNECT_TIMEOUT_MS = 15_000;
 export const BACKOFF_MIN_MS = 100;
 export const BACKOFF_MAX_MS = 30_000;
 
+/** Maximum moves between servers within that time, in case targets are at two servers. */
+export const MOVES_MAX = 3;
+export const MOVES_WITHIN_MS = 10_000;
+
+/** Failed connections to another server after which the client returns to its first one. */
+export const HOME_AFTER = 3;
+
 /** A connection that lived this long was a good one: the next wait is short again. */
 export const SETTLED_MS = 5_000;
 

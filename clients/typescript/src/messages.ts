@@ -35,6 +35,8 @@ export interface Message<T = unknown> {
   reply(type: string, data?: unknown): Promise<Delivery>;
   /** Says that it is dealt with. Done for the handler once it has returned, if the sender wants it. */
   ack(): void;
+  /** Extends the deadline for `ack` or `reply` to 30 s from now. Call it as often as needed. */
+  progress(): void;
 }
 
 /** A message of a topic. */
@@ -57,7 +59,7 @@ export interface RunEntry {
   events: { type: string; [key: string]: unknown }[];
 }
 
-export function message(frame: Envelope, acts: { reply: Message["reply"]; ack: () => void }): Message {
+export function message(frame: Envelope, acts: Pick<Message, "reply" | "ack" | "progress">): Message {
   return {
     id: frame.id,
     from: frame.from,

@@ -32,6 +32,10 @@ export class Session {
   private refusedToken: string | null | undefined;
   private refusal: HubError | null = null;
   private attempt = 0;
+  /** When it moved to another server. */
+  private moves: number[] = [];
+  /** It is not at its first server. */
+  private away = false;
   private paused = false;
   private holdUntil = 0;
   private heardAt = 0;
@@ -117,6 +121,8 @@ export class Session {
         return this.drained(input.topic, now);
       case "acknowledge":
         return this.acknowledge(input.id, input.from, now);
+      case "progress":
+        return this.progress(input.id, input.from, now);
       case "forget":
         return this.seen.forget(input.id);
       case "close":
@@ -131,6 +137,11 @@ export class Session {
   // Connecting
 
   private open(now: number): void {
+    // The other server may be gone; the first one knows the current place.
+    if (this.away && this.attempt >= limits.HOME_AFTER) {
+      this.away = false;
+      this.out.push({ kind: "move", url: null });
+    }
     this.phase = { name: "opening", until: now + limits.CONNECT_TIMEOUT_MS };
     this.out.push({ kind: "open" });
   }
@@ -290,6 +301,7 @@ export class Session {
 
   private fromHub(frame: Envelope, now: number): void {
     const pending = this.calls.get(frame.correlationId);
+    if (pending !== undefined && frame.type === "hub:progress") return this.calls.extend(pending, now);
     if (pending !== undefined) return this.answered(pending, frame, now);
     const payload = object(frame.payload);
     switch (frame.type) {
@@ -331,12 +343,30 @@ export class Session {
       this.holdUntil = now + (error.retryAfter ?? limits.ASK_WAIT_MS);
       return this.calls.again(pending);
     }
+    if (error.code === "elsewhere" && this.moveTo(pending, error, now)) return;
     if (error.code === "queue_full" || error.code === "internal_error") {
       if (this.calls.failed(pending, error, now) === null) return;
     } else {
       this.calls.remove(pending);
     }
     this.failed(pending, error, now);
+  }
+
+  /** Moves to the server of the target. Returns false after too many moves. */
+  private moveTo(pending: Pending, error: HubError, now: number): boolean {
+    const { url } = object(error.details);
+    this.moves = this.moves.filter((at) => at + limits.MOVES_WITHIN_MS >= now);
+    if (typeof url !== "string" || pending.call.type !== "hub:send" || this.moves.length >= limits.MOVES_MAX) return false;
+    this.moves.push(now);
+    this.away = true;
+    this.attempt = 0;
+    this.calls.again(pending);
+    this.out.push({ kind: "shut", code: 1000 }, { kind: "move", url });
+    this.phase = { name: "waiting", until: now };
+    this.beatAt = Infinity;
+    this.crowded = false;
+    this.event({ type: "moved", url });
+    return true;
   }
 
   private succeeded(pending: Pending, frame: Envelope, now: number): void {
@@ -381,6 +411,13 @@ export class Session {
     // The message comes again if the hub still wants this; older acks are of no more use than that.
     this.owedAcks.push({ id, from });
     if (this.owedAcks.length > limits.INBOX_MESSAGES) this.owedAcks.shift();
+  }
+
+  /** Does nothing without a connection: the message is delivered again. */
+  private progress(id: string, from: string, now: number): void {
+    if (this.phase.name !== "ready") return;
+    const owned = this.leases.has(from) ? from : (this.address as string);
+    this.control("hub:progress", "tell", { messageId: id }, now, undefined, owned);
   }
 
   private sendAck(id: string, from: string, now: number): void {

@@ -18,11 +18,14 @@ export type Input =
   | { kind: "overflow"; topic: string; at: Position }
   | { kind: "drained"; topic: string }
   | { kind: "acknowledge"; id: string; from: string }
+  | { kind: "progress"; id: string; from: string }
   | { kind: "forget"; id: string }
   | { kind: "close" };
 
 export type Output =
   | { kind: "open" }
+  /** From the next `open` on another server is used; null: the first one again. */
+  | { kind: "move"; url: string | null }
   | { kind: "send"; text: string }
   | { kind: "shut"; code: number }
   | { kind: "resolve"; key: number; frame: Envelope | null }
@@ -36,6 +39,7 @@ export type Output =
 export type HubEvent =
   | { type: "connected"; connected: Connected }
   | { type: "disconnected"; code: number; reason: string; returns: boolean; inMs: number | null }
+  | { type: "moved"; url: string }
   | { type: "registered"; address: string; version: number }
   | { type: "paused"; address: string | null }
   | { type: "resumed" }

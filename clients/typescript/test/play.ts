@@ -130,6 +130,8 @@ function line(output: Output): string {
       return `end ${output.topic}`;
     case "event":
       return `event ${output.event.type}`;
+    case "move":
+      return `move ${output.url}`;
     case "shut":
     case "open":
     case "ended":

@@ -596,6 +596,66 @@ describe("topics", () => {
   });
 });
 
+describe("several servers", () => {
+  const elsewhere = { code: "elsewhere", message: "m", retryable: false, details: { targetAddress: "@(b)", url: "ws://two/hub" } };
+
+  test("an ask for an actor of another server is repeated there, and addresses move along", () => {
+    const play = new Play();
+    play.put(register("@(a)"));
+    play.open();
+    play.greet();
+    play.registered("@(a)");
+    play.ask(1);
+    play.ask(2);
+    const first = play.sent.at(-2)!["id"] as string;
+    assert.deepEqual(play.hub("hub:error", elsewhere, first), ["shut", "move ws://two/hub", "event moved"]);
+    assert.deepEqual(play.wake(), ["open"]);
+    play.put({ kind: "opened", token: null });
+    assert.deepEqual((play.last["payload"] as { resume: unknown }).resume, { sessionId: "secret" });
+    assert.deepEqual(play.greet(), ["send hub:register @(a)"]);
+    assert.deepEqual(play.registered("@(a)", 2), ["event registered", "event connected", "send hub:send 1", "send hub:send 2"]);
+  });
+
+  test("a client that is sent to and fro gives up", () => {
+    const play = new Play();
+    play.connect();
+    play.ask(1);
+    for (let round = 0; round < 3; round += 1) {
+      play.hub("hub:error", elsewhere, play.id("hub:send"));
+      play.wake();
+      play.put({ kind: "opened", token: null });
+      play.greet();
+    }
+    assert.deepEqual(play.hub("hub:error", elsewhere, play.id("hub:send")), ["reject 1 elsewhere"]);
+  });
+
+  test("a server that is gone is left for the first one", () => {
+    const play = new Play();
+    play.connect();
+    play.ask(1);
+    play.hub("hub:error", elsewhere, play.id("hub:send"));
+    const lines: string[] = [];
+    while (!lines.includes("move null")) {
+      lines.push(...play.wake());
+      play.put(cut());
+    }
+    assert.equal(lines.filter((line) => line === "open").length, 4);
+  });
+
+  test("a call waits for as long as its target makes progress", () => {
+    const play = new Play();
+    play.connect();
+    play.ask(1);
+    const id = play.id("hub:send");
+    for (let round = 0; round < 10; round += 1) {
+      play.after(25_000);
+      assert.deepEqual(play.hub("hub:progress", { messageId: id, until: 1 }, id), []);
+    }
+    assert.deepEqual(play.delivered(id), ["resolve 1"]);
+    play.expect({ kind: "progress", id: "h-1", from: "@(session/s)" }, "send hub:progress h-1");
+  });
+});
+
 describe("closing", () => {
   test("says goodbye, waits for the hub, and rejects what is not settled", () => {
     const play = new Play();

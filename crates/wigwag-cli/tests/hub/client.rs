@@ -640,3 +640,28 @@ async fn a_run_is_heard_from_its_beginning_and_takes_signals() {
     assert_eq!(unknown.kind(), ErrorKind::UnknownActor);
     assert_eq!(client.subscribe("run/nothing").await.unwrap_err().kind(), ErrorKind::UnknownActor);
 }
+
+#[tokio::test]
+async fn a_client_moves_to_the_server_that_its_target_is_at() {
+    let mut settings = wigwag_server::Settings::default();
+    settings.hub.peer_interval = 100;
+    let one = served_with(|hub| hub.peer_interval = 100).await;
+    let there = one.builder().client().await.unwrap();
+    let server = wigwag_server::Server::builder(there).bind(([127, 0, 0, 1], 0).into()).settings(settings);
+    let two = soon(server.start()).await.unwrap();
+    let two_url = format!("ws://{}/hub", two.addr());
+    let asker = actor(&one, "@(a)").await;
+    let mut events = asker.events();
+    let worker = soon(async { Client::connect(&two_url).register("@(b)", ["test"]).await.unwrap() }).await;
+    let mut inbox = worker.messages();
+    let receipt = soon(async { asker.ask("@(b)", "note", &1).await.unwrap() }).await;
+    assert_eq!(receipt.status, Status::Delivered);
+    assert_eq!(next(&mut inbox).await.from(), "@(a)");
+    let moved = event(&mut events, |event| matches!(event, Event::Moved { .. })).await;
+    assert!(matches!(moved, Event::Moved { url } if url == two_url));
+    // Its own address has moved along.
+    let mut answers = asker.messages();
+    soon(async { worker.ask("@(a)", "note", &2).await.unwrap() }).await;
+    assert_eq!(next(&mut answers).await.data::<i64>().unwrap(), 2);
+    soon(two.stop()).await;
+}

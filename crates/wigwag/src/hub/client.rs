@@ -92,6 +92,7 @@ impl Connect {
         let (work, commands) = mpsc::channel(self.settings.buffer);
         let (inbox, messages) = mpsc::channel(self.settings.inbox * INBOX_STRETCH);
         let driver = Driver {
+            home: url.clone(),
             url,
             tokens: self.tokens,
             machine: Machine::new(self.settings.clone(), fastrand::Rng::new(), now()),
@@ -121,7 +122,7 @@ impl IntoFuture for Connect {
     }
 }
 
-fn url(text: &str) -> Result<Uri> {
+pub(super) fn url(text: &str) -> Result<Uri> {
     let wrong = |why: &str| {
         Error::invalid(format!("not the address of a hub: `{text}`: {why}"))
             .hint("write it like `ws://127.0.0.1:7070/hub`, or `wss://` for TLS")

@@ -26,6 +26,9 @@ const BATCH: usize = 64;
 /// message may be the one who asks.
 pub(super) const INBOX_STRETCH: usize = 4;
 
+/// Failed connections to another server after which the client returns to its first one.
+const HOME_AFTER: u32 = 3;
+
 /// How long the socket's own good-bye may take.
 const FINISH: Duration = Duration::from_secs(1);
 
@@ -74,6 +77,8 @@ enum Moved {
 
 pub(super) struct Driver {
     pub(super) url: Uri,
+    /// The server that the client was made for.
+    pub(super) home: Uri,
     pub(super) tokens: Tokens,
     pub(super) machine: Machine<Waiter>,
     pub(super) shared: Arc<Shared>,
@@ -137,6 +142,10 @@ impl Driver {
     }
 
     fn dial(&mut self) -> Link {
+        // The other server may be gone; the first one knows the current place.
+        if self.machine.tries() >= HOME_AFTER {
+            self.url.clone_from(&self.home);
+        }
         let token = (self.tokens)();
         self.machine.dial(token.clone());
         let (url, span) = (self.url.clone(), self.connect_timeout);
@@ -194,7 +203,8 @@ impl Driver {
     }
 
     fn take_notes(&mut self) {
-        let Notes { acknowledged, forgotten, caught_up, dropped, is_closing } = self.shared.take_notes();
+        let Notes { acknowledged, progressed, forgotten, caught_up, dropped, is_closing } = self.shared.take_notes();
+        progressed.into_iter().for_each(|id| self.machine.progress(id));
         acknowledged.into_iter().for_each(|id| self.machine.acknowledge(id));
         forgotten.iter().for_each(|id| self.machine.forget(id));
         caught_up.into_iter().for_each(|key| self.machine.caught_up(key, now()));
@@ -214,7 +224,18 @@ impl Driver {
                 Output::Direct(frame) => self.direct(frame),
                 Output::Topic { key, item, before } => self.topic(key, item, before),
                 Output::Event(event) => self.event(event),
+                Output::Move(url) => self.move_to(&url),
             }
+        }
+    }
+
+    /// Switches to another server for the next connection. Never downgrades from TLS.
+    fn move_to(&mut self, url: &str) {
+        let is_secure = |url: &Uri| url.scheme_str() == Some("wss");
+        match super::client::url(url) {
+            Ok(there) if is_secure(&there) || !is_secure(&self.url) => self.url = there,
+            Ok(_) => tracing::warn!(url, "not moved: the other server has no TLS, and this one has"),
+            Err(error) => tracing::warn!(%error, "not moved"),
         }
     }
 

@@ -44,6 +44,10 @@ pub enum ErrorKind {
     Expired,
     /// Too much waits for the target. Try again later.
     QueueFull,
+    /// The id was used for another message. Use a new one.
+    Conflict,
+    /// The target is connected to another server, to which this client did not move. `details()` says where.
+    Elsewhere,
     /// The send buffer of this client is full. Wait for room, or drop it.
     BufferFull,
     /// The hub speaks another version of the protocol. Upgrade one of the two.
@@ -97,6 +101,8 @@ impl Error {
             ("hub:error", "invalid_message") => ErrorKind::Invalid,
             ("hub:error", "version_mismatch") => ErrorKind::VersionMismatch,
             ("hub:error", "queue_full") => ErrorKind::QueueFull,
+            ("hub:error", "conflict") => ErrorKind::Conflict,
+            ("hub:error", "elsewhere") => ErrorKind::Elsewhere,
             ("hub:error", _) => ErrorKind::Internal,
             _ => return None,
         };
@@ -188,6 +194,8 @@ mod tests {
             ("hub:error", r#"{"code": "invalid_message", "message": "m"}"#, ErrorKind::Invalid, false),
             ("hub:error", r#"{"code": "version_mismatch", "message": "m"}"#, ErrorKind::VersionMismatch, false),
             ("hub:error", r#"{"code": "queue_full", "message": "m"}"#, ErrorKind::QueueFull, true),
+            ("hub:error", r#"{"code": "conflict", "message": "m"}"#, ErrorKind::Conflict, false),
+            ("hub:error", r#"{"code": "elsewhere", "message": "m"}"#, ErrorKind::Elsewhere, false),
             ("hub:error", r#"{"code": "internal_error", "message": "m"}"#, ErrorKind::Internal, true),
             (
                 "hub:error",

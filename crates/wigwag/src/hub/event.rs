@@ -22,6 +22,11 @@ pub enum Event {
         /// When it tries again.
         retry_in: Duration,
     },
+    /// The client moves to another server, because the target of a message is connected there.
+    Moved {
+        /// Where it is.
+        url: String,
+    },
     /// An address is registered, for the first time or again.
     Registered {
         /// Which.

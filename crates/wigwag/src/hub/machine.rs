@@ -37,6 +37,10 @@ use super::settings::Settings;
 /// A connection that lasted this long was a good one: the next is tried for soon.
 const SETTLED: Duration = Duration::from_secs(5);
 
+/// Maximum moves within [`MOVES_WITHIN`], in case targets are at two servers.
+const MOVES_MAX: usize = 3;
+const MOVES_WITHIN: Duration = Duration::from_secs(10);
+
 /// How long a good-bye may take.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -84,6 +88,8 @@ pub(super) enum Output<W> {
         before: Option<Position>,
     },
     Event(Event),
+    /// The next connection is made to another server.
+    Move(String),
 }
 
 /// Why a connection is no more.
@@ -151,7 +157,10 @@ pub(super) struct Machine<W> {
     /// Calls of the client's own, before those of its users.
     urgent: VecDeque<u64>,
     outbox: VecDeque<Waiting<W>>,
-    acks: VecDeque<String>,
+    /// Acknowledgements and progress notices to be sent: frame type and message id.
+    acks: VecDeque<(&'static str, String)>,
+    /// When this client moved to another server.
+    moves: VecDeque<Duration>,
     /// The hub said that it is too much until then.
     hold_until: Duration,
     leases: Vec<Lease<W>>,
@@ -181,6 +190,7 @@ impl<W> Machine<W> {
             urgent: VecDeque::new(),
             outbox: VecDeque::new(),
             acks: VecDeque::new(),
+            moves: VecDeque::new(),
             hold_until: Duration::ZERO,
             leases: Vec::new(),
             topics: BTreeMap::new(),
@@ -198,6 +208,29 @@ impl<W> Machine<W> {
 
     pub(super) fn has_output(&self) -> bool {
         !self.outputs.is_empty()
+    }
+
+    /// Failed connections since the last good one.
+    pub(super) fn tries(&self) -> u32 {
+        self.tries
+    }
+
+    /// Moves to another server. Returns false after too many moves.
+    fn move_to(&mut self, url: &str, now: Now) -> bool {
+        while self.moves.front().is_some_and(|at| *at + MOVES_WITHIN < now.boot) {
+            self.moves.pop_front();
+        }
+        if self.moves.len() >= MOVES_MAX || self.is_closing {
+            return false;
+        }
+        self.moves.push_back(now.boot);
+        self.tries = 0;
+        self.link.up_since = None;
+        self.phase = Phase::Down { retry_at: now.boot };
+        self.rewind();
+        self.outputs.push_back(Output::Move(url.to_owned()));
+        self.outputs.push_back(Output::Event(Event::Moved { url: url.to_owned() }));
+        true
     }
 
     /// Somebody waits for an answer.

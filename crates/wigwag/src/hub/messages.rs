@@ -110,6 +110,13 @@ impl Message {
         }
     }
 
+    /// Extends the deadline for [`ack`](Self::ack) or [`reply`](Self::reply) to 30 s from now. Call it as often as needed.
+    pub fn progress(&self) {
+        if self.requires_ack() || self.expects_reply() {
+            self.client.shared.note(|notes| notes.progressed.push(self.frame.id.clone()));
+        }
+    }
+
     /// Answers whoever made a [`request`](Client::request). It does not acknowledge.
     pub fn reply<T: Serialize + ?Sized>(&self, kind: &str, data: &T) -> Sending<'_, Receipt> {
         let sending = Sending::reply(&self.client, self, kind, data);

@@ -17,6 +17,7 @@ const EVENTS: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     pub(super) acknowledged: Vec<String>,
+    pub(super) progressed: Vec<String>,
     pub(super) forgotten: Vec<String>,
     pub(super) caught_up: Vec<u64>,
     pub(super) dropped: Vec<u64>,

@@ -113,12 +113,21 @@ impl<W> Machine<W> {
             ("hub:delivery_acks", None) => self.acknowledged(&frame, now),
             ("hub:unsubscribed", None) => self.topic_ended(&frame),
             ("hub:disconnect", _) => self.link.said = reason_of(&frame),
+            ("hub:progress", Some(id)) => self.extended(id, now),
             (_, Some(id)) => match self.calls.key_of(id) {
                 Some(key) => self.answered(key, frame, now),
                 None if frame.kind == "hub:subscribed" => self.subscribed_late(&frame, now),
                 None => self.refused_told(&frame, now),
             },
             (_, None) => self.refused_told(&frame, now),
+        }
+    }
+
+    /// Extends the deadline of a call whose target makes progress.
+    fn extended(&mut self, id: &str, now: Now) {
+        if let Some(key) = self.calls.key_of(id) {
+            let (due, patience) = (self.settings.answer_timeout, self.settings.patience());
+            self.calls.extend(key, now.boot + due, now.boot + patience);
         }
     }
 
@@ -189,6 +198,13 @@ impl<W> Machine<W> {
     fn refused(&mut self, key: u64, error: Error, now: Now) {
         if self.hold(&error, now) {
             return self.hold_back(key);
+        }
+        let Some(pending) = self.calls.get(key) else { return };
+        let is_elsewhere = error.kind() == ErrorKind::Elsewhere && pending.call.kind == "hub:send";
+        if let Some(url) = error.details().get("url").and_then(|url| url.as_str()).filter(|_| is_elsewhere)
+            && self.move_to(url, now)
+        {
+            return;
         }
         let Some(pending) = self.calls.get(key) else { return };
         match &pending.who {

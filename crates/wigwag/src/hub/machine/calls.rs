@@ -114,6 +114,14 @@ impl<W> Calls<W> {
         self.due.insert((pending.due, key));
     }
 
+    /// Gives a call more time.
+    pub(super) fn extend(&mut self, key: u64, due: Duration, give_up_at: Duration) {
+        let Some(pending) = self.pending.get_mut(&key) else { return };
+        pending.give_up_at = pending.give_up_at.max(give_up_at);
+        let (state, is_sent) = (pending.state, pending.state == State::Sent);
+        self.set(key, state, is_sent.then_some(due));
+    }
+
     pub(super) fn remove(&mut self, key: u64) -> Option<Pending<W>> {
         let pending = self.pending.remove(&key)?;
         self.keys.remove(&pending.call.id);

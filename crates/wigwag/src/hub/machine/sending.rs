@@ -106,7 +106,14 @@ impl<W> Machine<W> {
         self.seen.acknowledge(&id);
         // What is not sent for long comes again, and is acknowledged then.
         if self.acks.len() < self.settings.seen {
-            self.acks.push_back(id);
+            self.acks.push_back(("hub:ack", id));
+        }
+    }
+
+    /// Queues a progress notice for a message.
+    pub(in crate::hub) fn progress(&mut self, id: String) {
+        if self.acks.len() < self.settings.seen {
+            self.acks.push_back(("hub:progress", id));
         }
     }
 
@@ -136,8 +143,8 @@ impl<W> Machine<W> {
 
     fn next_ack(&mut self, now: Now) -> Option<String> {
         let may = matches!(self.phase, Phase::Up);
-        let id = if may { self.acks.pop_front() } else { None }?;
-        Some(self.own_frame("hub:ack", Pattern::Tell, &json!({"messageId": id}), now))
+        let (kind, id) = if may { self.acks.pop_front() } else { None }?;
+        Some(self.own_frame(kind, Pattern::Tell, &json!({"messageId": id}), now))
     }
 
     fn farewell(&mut self, now: Now) -> Option<String> {

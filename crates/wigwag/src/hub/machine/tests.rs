@@ -98,6 +98,7 @@ impl Scene {
                 Output::Topic { item: Item::Gap(gap), .. } => format!("gap {:?}..{}", gap.from, gap.to),
                 Output::Topic { item: Item::End(why), .. } => format!("end {why}"),
                 Output::Event(Event::Disconnected { retry_in, .. }) => format!("disconnected {}", retry_in.as_millis()),
+                Output::Move(url) => format!("move {url}"),
                 Output::Event(event) => format!("{event:?}").split(' ').next().unwrap_or_default().to_owned(),
             });
         }
@@ -603,4 +604,66 @@ fn an_id_stands_for_one_message() {
     scene.ask("q");
     scene.ask("q");
     assert!(scene.said().pop().unwrap().starts_with("q: Invalid another call with this id"));
+}
+
+#[test]
+fn an_ask_for_an_actor_of_another_server_is_repeated_there() {
+    let mut scene = Scene::up();
+    let register = scene.register("@(a)");
+    scene.registered(&register, 1);
+    scene.ask("one");
+    scene.ask("two");
+    let sent = scene.sent();
+    scene.said();
+    let elsewhere = json!({"code": "elsewhere", "message": "m", "retryable": false,
+        "details": {"targetAddress": "@(b)", "url": "ws://two/hub"}});
+    scene.answer(&sent[0], "hub:error", &elsewhere);
+    assert_eq!(scene.said(), ["move ws://two/hub", "Moved"]);
+    let greeting = scene.reconnect("s-1", true);
+    assert_eq!(greeting["payload"]["resume"]["sessionId"], "s-1", "it is the same session there");
+    let register = scene.sent().remove(0);
+    assert_eq!(register["type"], "hub:register", "addresses move along");
+    scene.registered(&register, 2);
+    assert_eq!(ids(&scene.sent()), ["one", "two"]);
+}
+
+#[test]
+fn a_client_that_is_sent_to_and_fro_gives_up() {
+    let mut scene = Scene::up();
+    scene.ask("one");
+    let elsewhere = json!({"code": "elsewhere", "message": "m", "details": {"url": "ws://two/hub"}});
+    for _ in 0..3 {
+        let sent = scene.sent().remove(0);
+        scene.answer(&sent, "hub:error", &elsewhere);
+        scene.said();
+        scene.reconnect("s-1", true);
+        scene.said();
+    }
+    let sent = scene.sent().remove(0);
+    scene.answer(&sent, "hub:error", &elsewhere);
+    assert_eq!(scene.said(), ["one: Elsewhere m"]);
+    // Another day it moves again.
+    scene.wait(Duration::from_secs(11));
+    scene.ask("two");
+    let sent = scene.sent();
+    let ask = sent.iter().find(|frame| frame["id"] == "two").unwrap().clone();
+    scene.answer(&ask, "hub:error", &elsewhere);
+    assert_eq!(scene.said(), ["move ws://two/hub", "Moved"]);
+}
+
+#[test]
+fn a_call_waits_for_as_long_as_its_target_makes_progress() {
+    let mut scene = Scene::up();
+    scene.ask("one");
+    let sent = scene.sent().remove(0);
+    for _ in 0..10 {
+        scene.wait(Duration::from_secs(25));
+        scene.sent();
+        scene.answer(&sent, "hub:progress", &json!({"messageId": "one", "until": 1}));
+        assert_eq!(scene.said(), [] as [&str; 0], "neither repeated nor given up");
+    }
+    scene.answer(&sent, "hub:delivery_ack", &json!({"messageId": "one", "status": "delivered"}));
+    assert_eq!(scene.said().len(), 1);
+    scene.machine.progress("h-1".into());
+    assert_eq!(scene.sent_types(), ["hub:progress"]);
 }
