@@ -2,9 +2,10 @@
 //!
 //! Connections are cut at any frame, in either direction, and what was on its way arrives up to some frame or not at all;
 //! a client comes back before its old connection is known to be gone. Store operations are refused, done, done with
-//! their answer lost, or done late, in any order. The hub dies with all of that under way. Clients are as the
-//! protocol wants them: they repeat what was not answered, in order, under the same id, acknowledge what they got, and
-//! deal with nothing twice.
+//! their answer lost, or done late, in any order. The hub dies with all of that under way. In half of the worlds two servers share the
+//! store, and clients move between them. Clients follow the protocol: they repeat unanswered asks in order under the same
+//! id, acknowledge messages, reply to questions, and handle nothing twice. Some also repeat answered asks, use one id for two
+//! targets, and send malformed flags. In the end weeks pass, and the store is swept.
 
 mod client;
 mod ledger;
@@ -15,7 +16,7 @@ use std::fmt::Write as _;
 
 use fastrand::Rng;
 use wigwag_hub::testing::World as Model;
-use wigwag_hub::{Access, Came, Done, Effect, Hub, Mutation, Op, Settings, Ticket};
+use wigwag_hub::{Access, Came, Done, Effect, Hub, Mutation, Op, Settings, Ticket, sweep};
 
 use client::Client;
 use ledger::Ledger;
@@ -28,6 +29,24 @@ const TROUBLE: usize = 3_000;
 const CALM: usize = 60_000;
 
 const CLIENTS: usize = 4;
+
+/// Maximum number of servers on one store.
+const SERVERS: usize = 2;
+
+/// Long enough for everything in the store to be over.
+const AGES: u64 = 40 * 24 * 3_600_000;
+
+/// Derives the seed of a hub.
+fn seed_of(life: u64) -> [u8; 32] {
+    let mut seed = [7; 32];
+    seed[..8].copy_from_slice(&life.to_be_bytes());
+    seed
+}
+
+/// What a server is called.
+fn name_of(server: usize) -> String {
+    format!("s{server}")
+}
 
 /// What a seed came to.
 #[derive(Debug, Default)]
@@ -46,8 +65,15 @@ pub struct HubOutcome {
     pub operations: u64,
 }
 
+/// A server: its hub, and which hub it is, counted.
+struct Server {
+    hub: Hub,
+    life: u64,
+}
+
 /// A store operation that is under way.
 struct Pending {
+    server: usize,
     /// Of which hub.
     life: u64,
     ticket: Ticket,
@@ -58,13 +84,13 @@ struct World {
     rng: Rng,
     now: u64,
     settings: Settings,
-    hub: Hub,
-    /// Which hub it is, counted.
-    life: u64,
+    servers: Vec<Server>,
+    /// Lives of all hubs.
+    lives: u64,
     store: Model,
     pending: Vec<Pending>,
-    /// Operations that are done some time after they were said to have failed.
-    late: Vec<Op>,
+    /// Operations that are done some time after they were said to have failed, and by which server.
+    late: Vec<(usize, Op)>,
     links: Vec<Link>,
     clients: Vec<Client>,
     ledger: Ledger,
@@ -83,6 +109,9 @@ pub fn simulate_hub(seed: u64, mutation: Option<Mutation>) -> HubOutcome {
         }
     }
     world.calm = true;
+    for client in &mut world.clients {
+        client.server = 0;
+    }
     for link in 0..world.links.len() {
         world.cut(link);
     }
@@ -106,17 +135,23 @@ impl World {
         settings.pause_above = rng.usize(4..20);
         settings.resume_below = settings.pause_above / 2;
         settings.drop_above = settings.pause_above * 2;
+        settings.work_slice = rng.usize(1..12);
         settings.mutation = mutation;
         let now = 1_763_251_200_000;
         let clients = (0..CLIENTS).map(|number| Client::new(number, CLIENTS)).collect();
         let store = Model::new(settings.clone());
+        let count = rng.usize(1..=SERVERS);
+        let server = |number: usize| Server {
+            hub: Hub::new(settings.clone(), seed_of(number as u64), now),
+            life: number as u64,
+        };
         Self {
-            hub: Hub::new(settings.clone(), [7; 32], now),
+            servers: (0..count).map(server).collect(),
+            lives: count as u64,
             ledger: Ledger::new(settings.queue_max),
             rng,
             now,
             settings,
-            life: 0,
             store,
             pending: Vec::new(),
             late: Vec::new(),
@@ -145,17 +180,40 @@ impl World {
             60..78 => self.carry_down(),
             78..90 => self.store_acts(),
             90..94 => self.time_passes(),
-            94..96 => _ = self.hub.advance(self.now),
-            96 => self.late_lands(),
+            94 => self.hear_of_others(),
+            95 | 96 => self.late_lands(),
             97 if !self.calm && self.rng.bool() => {
                 if let Some(link) = self.any_link() {
                     self.cut(link);
                 }
             }
             99 if !self.calm && self.rng.u32(0..12) == 0 => self.hub_dies(),
-            _ => {}
+            _ => {
+                for server in &mut self.servers {
+                    server.hub.advance(self.now);
+                }
+            }
         }
         self.effects();
+    }
+
+    /// Delivers takeover notices to a server, and checks that it gave up those addresses.
+    fn hear_of_others(&mut self) {
+        let server = self.rng.usize(0..self.servers.len());
+        let name = name_of(server);
+        for taken in self.store.taken(&name) {
+            self.trace(format_args!("{name}: {} was taken over", taken.address));
+            self.servers[server].hub.taken_over(&taken.address, taken.version, taken.url.as_deref(), self.now);
+        }
+        for client in 0..CLIENTS {
+            let address = client::address(client);
+            let is_asked = |pending: &Pending| pending.server == server && address_of(&pending.op) == address;
+            let is_elsewhere = self.store.record(&address).is_some_and(|record| record.server != Some(name.clone()));
+            let holds = self.servers[server].hub.is_registered(&address);
+            if is_elsewhere && holds && !self.pending.iter().any(is_asked) {
+                self.ledger.breach(format!("{address} was registered at another server, and {name} still has it"));
+            }
+        }
     }
 
     fn any_link(&mut self) -> Option<usize> {
@@ -169,7 +227,10 @@ impl World {
             _ => self.rng.u64(0..300),
         };
         self.now += span;
-        self.hub.tick(self.now);
+        self.store.now = self.now;
+        for server in &mut self.servers {
+            while server.hub.tick(self.now) {}
+        }
     }
 
     /// A client connects, sends something, or repeats.
@@ -180,8 +241,13 @@ impl World {
             let mut secret = [0; 16];
             secret[0] = u8::try_from(number).unwrap_or_default() + 1;
             secret[8..].copy_from_slice(&self.rng.u64(..).to_be_bytes());
-            let session = self.hub.open(Access::Open, secret, self.now);
-            self.links.push(Link::new(session, self.life));
+            if !self.calm && self.rng.u32(0..4) == 0 {
+                self.clients[number].server = self.rng.usize(0..self.servers.len());
+            }
+            let server = self.clients[number].server;
+            let found = &mut self.servers[server];
+            let session = found.hub.open(Access::Open, secret, self.now);
+            self.links.push(Link::new(session, server, found.life));
             let link = self.links.len() - 1;
             self.trace(format_args!("client {number} opens {link}"));
             let frames = self.clients[number].connected(link, self.now);
@@ -201,8 +267,13 @@ impl World {
         match self.links[link].down.pop_front() {
             Some(text) => {
                 self.trace(format_args!("client {number} < {text}"));
-                let frames = self.clients[number].got(&text, self.now, &mut self.ledger);
+                let place = (self.links[link].server, self.links[link].life);
+                let frames = self.clients[number].got(&text, place, self.now, &mut self.ledger);
                 self.links[link].up.extend(frames);
+                if std::mem::take(&mut self.clients[number].moves) {
+                    self.clients[number].disconnected();
+                    self.cut(link);
+                }
             }
             None if !self.links[link].alive => self.clients[number].disconnected(),
             None => {}
@@ -213,13 +284,14 @@ impl World {
     fn carry_up(&mut self) {
         let Some(link) = self.any_link() else { return };
         let found = &mut self.links[link];
-        if found.life != self.life || !self.hub.may_read(found.session) {
+        let server = &mut self.servers[found.server];
+        if found.life != server.life || !server.hub.may_read(found.session) {
             return;
         }
-        let (session, text) = (found.session, found.up.pop_front());
+        let (number, session, text) = (found.server, found.session, found.up.pop_front());
         if let Some(text) = text {
             self.trace(format_args!("hub {link} < {text}"));
-            self.hub.receive(session, vec![Came::Frame(wigwag_hub::read(&text), None)], self.now);
+            self.servers[number].hub.receive(session, vec![Came::Frame(wigwag_hub::read(&text), None)], self.now);
         }
     }
 
@@ -227,11 +299,13 @@ impl World {
     fn carry_down(&mut self) {
         let Some(link) = self.any_link() else { return };
         let found = &mut self.links[link];
-        if found.life != self.life {
+        let server = &mut self.servers[found.server];
+        if found.life != server.life {
             return;
         }
+        let hub = &mut server.hub;
         if found.taken.is_empty() || self.rng.bool() {
-            self.hub.take(found.session, self.rng.usize(1..6), self.now, |bytes| {
+            hub.take(found.session, self.rng.usize(1..6), self.now, |bytes| {
                 let text = String::from_utf8_lossy(bytes).into_owned();
                 self.ledger.handed_out(&text, self.now);
                 found.taken.push_back(text);
@@ -239,12 +313,12 @@ impl World {
         } else {
             let count = self.rng.usize(1..=found.taken.len());
             found.down.extend(found.taken.drain(..count));
-            self.hub.written(found.session, count, self.now);
+            hub.written(found.session, count, self.now);
         }
-        let over = self.hub.closing(found.session).is_some() && !self.hub.has_frames(found.session);
+        let over = hub.closing(found.session).is_some() && !hub.has_frames(found.session);
         if over && found.taken.is_empty() {
             found.alive = false;
-            self.hub.close(found.session, self.now);
+            hub.close(found.session, self.now);
         }
     }
 
@@ -263,48 +337,69 @@ impl World {
         found.down.extend(found.taken.drain(..).take(seen).collect::<Vec<_>>());
         let kept = self.rng.usize(0..=found.down.len());
         found.down.truncate(kept);
-        let (session, same) = (found.session, found.life == self.life);
-        if same {
+        let server = &mut self.servers[found.server];
+        if found.life == server.life {
             let all = sent.iter().map(|text| Came::Frame(wigwag_hub::read(text), None)).collect();
-            self.hub.receive(session, all, self.now);
-            self.hub.close(session, self.now);
+            server.hub.receive(found.session, all, self.now);
+            server.hub.close(found.session, self.now);
         }
         self.trace(format_args!("cut {link}"));
     }
 
-    /// The hub dies with everything under way; another takes its place.
+    /// A hub dies with everything under way; another takes its place.
     fn hub_dies(&mut self) {
+        let server = self.rng.usize(0..self.servers.len());
         self.outcome.deaths += 1;
         self.ledger.deaths += 1;
-        self.trace(format_args!("the hub dies"));
-        for pending in std::mem::take(&mut self.pending) {
+        self.trace(format_args!("hub {server} dies"));
+        let (own, others) = std::mem::take(&mut self.pending).into_iter().partition(|pending| pending.server == server);
+        self.pending = others;
+        let own: Vec<Pending> = own;
+        for pending in own {
             match self.rng.u32(0..3) {
                 0 => {}
-                1 => self.partly(pending.op),
-                _ => self.late.push(pending.op),
+                1 => self.partly(server, pending.op),
+                _ => self.land_late(server, pending.op),
             }
         }
         for link in 0..self.links.len() {
-            self.cut(link);
+            if self.links[link].server == server {
+                self.cut(link);
+            }
         }
-        for id in self.hub.refused() {
-            self.ledger.refused(&id);
-        }
+        self.effects();
         self.now += 1_000;
-        self.life += 1;
-        self.hub = Hub::new(self.settings.clone(), [7; 32], self.now);
+        self.store.now = self.now;
+        self.lives += 1;
+        let hub = Hub::new(self.settings.clone(), seed_of(self.lives), self.now);
+        self.servers[server] = Server { hub, life: self.lives };
+        // Its last operations are dropped.
+        self.pending.retain(|pending| pending.server != server);
     }
 
     fn effects(&mut self) {
-        for effect in self.hub.effects() {
-            if let Effect::Store(ticket, op) = effect {
-                self.pending.push(Pending { life: self.life, ticket, op });
+        for (number, server) in self.servers.iter_mut().enumerate() {
+            for effect in server.hub.effects() {
+                if let Effect::Store(ticket, op) = effect {
+                    self.pending.push(Pending { server: number, life: server.life, ticket, op });
+                }
+            }
+            server.hub.woken();
+            for id in server.hub.refused() {
+                self.ledger.refused(&id);
             }
         }
-        self.hub.woken();
-        for id in self.hub.refused() {
-            self.ledger.refused(&id);
+    }
+
+    /// What the store does for a server.
+    fn perform(&mut self, server: usize, op: Op) -> Done {
+        if let Op::Put { messages, .. } = &op {
+            messages.iter().for_each(|(_, body)| self.ledger.put(body));
         }
+        self.store.server = name_of(server);
+        let others = (0..self.servers.len()).filter(|other| *other != server);
+        self.store.others = others.map(|other| (name_of(other), name_of(other))).collect();
+        self.store.done(op)
     }
 
     /// A store operation is done, or not.
@@ -312,34 +407,41 @@ impl World {
         if self.pending.is_empty() {
             return;
         }
-        let Pending { life, ticket, op } = self.pending.remove(self.rng.usize(0..self.pending.len()));
+        let Pending { server, life, ticket, op } = self.pending.remove(self.rng.usize(0..self.pending.len()));
         self.outcome.operations += 1;
         let fault = if self.calm { 9 } else { self.rng.u32(0..40) };
         let done = match fault {
             0 => Done::Failed("refused".into()),
             1 => {
-                self.partly(op.clone());
+                self.partly(server, op.clone());
                 Done::Failed("its answer was lost".into())
             }
             2 => {
-                // A put or removal may land after everybody has given it up; a version is raised in one step.
-                if matches!(op, Op::Put { .. } | Op::Remove { .. }) {
-                    self.late.push(op.clone());
-                }
+                self.land_late(server, op.clone());
                 Done::Failed("it took too long".into())
             }
-            _ => self.store.done(op.clone()),
+            _ => self.perform(server, op.clone()),
         };
         let failed = matches!(done, Done::Failed(_));
-        self.trace(format_args!("store {} {}", if failed { "fails" } else { "does" }, shown(&op)));
+        self.trace(format_args!("store {} {} for {server}", if failed { "fails" } else { "does" }, shown(&op)));
         self.ledger.stored(&self.store, failed);
-        if life == self.life {
-            self.hub.done(ticket, done, self.now);
+        if life == self.servers[server].life {
+            if let (Op::Put { messages, .. }, Done::Stored) = (&op, &done) {
+                messages.iter().for_each(|(_, body)| self.ledger.kept(body, self.now));
+            }
+            self.servers[server].hub.done(ticket, done, self.now);
+        }
+    }
+
+    /// A put or removal may land after it was reported as failed; a version is raised in one step.
+    fn land_late(&mut self, server: usize, op: Op) {
+        if matches!(op, Op::Put { .. } | Op::Remove { .. } | Op::Forget { .. }) {
+            self.late.push((server, op));
         }
     }
 
     /// An operation is done, or the first part of it.
-    fn partly(&mut self, op: Op) {
+    fn partly(&mut self, server: usize, op: Op) {
         let op = match op {
             Op::Put { address, mut messages } => {
                 messages.truncate(self.rng.usize(0..=messages.len()));
@@ -347,27 +449,28 @@ impl World {
             }
             whole => whole,
         };
-        self.store.done(op);
+        self.perform(server, op);
     }
 
     fn late_lands(&mut self) {
         if self.late.is_empty() {
             return;
         }
-        let op = self.late.remove(self.rng.usize(0..self.late.len()));
+        let (server, op) = self.late.remove(self.rng.usize(0..self.late.len()));
         self.trace(format_args!("late {}", shown(&op)));
-        self.store.done(op);
+        self.perform(server, op);
     }
 
     /// Whether all is answered and delivered.
     fn is_over(&self) -> bool {
         let idle = self.clients.iter().all(|client| client.link.is_some() && client.is_idle());
         let quiet = |link: &Link| link.up.is_empty() && link.down.is_empty() && link.taken.is_empty();
-        let links = self.links.iter().filter(|link| link.alive && link.life == self.life);
+        let hub = |link: &Link| &self.servers[link.server].hub;
+        let mut links = self.links.iter().filter(|link| link.alive && link.life == self.servers[link.server].life);
         idle && self.pending.is_empty()
             && self.late.is_empty()
-            && !self.hub.has_more()
-            && links.clone().all(|link| quiet(link) && !self.hub.has_frames(link.session))
+            && !self.servers.iter().any(|server| server.hub.has_more())
+            && links.all(|link| quiet(link) && !hub(link).has_frames(link.session))
     }
 
     fn check_end(&mut self) {
@@ -376,10 +479,64 @@ impl World {
         }
         if !self.is_over() {
             let open: Vec<String> = self.clients.iter().map(Client::shown).collect();
-            self.ledger.breach(format!("not everything came to an end: {}; {}", open.join("; "), self.hub.pending()));
+            let pending: usize = self.servers.iter().map(|server| server.hub.pending()).sum();
+            self.ledger.breach(format!("not everything came to an end: {}; {pending}", open.join("; ")));
             return;
         }
         self.ledger.check_end();
+        self.check_swept();
+    }
+
+    /// After weeks without clients, a sweep leaves nothing in the store.
+    fn check_swept(&mut self) {
+        for link in 0..self.links.len() {
+            self.cut(link);
+        }
+        self.now += AGES;
+        self.store.now = self.now;
+        for _ in 0..3 {
+            self.sweep();
+            for _ in 0..20 {
+                self.now += 1_000;
+                self.servers[0].hub.tick(self.now);
+                while self.servers[0].hub.advance(self.now) || self.servers[0].hub.tick(self.now) {}
+                self.effects();
+                while !self.pending.is_empty() {
+                    self.store_acts();
+                    self.effects();
+                }
+            }
+        }
+        let left: Vec<&String> = self.store.store.keys().filter(|key| wigwag_hub::key::split(key).is_some()).collect();
+        if !left.is_empty() {
+            let what = format!("swept, and still in the store: {left:?}");
+            self.ledger.breach(what);
+        }
+    }
+
+    fn sweep(&mut self) {
+        let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for key in self.store.store.keys() {
+            if let Some((prefix, segment)) = wigwag_hub::key::split(key) {
+                all.entry(prefix.to_owned()).or_default().push(segment.to_owned());
+            }
+        }
+        for client in 0..CLIENTS {
+            let address = client::address(client);
+            let prefix = wigwag_hub::key::prefix(&address);
+            let Some(segments) = all.get(&prefix) else { continue };
+            let stored = segments.iter().map(|segment| (segment.as_str(), self.now - AGES));
+            let plan = sweep::plan(stored, self.now, &self.settings);
+            for segment in &plan.delete {
+                self.store.store.remove(&format!("{prefix}{segment}"));
+            }
+            if plan.has_expired {
+                self.servers[0].hub.sweep(&address, self.now);
+            }
+            if plan.is_unused {
+                self.store.store.remove(&wigwag_hub::key::actor(&address));
+            }
+        }
     }
 }
 
@@ -391,7 +548,19 @@ fn shown(op: &Op) -> String {
             format!("put {address} {:?}", messages.iter().map(|(waiting, _)| waiting.received).collect::<Vec<_>>())
         }
         Op::Load { address, waiting } => format!("load {address} {}", waiting.len()),
-        Op::Remove { address, waiting } => format!("remove {address} {}", waiting.received),
+        Op::Remove { address, waiting, .. } => format!("remove {address} {}", waiting.received),
+        Op::Forget { address, delivered } => format!("forget {address} {}", delivered.len()),
+    }
+}
+
+fn address_of(op: &Op) -> &str {
+    match op {
+        Op::Look { address }
+        | Op::Raise { address }
+        | Op::Put { address, .. }
+        | Op::Load { address, .. }
+        | Op::Remove { address, .. }
+        | Op::Forget { address, .. } => address,
     }
 }
 

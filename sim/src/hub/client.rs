@@ -22,7 +22,12 @@ struct Open {
     sent_at: u64,
     /// When it may be sent again after a refusal.
     again_at: Option<u64>,
+    /// Number of times it was sent.
+    sends: u32,
 }
+
+/// Number of answered asks kept for repeats.
+const CURIOSITY: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Client {
@@ -31,6 +36,18 @@ pub(super) struct Client {
     count: usize,
     /// The connection it uses.
     pub(super) link: Option<usize>,
+    /// The server that it connects to.
+    pub(super) server: usize,
+    /// The hub answered `elsewhere`.
+    pub(super) moves: bool,
+    /// Asks that were answered, to be repeated.
+    answered: VecDeque<(Value, u32)>,
+    /// When each of these was repeated on this connection.
+    repeated: BTreeMap<String, u64>,
+    /// Asks that were finally refused: nothing follows.
+    refused: BTreeSet<String>,
+    /// Ids that were used again for another target on this connection, and not answered yet.
+    clashing: BTreeSet<String>,
     /// What it waits for before it goes on: connected, registered.
     ready: bool,
     open: VecDeque<Open>,
@@ -51,6 +68,12 @@ impl Client {
             address: address(number),
             count,
             link: None,
+            server: 0,
+            moves: false,
+            answered: VecDeque::new(),
+            repeated: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            clashing: BTreeSet::new(),
             ready: false,
             open: VecDeque::new(),
             next: BTreeMap::new(),
@@ -76,6 +99,8 @@ impl Client {
         self.link = Some(link);
         self.ready = false;
         self.paused = false;
+        self.clashing.clear();
+        self.repeated.clear();
         // Half of them are told of several messages at once, and who is changes with each connection.
         let acks = if (self.number + link).is_multiple_of(2) { "together" } else { "single" };
         let connect = self.frame("hub:connect", "ask", json!({"protocolVersion": "0.1.0", "acks": acks}), now);
@@ -108,12 +133,40 @@ impl Client {
         if calm || self.open.len() >= WINDOW {
             return Vec::new();
         }
+        if rng.u32(0..6) == 0 && !self.answered.is_empty() {
+            return self.be_curious(rng, now);
+        }
         if self.number == 0 && rng.u32(0..3) == 0 {
             self.published += 1;
             let payload = json!({"topic": TOPIC, "type": "news", "data": self.published});
             return vec![self.frame("hub:publish", "tell", payload, now).to_string()];
         }
         vec![self.ask(rng, now, ledger)]
+    }
+
+    /// Repeats an answered ask, or uses its id for another target.
+    fn be_curious(&mut self, rng: &mut Rng, now: u64) -> Vec<String> {
+        let place = rng.usize(0..self.answered.len());
+        let (mut frame, sends) = self.answered[place].clone();
+        let id = frame["id"].as_str().unwrap_or_default().to_owned();
+        if rng.u32(0..4) > 0 {
+            self.repeated.insert(id, now);
+            self.answered[place].1 += 1;
+            return vec![frame.to_string()];
+        }
+        self.answered.remove(place);
+        // An answer to an earlier copy may still be on its way.
+        if sends > 1 || self.repeated.contains_key(&id) {
+            return Vec::new();
+        }
+        let to = frame["payload"]["to"].as_str().unwrap_or_default().to_owned();
+        let other = (0..self.count).map(address).find(|other| *other != to).unwrap_or_default();
+        frame["payload"]["to"] = json!(other);
+        frame["payload"]["data"] = json!({"clash": true});
+        // A hub that does not know the id takes it for a new message.
+        frame["ttl"] = json!(1);
+        self.clashing.insert(id);
+        vec![frame.to_string()]
     }
 
     fn ask(&mut self, rng: &mut Rng, now: u64, ledger: &mut Ledger) -> String {
@@ -126,13 +179,27 @@ impl Client {
         let mut frame = self.frame("hub:send", "ask", payload, now);
         let requires_ack = rng.u32(0..4) > 0;
         frame["metadata"] = json!({"requireAck": requires_ack});
+        let id = frame["id"].as_str().unwrap_or_default().to_owned();
+        match rng.u32(0..40) {
+            // Malformed flags, and a question for an unknown address: both are refused.
+            0 => {
+                frame["metadata"] = if rng.bool() { json!({"requireAck": 1}) } else { json!({"requireAck": "true"}) };
+                ledger.malformed(&id);
+            }
+            1 => {
+                frame["payload"]["to"] = json!("@(nobody)");
+                frame["payload"]["expectReply"] = json!(true);
+            }
+            2..12 => frame["payload"]["expectReply"] = json!(true),
+            _ => {}
+        }
         let mortal = rng.u32(0..5) == 0;
         if mortal {
             frame["ttl"] = json!(rng.u64(200..20_000));
         }
         ledger.asked(&frame, self.number, target, number, requires_ack);
         let text = frame.to_string();
-        self.open.push_back(Open { frame, sent_at: now, again_at: None });
+        self.open.push_back(Open { frame, sent_at: now, again_at: None, sends: 1 });
         text
     }
 
@@ -141,12 +208,13 @@ impl Client {
         for open in &mut self.open {
             open.sent_at = now;
             open.again_at = None;
+            open.sends += 1;
         }
         self.open.iter().map(|open| open.frame.to_string()).collect()
     }
 
     /// A frame came.
-    pub(super) fn got(&mut self, text: &str, now: u64, ledger: &mut Ledger) -> Vec<String> {
+    pub(super) fn got(&mut self, text: &str, place: (usize, u64), now: u64, ledger: &mut Ledger) -> Vec<String> {
         let frame: Value = serde_json::from_str(text).unwrap_or_default();
         match frame["type"].as_str().unwrap_or_default() {
             "hub:registered" => {
@@ -170,17 +238,17 @@ impl Client {
             "note" => return self.note(&frame, now, ledger),
             "hub:delivery_ack" => {
                 let id = frame["correlationId"].as_str().unwrap_or_default();
-                self.answered(id, &frame["payload"], ledger);
+                self.answered(id, &frame["payload"], place, now, ledger);
             }
             "hub:delivery_acks" => {
                 let payload = &frame["payload"];
                 for id in payload["messageIds"].as_array().into_iter().flatten().filter_map(Value::as_str) {
                     let one =
                         json!({"messageId": id, "deliveredAt": payload["deliveredAt"], "status": payload["status"]});
-                    self.answered(id, &one, ledger);
+                    self.answered(id, &one, place, now, ledger);
                 }
             }
-            "hub:error" | "hub:unknown_actor" => self.refused(&frame, now),
+            "hub:error" | "hub:unknown_actor" => self.refused(&frame, place, now, ledger),
             _ => {}
         }
         Vec::new()
@@ -188,32 +256,80 @@ impl Client {
 
     fn note(&mut self, frame: &Value, now: u64, ledger: &mut Ledger) -> Vec<String> {
         let id = frame["id"].as_str().unwrap_or_default().to_owned();
-        let number = |name: &str| frame["payload"][name].as_u64().unwrap_or_default();
-        let (sender, number) = (number("sender"), number("number"));
-        ledger.delivered(&id, sender, self.number, number);
-        // Whatever came before by another id, after the death of a hub, is known by its sender's.
-        let own = format!("{sender}:{number}");
-        if self.seen.insert(id.clone()) && self.seen.insert(own) {
-            ledger.dealt_with(sender, self.number, number);
-        }
-        if frame["metadata"]["requireAck"] != json!(true) {
+        if frame["payload"]["clash"] == json!(true) {
             return Vec::new();
         }
-        vec![self.frame("hub:ack", "tell", json!({"messageId": id}), now).to_string()]
+        let number = |name: &str| frame["payload"][name].as_u64().unwrap_or_default();
+        let (sender, number) = (number("sender"), number("number"));
+        ledger.delivered(&id, sender, self.number, number, now);
+        // Whatever came before by another id, after the death of a hub, is known by its sender's.
+        let own = format!("{sender}:{number}");
+        let mut frames = Vec::new();
+        if self.seen.insert(id.clone()) && self.seen.insert(own) {
+            ledger.dealt_with(sender, self.number, number);
+            if frame["pattern"] == "ask" && self.open.len() < 2 * WINDOW {
+                frames.push(self.reply(frame, sender, now));
+            }
+        }
+        if frame["metadata"]["requireAck"] == json!(true) {
+            frames.push(self.frame("hub:ack", "tell", json!({"messageId": id}), now).to_string());
+        }
+        frames
     }
 
-    fn answered(&mut self, id: &str, payload: &Value, ledger: &mut Ledger) {
-        ledger.answered(id, payload);
-        self.open.retain(|open| open.frame["id"] != id);
+    /// Replies to a question, until that is answered.
+    fn reply(&mut self, question: &Value, sender: u64, now: u64) -> String {
+        let asked = question["metadata"]["originalMessageId"].as_str().unwrap_or_default();
+        let payload =
+            json!({"inReplyTo": question["id"], "type": "answer", "data": {"of": format!("{sender} {asked}")}});
+        let frame = self.frame("hub:reply", "ask", payload, now);
+        let text = frame.to_string();
+        self.open.push_back(Open { frame, sent_at: now, again_at: None, sends: 1 });
+        text
     }
 
-    fn refused(&mut self, frame: &Value, now: u64) {
+    fn answered(&mut self, id: &str, payload: &Value, place: (usize, u64), now: u64, ledger: &mut Ledger) {
+        if self.clashing.remove(id) {
+            ledger.breach(format!("`{id}` was used for another target, and answered {payload}"));
+        }
+        let found = self.open.iter().position(|open| open.frame["id"] == id);
+        let sent_at = found.map(|found| self.open[found].sent_at).or(self.repeated.get(id).copied());
+        ledger.answered(id, payload, place, sent_at.unwrap_or_default(), now);
+        let Some(Open { frame, sends, .. }) = found.and_then(|found| self.open.remove(found)) else { return };
+        if frame["type"] == "hub:reply" {
+            if payload["status"] == "queued" {
+                ledger.reply_queued(id);
+            }
+            return;
+        }
+        self.answered.push_back((frame, sends));
+        if self.answered.len() > CURIOSITY {
+            self.answered.pop_front();
+        }
+    }
+
+    fn refused(&mut self, frame: &Value, place: (usize, u64), now: u64, ledger: &mut Ledger) {
+        let (id, code) = (frame["correlationId"].as_str().unwrap_or_default(), frame["payload"]["code"].as_str());
+        self.clashing.remove(id);
+        match code {
+            Some("message_expired") => ledger.said_expired(id, place, now),
+            Some("timeout") if self.refused.contains(id) && frame["payload"]["retryable"] == json!(true) => {
+                ledger.breach(format!("`{id}` was finally refused, and then timed out"));
+            }
+            _ => {}
+        }
         let retryable = frame["payload"]["retryable"] == json!(true);
-        let Some(place) = self.open.iter().position(|open| open.frame["id"] == frame["correlationId"]) else { return };
-        if retryable {
-            self.open[place].again_at = Some(now + 500);
+        let Some(found) = self.open.iter().position(|open| open.frame["id"] == id) else { return };
+        let url = frame["payload"]["details"]["url"].as_str();
+        if let Some(server) = url.and_then(|url| url.strip_prefix('s')?.parse().ok())
+            && self.open[found].frame["type"] == "hub:send"
+        {
+            (self.server, self.moves) = (server, true);
+        } else if retryable {
+            self.open[found].again_at = Some(now + 500);
         } else {
-            self.open.remove(place);
+            self.refused.insert(id.to_owned());
+            self.open.remove(found);
         }
     }
 
@@ -248,6 +364,6 @@ impl Client {
     }
 }
 
-fn address(number: usize) -> String {
+pub(super) fn address(number: usize) -> String {
     format!("@(client/{number})")
 }

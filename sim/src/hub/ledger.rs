@@ -16,16 +16,28 @@ struct Asked {
     /// It must arrive if it was acknowledged.
     must_arrive: bool,
     answer: Option<Value>,
-    /// In which life of the hub it was answered.
-    answered_in: u64,
+    /// At which server, and in which life of the hub there, it was answered.
+    answered_at: (usize, u64),
+    /// When it was.
+    answered_when: u64,
+    /// When it is over, if it is ever.
+    expires: Option<u64>,
     refusals: u64,
 }
+
+/// Lower bound of the dedup window.
+const REMEMBERED: u64 = 110_000;
+
+/// Time in which the hub may not have noticed an expiry.
+const EXPIRY_LAG: u64 = 5_000;
 
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) broken: Vec<String>,
     pub(super) acknowledged: u64,
     pub(super) deaths: u64,
+    /// Ids of all messages that were put into the store, by sender and by hub.
+    put: BTreeSet<String>,
     queue_max: usize,
     /// Puts that were said to have failed and may be there.
     doubtful: usize,
@@ -33,8 +45,14 @@ pub(super) struct Ledger {
     ids: BTreeMap<(u64, usize, u64), String>,
     /// By sender and target: what was dealt with, in order.
     dealt_with: BTreeMap<(u64, usize), Vec<u64>>,
-    /// Ids by which one message was delivered.
-    forwarded: BTreeMap<(u64, usize, u64), BTreeSet<String>>,
+    /// Ids by which one message was delivered, by the hub that gave them, and when that first was.
+    forwarded: BTreeMap<(u64, usize, u64), BTreeMap<String, (String, u64)>>,
+    /// Ids by which messages were stored, and when.
+    kept: BTreeMap<(u64, usize, u64), (String, u64)>,
+    /// Repeats of messages that were over, which were answered `queued`.
+    expired_and_queued: BTreeSet<String>,
+    /// Asks whose flags are none.
+    malformed: BTreeSet<String>,
 }
 
 impl Ledger {
@@ -43,12 +61,16 @@ impl Ledger {
             broken: Vec::new(),
             acknowledged: 0,
             deaths: 0,
+            put: BTreeSet::new(),
             queue_max,
             doubtful: 0,
             asked: BTreeMap::new(),
             ids: BTreeMap::new(),
             dealt_with: BTreeMap::new(),
             forwarded: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            expired_and_queued: BTreeSet::new(),
+            malformed: BTreeSet::new(),
         }
     }
 
@@ -60,27 +82,84 @@ impl Ledger {
         let id = frame["id"].as_str().unwrap_or_default().to_owned();
         let sender = sender as u64;
         let must_arrive = requires_ack && frame["ttl"].is_null();
-        let asked =
-            Asked { sender, target, number, requires_ack, must_arrive, answer: None, answered_in: 0, refusals: 0 };
+        let expires = frame["ttl"].as_u64().zip(frame["timestamp"].as_u64()).map(|(ttl, at)| at + ttl);
+        let asked = Asked {
+            sender,
+            target,
+            number,
+            requires_ack,
+            must_arrive,
+            answer: None,
+            answered_at: (0, 0),
+            answered_when: 0,
+            expires,
+            refusals: 0,
+        };
         self.ids.insert((sender, target, number), id.clone());
         self.asked.insert(id, asked);
     }
 
-    /// A repeat is answered the same, as long as the hub lives.
-    pub(super) fn answered(&mut self, id: &str, payload: &Value) {
-        let deaths = self.deaths;
+    /// An ask is sent whose flags are none.
+    pub(super) fn malformed(&mut self, id: &str) {
+        self.malformed.insert(id.to_owned());
+    }
+
+    /// A repeat is answered the same, as long as the hub lives; `asked_at`: when the repeat was sent.
+    pub(super) fn answered(&mut self, id: &str, payload: &Value, place: (usize, u64), asked_at: u64, now: u64) {
+        if self.malformed.contains(id) {
+            return self.breach(format!("`{id}` was answered though its flags are none: {payload}"));
+        }
         let Some(asked) = self.asked.get_mut(id) else { return };
+        let is_over = asked.expires.is_some_and(|expires| expires + EXPIRY_LAG < asked_at);
+        if is_over && payload["status"] == "queued" && asked.requires_ack {
+            self.expired_and_queued.insert(id.to_owned());
+        }
         match &asked.answer {
             None => {
                 self.acknowledged += 1;
                 asked.answer = Some(payload.clone());
-                asked.answered_in = deaths;
+                (asked.answered_at, asked.answered_when) = (place, now);
             }
-            Some(first) if first == payload || asked.answered_in != deaths => {}
+            Some(first) if first == payload || asked.answered_at != place => {}
             Some(first) => {
                 let what = format!("`{id}` was answered {first}, and again {payload}");
                 self.breach(what);
             }
+        }
+    }
+
+    /// Checks that a delivered message is not reported as expired.
+    pub(super) fn said_expired(&mut self, id: &str, place: (usize, u64), now: u64) {
+        let Some(asked) = self.asked.get(id) else { return };
+        let is_delivered = asked.answer.as_ref().is_some_and(|answer| answer["status"] == "delivered");
+        if is_delivered && asked.answered_at == place && now < asked.answered_when + REMEMBERED {
+            self.breach(format!("`{id}` was answered `delivered`, and then that it expired"));
+        }
+    }
+
+    /// Records a message that is put into the store, whether or not its sender learns of it.
+    pub(super) fn put(&mut self, body: &[u8]) {
+        let frame: Value = serde_json::from_slice(body).unwrap_or_default();
+        let ids = [&frame["id"], &frame["metadata"]["originalMessageId"]];
+        self.put.extend(ids.into_iter().filter_map(Value::as_str).map(str::to_owned));
+    }
+
+    /// Checks that a reply answered `queued` was put into the store.
+    pub(super) fn reply_queued(&mut self, id: &str) {
+        if !self.put.contains(id) {
+            self.breach(format!("the reply `{id}` was answered `queued`, and is not in the store"));
+        }
+    }
+
+    /// Records a message that was stored successfully.
+    pub(super) fn kept(&mut self, body: &[u8], now: u64) {
+        let frame: Value = serde_json::from_slice(body).unwrap_or_default();
+        let number = |name: &str| frame["payload"][name].as_u64();
+        let target = frame["to"].as_str().and_then(|to| to.strip_prefix("@(client/")?.strip_suffix(')')?.parse().ok());
+        if let (Some(sender), Some(target), Some(number), Some(id)) =
+            (number("sender"), target, number("number"), frame["id"].as_str())
+        {
+            self.kept.entry((sender, target, number)).or_insert((id.to_owned(), now));
         }
     }
 
@@ -102,15 +181,24 @@ impl Ledger {
         }
     }
 
-    /// Within one life of the hub, a message has one id, unless its sender was told to try anew.
-    pub(super) fn delivered(&mut self, id: &str, sender: u64, target: usize, number: u64) {
+    /// Checks that a message has one id in each life of a hub, and one id in total if it was queued.
+    pub(super) fn delivered(&mut self, id: &str, sender: u64, target: usize, number: u64, now: u64) {
         let key = (sender, target, number);
+        let hub = id.rsplit_once('-').map_or(id, |(hub, _)| hub).to_owned();
         let forwarded = self.forwarded.entry(key).or_default();
-        forwarded.insert(id.to_owned());
-        let count = forwarded.len() as u64;
-        let refusals = self.ids.get(&key).and_then(|id| self.asked.get(id)).map_or(0, |asked| asked.refusals);
-        if count > 1 + self.deaths + refusals {
-            self.breach(format!("{sender} to {target}, number {number}, was forwarded {count} times"));
+        let (first, at) = forwarded.entry(hub).or_insert_with(|| (id.to_owned(), now));
+        if first != id && now < *at + REMEMBERED {
+            let what = format!("{sender} to {target}, number {number}, was forwarded as `{first}` and as `{id}`");
+            return self.breach(what);
+        }
+        if let Some((kept, at)) = self.kept.get(&key)
+            && kept != id
+            && now < at + REMEMBERED
+            && !self.put.contains(id)
+            && !forwarded.values().any(|(other, before)| other == id && before < at)
+        {
+            let what = format!("{sender} to {target}, number {number}, was queued as `{kept}` and forwarded as `{id}`");
+            self.breach(what);
         }
     }
 
@@ -151,6 +239,13 @@ impl Ledger {
                 self.dealt_with.get(&(asked.sender, asked.target)).is_some_and(|all| all.contains(&asked.number));
             if asked.must_arrive && asked.answer.is_some() && !arrived {
                 lost.push(format!("`{id}` from {} to {} was answered and never arrived", asked.sender, asked.target));
+            }
+        }
+        for id in &self.expired_and_queued {
+            let Some(asked) = self.asked.get(id) else { continue };
+            let all = self.dealt_with.get(&(asked.sender, asked.target));
+            if !all.is_some_and(|all| all.contains(&asked.number)) {
+                lost.push(format!("`{id}` expired, and a repeat of it was answered `queued`"));
             }
         }
         self.broken.extend(lost);

@@ -7,7 +7,9 @@ use wigwag_hub::SessionId;
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) session: SessionId,
-    /// Of which hub.
+    /// At which server.
+    pub(super) server: usize,
+    /// Of which hub there.
     pub(super) life: u64,
     pub(super) alive: bool,
     /// On their way to the hub.
@@ -19,8 +21,8 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(session: SessionId, life: u64) -> Self {
+    pub(super) fn new(session: SessionId, server: usize, life: u64) -> Self {
         let empty = VecDeque::new;
-        Self { session, life, alive: true, up: empty(), taken: empty(), down: empty() }
+        Self { session, server, life, alive: true, up: empty(), taken: empty(), down: empty() }
     }
 }
