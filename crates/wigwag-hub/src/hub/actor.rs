@@ -9,7 +9,7 @@ use crate::seen::{Seen, Tag};
 use crate::settings::Millis;
 use crate::{ActorId, SessionId};
 
-use super::Hub;
+use super::{Hub, Place};
 use super::register::Registering;
 
 /// What is being asked of the store; meanwhile its messages are held.
@@ -28,7 +28,10 @@ pub(super) enum Phase {
 pub(super) enum Past {
     /// Nobody has looked.
     Unknown,
+    /// It was not when the store was read; valid for the messages that were held then.
     Never,
+    /// Another server registered it last; valid for the messages that were held when the store was read.
+    Elsewhere,
     Registered,
 }
 
@@ -64,6 +67,8 @@ pub(super) struct Actor {
     pub(super) phase: Phase,
     /// Messages in the store, or on their way there.
     pub(super) queue: BTreeMap<Waiting, Queued>,
+    /// The other server, if `past` is `Elsewhere`.
+    pub(super) place: Option<Place>,
     /// Time of the last queue listing.
     pub(super) looked_at: Millis,
     /// Queued messages delivered by an earlier hub, by the hash of sender and id, for deduplication.
@@ -104,6 +109,7 @@ impl Actor {
             past: Past::Unknown,
             phase: Phase::Idle,
             queue: BTreeMap::new(),
+            place: None,
             looked_at: 0,
             delivered_before: BTreeMap::new(),
             delivered_here: Vec::new(),

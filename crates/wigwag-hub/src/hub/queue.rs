@@ -103,11 +103,14 @@ impl Hub {
         }
         match actor.past {
             _ if actor.is_session => self.nobody(&out, now),
-            Past::Registered if carried.queue => return self.enqueue(out, now),
-            Past::Never if carried.queue => self.nobody(&out, now),
             // A tell is lost if its target is away, whether it was ever here or not.
-            Past::Registered | Past::Never => self.lost(&out, now),
-            Past::Unknown if !carried.queue => self.lost(&out, now),
+            _ if !carried.queue => self.lost(&out, now),
+            Past::Registered => return self.enqueue(out, now),
+            Past::Never => self.nobody(&out, now),
+            Past::Elsewhere => {
+                let place = actor.place.clone();
+                self.is_elsewhere(&out, place.as_ref(), now);
+            }
             Past::Unknown => {
                 self.look(target);
                 return Some(out);
@@ -365,18 +368,16 @@ impl Hub {
         let unstored = std::mem::take(&mut actor.unstored);
         for (waiting, out) in messages.into_iter().chain(unstored) {
             self.actors[id].queue.remove(&waiting);
-            self.is_elsewhere(&out, place, now);
+            self.is_elsewhere(&out, Some(place), now);
         }
         self.go_on(id, now);
     }
 
     /// Refuses a message whose target is at another server.
-    fn is_elsewhere(&mut self, out: &Out, place: &Place, now: Millis) {
-        if !out.carried.queue {
-            return self.lost(out, now);
-        }
+    fn is_elsewhere(&mut self, out: &Out, place: Option<&Place>, now: Millis) {
         let address = self.address(out.carried.target);
-        self.fail(&out.carried, &refusal::elsewhere(&address, place.url.as_deref()), now);
+        let url = place.and_then(|place| place.url.as_deref());
+        self.fail(&out.carried, &refusal::elsewhere(&address, url), now);
     }
 
     fn looked(&mut self, id: ActorId, known: bool, elsewhere: Option<Place>, kept: Kept, now: Millis) {
@@ -387,17 +388,21 @@ impl Hub {
         actor.looked_at = now;
         // A registration in progress here overrides the other server.
         let is_ours = !actor.registering.is_empty() || self.settings.has(Mutation::QueueForElsewhere);
-        if let Some(place) = elsewhere.filter(|_| !is_ours) {
-            actor.past = Past::Unknown;
-            for out in actor.unhold(usize::MAX) {
-                self.is_elsewhere(&out, &place, now);
-            }
+        actor.place = elsewhere.filter(|_| !is_ours);
+        if actor.place.is_some() {
+            actor.past = Past::Elsewhere;
         }
         self.go_on(id, now);
-        let actor = &mut self.actors[id];
-        if actor.past == Past::Never {
-            // It may be registered by then: whoever asks again looks again.
+        self.forget_past(id);
+    }
+
+    /// Forgets the result of a look once the held messages are routed: the next message looks again.
+    pub(super) fn forget_past(&mut self, id: ActorId) {
+        let Some(actor) = self.actors.get_mut(id) else { return };
+        let is_passing = matches!(actor.past, Past::Never | Past::Elsewhere);
+        if is_passing && actor.phase != Phase::Draining {
             actor.past = Past::Unknown;
+            actor.place = None;
         }
     }
 

@@ -74,6 +74,7 @@ impl Hub {
         // If the store is being read, its result continues the work.
         if let Some(actor) = self.actors.get_mut(id).filter(|actor| actor.phase == Phase::Draining) {
             actor.phase = Phase::Idle;
+            self.forget_past(id);
             self.go_on(id, now);
         }
         false

@@ -510,6 +510,20 @@ fn what_a_session_leaves_behind_is_routed_in_slices_and_in_order() {
 }
 
 #[test]
+fn many_asks_for_an_unknown_address_are_all_refused_after_one_look() {
+    let mut settings = unlimited();
+    settings.work_slice = 4;
+    let mut world = pair_with(settings);
+    world.hold = true;
+    let frames: Vec<Value> = (0..50).map(|n| world.envelope("@(a)", "hub:send", "ask", note("@(nobody)", n))).collect();
+    frames.iter().for_each(|frame| world.send("a", frame));
+    world.release();
+    for frame in &frames {
+        assert_eq!(world.answer("a", frame)["type"], "hub:unknown_actor");
+    }
+}
+
+#[test]
 fn memory_is_given_back_after_a_crowd() {
     let mut world = World::new(unlimited());
     for number in 0..500 {
