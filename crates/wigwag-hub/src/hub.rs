@@ -265,7 +265,10 @@ pub struct Hub {
     /// For what stands for ids.
     print_key: [u8; 16],
     number: u64,
+    /// The epoch of the newest topic.
     epoch: u64,
+    /// Distinguishes the epochs of two servers that create a topic at the same time.
+    salt: u64,
     tickets: u64,
     /// Boxed, because a slot map never shrinks and the memory of a crowd has to be released.
     sessions: SlotMap<SessionId, Box<Session>>,
@@ -334,7 +337,8 @@ impl Hub {
             seed,
             print_key: print_key(&seed),
             number: 0,
-            epoch: now,
+            epoch: 0,
+            salt: boot_hash(&seed) & EPOCH_SALT,
             tickets: 0,
             sessions: SlotMap::with_key(),
             roster: Vec::new(),
@@ -688,6 +692,13 @@ impl Hub {
         self.wake(session);
     }
 
+    /// An epoch that no topic of this hub has had, and hardly any of another.
+    fn next_epoch(&mut self, now: Millis) -> u64 {
+        let next = (now << EPOCH_SALT.count_ones()).max((self.epoch | EPOCH_SALT) + 1);
+        self.epoch = next | self.salt;
+        self.epoch
+    }
+
     fn next_number(&mut self) -> u64 {
         self.number += 1;
         self.number
@@ -734,10 +745,17 @@ impl Hub {
 
 /// The common prefix of all ids of one hub: its start time, and part of its seed because two servers may start at the same time.
 fn boot(now: Millis, seed: &[u8; 32]) -> String {
-    let hash = Sha256::new().chain_update(seed).chain_update("boot").finalize();
-    let own = u16::from_be_bytes([hash[0], hash[1]]);
-    format!("{}{}", id::base36(now), id::base36(u64::from(own)))
+    format!("{}{}", id::base36(now), id::base36(boot_hash(seed)))
 }
+
+/// Sixteen bits that differ between hubs.
+fn boot_hash(seed: &[u8; 32]) -> u64 {
+    let hash = Sha256::new().chain_update(seed).chain_update("boot").finalize();
+    u64::from(u16::from_be_bytes([hash[0], hash[1]]))
+}
+
+/// The lower bits of an epoch; the others are its time in milliseconds. JavaScript reads 53 bits exactly.
+const EPOCH_SALT: u64 = 0x3FF;
 
 /// The key of what stands for ids, which nobody knows who does not know the seed.
 fn print_key(seed: &[u8; 32]) -> [u8; 16] {

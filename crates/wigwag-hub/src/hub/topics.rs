@@ -39,9 +39,9 @@ impl Hub {
         if let Some((name, _)) = self.topics.get_key_value(name) {
             return Arc::clone(name);
         }
-        self.epoch = now.max(self.epoch + 1);
+        let epoch = self.next_epoch(now);
         let name: Arc<str> = Arc::from(name);
-        self.topics.insert(Arc::clone(&name), Topic::new(self.epoch));
+        self.topics.insert(Arc::clone(&name), Topic::new(epoch));
         name
     }
 
