@@ -654,6 +654,7 @@ fn a_client_that_is_sent_to_and_fro_gives_up() {
 #[test]
 fn a_call_waits_for_as_long_as_its_target_makes_progress() {
     let mut scene = Scene::up();
+    scene.said();
     scene.ask("one");
     let sent = scene.sent().remove(0);
     for _ in 0..10 {
