@@ -46,11 +46,13 @@ pub enum Mutation {
     QueueForElsewhere,
     /// Expired messages and unused addresses stay in the store.
     NeverSwept,
+    /// A session that subscribes again during a fan-out gets the message from the history and from the fan-out.
+    ReplayAndCopy,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::AnswerBeforeStored,
         Self::RemoveBeforeWritten,
         Self::NotHeld,
@@ -72,5 +74,6 @@ impl Mutation {
         Self::TakenNotTold,
         Self::QueueForElsewhere,
         Self::NeverSwept,
+        Self::ReplayAndCopy,
     ];
 }

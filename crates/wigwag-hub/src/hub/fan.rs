@@ -212,6 +212,14 @@ impl Hub {
             fan.failed += 1;
             return;
         };
+        // A session that subscribed again since the fan-out began has got the message from the history.
+        let is_replayed = fan.topic.as_ref().is_some_and(|(topic, seq)| {
+            session.subscriptions.get(topic).is_some_and(|subscription| *seq <= subscription.replayed)
+        });
+        if is_replayed {
+            fan.delivered += 1;
+            return;
+        }
         let late = fan.expires < now;
         if late || session.outbox.is_over(settings, &self.spare) {
             fan.failed += 1;

@@ -26,6 +26,8 @@ pub(super) struct Subscription {
     pub(super) id: u64,
     /// Numbers that were dropped since it reads too slowly.
     pub(super) missed: Option<(u64, u64)>,
+    /// Number of the last message that the subscription replayed, or reported as a gap. A fan-out in progress skips these.
+    pub(super) replayed: u64,
     /// Whom to tell once a run's topic is followed: the request's id, its `from` and trace.
     pub(super) asked: Option<(String, String, String)>,
 }

@@ -80,6 +80,10 @@ impl Hub {
         }
         let (epoch, seq) = (topic.epoch, topic.seq);
         let missing = after.map(|after| topic.since(after));
+        let replays = after.is_some() && !self.settings.has(Mutation::ReplayAndCopy);
+        if let Some(subscription) = self.sessions[session].subscriptions.get_mut(&name).filter(|_| replays) {
+            subscription.replayed = seq;
+        }
         if first && is_hubs_own(&name) {
             self.effects.push(Effect::Wanted { topic: Arc::clone(&name), wanted: true });
         }
@@ -97,7 +101,7 @@ impl Hub {
     /// Notes that a session hears a topic; once more begins anew.
     fn subscription(&mut self, session: SessionId, name: &Arc<str>, asked: Option<(String, String, String)>) -> u64 {
         let id = self.next_number();
-        let subscription = Subscription { id, missed: None, asked };
+        let subscription = Subscription { id, missed: None, replayed: 0, asked };
         let before = self.sessions[session].subscriptions.insert(Arc::clone(name), subscription);
         self.counts.subscriptions += usize::from(before.is_none());
         id

@@ -122,3 +122,33 @@ fn who_reads_too_slowly_fails_and_who_is_paused_is_counted() {
         json!({"messageId": frame["id"], "deliveredCount": 2, "queuedCount": 1, "failedCount": 1})
     );
 }
+
+/// The history has the message as soon as it is published, and the fan-out reaches later subscribers a batch at a time.
+#[test]
+fn a_subscriber_that_subscribes_again_during_a_fan_out_gets_the_message_once() {
+    let mut world = crowd(150);
+    let mut at = json!(null);
+    for number in 0..150 {
+        let (client, address) = (format!("w{number}"), format!("@(w/{number:04})"));
+        at = world.ask(&client, &address, "hub:subscribe", json!({"topic": "t"}))["payload"].clone();
+    }
+    let after = json!({"epoch": at["epoch"], "seq": at["seq"]});
+    let publish = world.envelope("@(a)", "hub:publish", "ask", json!({"topic": "t", "type": "note", "data": 1}));
+    let again = |world: &mut World, number: usize, after: &serde_json::Value| {
+        let payload = json!({"topic": "t", "after": after});
+        let frame = world.envelope(&format!("@(w/{number:04})"), "hub:subscribe", "ask", payload);
+        let session = world.session(&format!("w{number}"));
+        world.hub.receive(session, vec![Came::Frame(wigwag_hub::read(&frame.to_string()), None)], world.now);
+    };
+    let (session, now) = (world.session("a"), world.now);
+    world.hub.receive(session, vec![Came::Frame(wigwag_hub::read(&publish.to_string()), None)], now);
+    assert!(world.hub.has_more(), "the first hundred only");
+    again(&mut world, 149, &after);
+    again(&mut world, 148, &json!(null));
+    world.settle();
+    assert_eq!(notes(&world.all("w149")), [1], "from the history");
+    assert_eq!(notes(&world.all("w148")), [1], "from the fan-out: it named no position");
+    let next = world.envelope("@(a)", "hub:publish", "ask", json!({"topic": "t", "type": "note", "data": 2}));
+    world.ask_frame("a", &next);
+    assert_eq!(notes(&world.all("w149")), [2]);
+}
