@@ -9,8 +9,8 @@ use crate::seen::{Seen, Tag};
 use crate::settings::Millis;
 use crate::{ActorId, SessionId};
 
-use super::{Hub, Place};
 use super::register::Registering;
+use super::{Hub, Place};
 
 /// What is being asked of the store; meanwhile its messages are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use crate::Mutation;
 use crate::key::{Delivered, Waiting, message_hash};
 use crate::outbox::{Carried, Out};
 use crate::refusal;
-use crate::seen::{Answer, Mark, Said};
+use crate::seen::{Answer, Known, Mark, Said};
 use crate::settings::Millis;
 use crate::{ActorId, SessionId};
 
@@ -537,8 +537,24 @@ impl Hub {
         let number = self.next_number();
         let settings = &self.settings;
         let seen = &mut self.actors[sender].seen;
-        if let Ok(slot) = seen.meet(print, (tag, number), (now, settings.seen_for), settings.seen_max) {
-            seen.answer(slot.mark, Answer { number: slot.number, at: received, said: Said::Queued });
+        match seen.meet(print, (tag, number), (now, settings.seen_for), settings.seen_max) {
+            Ok(slot) => {
+                seen.answer(slot.mark, Answer { number: slot.number, at: received, said: Said::Queued });
+            }
+            // The repeat came while the queue was read.
+            Err(Known::Pending) => self.drop_held_repeat(sender, target, id, (received, now)),
+            Err(_) => {}
+        }
+    }
+
+    /// Answers a held repeat of a message that is delivered from the queue, and drops it: it would be delivered under another id.
+    fn drop_held_repeat(&mut self, sender: ActorId, target: ActorId, id: &str, (received, now): (Millis, Millis)) {
+        let actor = &mut self.actors[target];
+        let is_it = |out: &Out| out.carried.sender == sender && out.carried.is_ask && out.carried.id == id;
+        let Some(place) = actor.held.iter().position(is_it) else { return };
+        if let Some(out) = actor.held.remove(place) {
+            actor.held_bytes -= out.bytes.len();
+            self.answer(&out.carried, Said::Queued, received, now);
         }
     }
 

@@ -283,6 +283,32 @@ fn repeats_of_queued_messages_that_were_delivered_are_known_after_a_restart() {
     assert_eq!(world.store.keys().filter(|key| key.contains("/seen/")).count(), 0);
 }
 
+/// After a restart the hub does not know the message, until it has read the queue.
+#[test]
+fn a_repeat_that_comes_while_the_queue_is_read_is_not_delivered_under_another_id() {
+    for others in [0, 200] {
+        let mut world = pair_with(unlimited());
+        world.close("b");
+        let frame = world.envelope("@(a)", "hub:send", "ask", note("@(b)", 1));
+        let first = world.ask_frame("a", &frame);
+        world.restart();
+        world.join_as("a2", "@(a)");
+        let own = world.join("b2");
+        world.hold = true;
+        let register = world.envelope(&own, "hub:register", "ask", json!({"actorAddress": "@(b)"}));
+        world.send("b2", &register);
+        // More held messages than a slice.
+        for number in 0..others {
+            world.tell("a2", "@(a)", "hub:send", note("@(b)", number + 100));
+        }
+        world.send("a2", &frame);
+        world.release();
+        assert_eq!(world.answer("a2", &frame)["payload"], first["payload"], "the first answer");
+        let ones = world.all("b2").into_iter().filter(|got| got["payload"] == json!(1)).count();
+        assert_eq!(ones, 1, "with {others} others");
+    }
+}
+
 #[test]
 fn expired_messages_do_not_count_as_full() {
     let mut settings = unlimited();
