@@ -6,6 +6,7 @@
 //! the hub their outcome.
 
 mod door;
+mod ends;
 mod frames;
 mod keep;
 mod link;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use serde_json::json;
 use tokio::sync::{OwnedMutexGuard, watch};
-use wigwag::core::{Family, Key, Time};
+use tracing::debug;
+use wigwag::core::{Family, Key};
 use wigwag::store::{Change, Changes, Clock as _, System};
 use wigwag::{Client, ErrorKind, Payload, RunHandle, SignalState};
 use wigwag_hub::{After, Done, SessionId, SignalRefusal};
@@ -15,9 +16,10 @@ use wigwag_hub::{After, Done, SessionId, SignalRefusal};
 use crate::limits::{CATCH_UP_ENTRIES, CHANGES_AT_ONCE};
 use crate::watch::{End, Frame, Reach, Watch, frames};
 
+use super::ends::Ends;
 use super::{Shell, now};
 
-/// How often ends are looked for in a store that does not tell of them.
+/// Interval of listing ends in a store without change notifications.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Sends a signal.
@@ -176,25 +178,50 @@ impl Following {
     }
 }
 
-/// Tells what becomes due, for workers on other machines.
+/// Announces wake-ups that are put into the store, for workers on other machines.
 pub(super) async fn tell_nudges(shell: Shell) {
     let mut changes = shell.0.client.store().changes("due/");
     loop {
-        let keys = next_keys(&mut changes).await;
-        let payload = json!({"keys": keys}).to_string();
-        shell.act(|hub| hub.tell_topic("nudges", "store:put", &payload, now()));
+        let Puts { keys, missed } = next_puts(&mut changes).await;
+        // Without keys: some were missed, and the worker lists.
+        let all = [(!keys.is_empty()).then_some(keys), missed.then(Vec::new)];
+        for keys in all.into_iter().flatten() {
+            let payload = json!({"keys": keys}).to_string();
+            shell.act(|hub| hub.tell_topic("nudges", "store:put", &payload, now()));
+        }
     }
 }
 
-/// Keys that were put, as many as can be told at once; none: some were missed.
-async fn next_keys(changes: &mut Changes) -> Vec<String> {
-    let mut keys = Vec::new();
-    let mut next = Some(changes.next().await);
-    while let Some(Change::Put(key)) = next {
-        keys.push(key);
-        next = if keys.len() < CHANGES_AT_ONCE { changes.next().now_or_never() } else { None };
+/// Puts of a store that are announced together.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Puts {
+    keys: Vec<String>,
+    /// More puts followed, and were missed.
+    missed: bool,
+}
+
+impl Puts {
+    /// Takes changes up to the first gap, at most [`CHANGES_AT_ONCE`].
+    fn gather(changes: impl Iterator<Item = Change>) -> Self {
+        let mut puts = Self::default();
+        for change in changes.take(CHANGES_AT_ONCE) {
+            match change {
+                Change::Put(key) => puts.keys.push(key),
+                _ => {
+                    puts.missed = true;
+                    break;
+                }
+            }
+        }
+        puts
     }
-    keys
+}
+
+/// Waits for a put, and takes those that are there with it.
+async fn next_puts(changes: &mut Changes) -> Puts {
+    let first = changes.next().await;
+    let more = std::iter::from_fn(|| changes.next().now_or_never());
+    Puts::gather(std::iter::once(first).chain(more))
 }
 
 /// What a topic of the hub announces.
@@ -215,63 +242,57 @@ pub(super) const TASKS: Told = Told { topic: "tasks", prefix: "task/", kind: "ta
 
 /// Publishes starts and ends of runs or tasks.
 pub(super) async fn tell_runs(shell: Shell, told: Told) {
-    let store = shell.0.client.store();
+    let store = Arc::clone(shell.0.client.store());
     if store.traits().nudges {
         let [mut started, mut ended] = [told.prefix, "done/"].map(|prefix| store.changes(prefix));
         loop {
-            let keys = tokio::select! {
+            let Puts { keys, mut missed } = tokio::select! {
                 // A start is told before its end.
                 biased;
-                keys = next_keys(&mut started) => keys,
-                keys = next_keys(&mut ended) => keys,
+                puts = next_puts(&mut started) => puts,
+                puts = next_puts(&mut ended) => puts,
             };
-            if keys.is_empty() {
+            for key in &keys {
+                missed |= tell_run(&shell, told, key).await.is_err();
+            }
+            if missed {
                 let kind = format!("{}:missed", told.topic);
                 shell.act(|hub| hub.tell_topic(told.topic, &kind, "{}", now()));
             }
-            for key in &keys {
-                tell_run(&shell, told, key).await;
-            }
         }
     }
-    let mut seen = String::new();
+    let mut ends = None;
     loop {
-        seen = tell_ends(&shell, told, seen).await;
+        if let Err(error) = tell_ends(&shell, told, &mut ends).await {
+            debug!(%error, topic = told.topic, "ends of runs could not be listed; retrying");
+        }
         System.sleep(LOOK).await;
     }
 }
 
-/// Tells the ends that were not there before, in a store that does not tell of them by itself. Starts are not told.
-async fn tell_ends(shell: &Shell, told: Told, seen: String) -> String {
-    let day = Time::from_micros(System.wall().micros()).day();
-    let prefix = format!("done/{day}/");
-    // The first look finds what ended before anybody asked.
-    let first = seen.is_empty();
-    let mut after = if seen.starts_with(&prefix) { seen.clone() } else { String::new() };
-    loop {
-        let Ok(page) = shell.0.client.store().list(&prefix, &after, 1_000).await else { return seen };
-        for listed in page.entries.iter().filter(|_| !first) {
-            tell_run(shell, told, &listed.key).await;
-        }
-        match page.entries.last() {
-            Some(last) => after.clone_from(&last.key),
-            None if after.is_empty() => return prefix,
-            None => return after,
-        }
-        if !page.more {
-            return after;
+/// Announces new ends in a store without change notifications. Starts are not announced.
+async fn tell_ends(shell: &Shell, told: Told, ends: &mut Option<Ends>) -> wigwag::store::Result<()> {
+    let store = &**shell.0.client.store();
+    let ends = match ends {
+        Some(ends) => ends,
+        None => ends.insert(Ends::start(store).await?),
+    };
+    for key in ends.list(store).await? {
+        if tell_run(shell, told, &key).await.is_ok() {
+            ends.announced(key);
         }
     }
+    Ok(())
 }
 
-/// Tells what a key says of a run: its first entry, or its end.
-async fn tell_run(shell: &Shell, told: Told, key: &str) {
+/// Announces the start or the end of a run that a key is about. Fails if the run cannot be read.
+async fn tell_run(shell: &Shell, told: Told, key: &str) -> wigwag::Result<()> {
     let (event, id, status) = match key.parse::<Key>() {
         Ok(Key::Entry { run, seq: 1 }) => ("started", run.id, None),
         Ok(Key::Done { status, run, .. }) => ("ended", run, Some(status)),
-        _ => return,
+        _ => return Ok(()),
     };
-    let Some(of) = type_of(&shell.0.client, told.family, id.as_str()).await else { return };
+    let Some(of) = type_of(&shell.0.client, told.family, id.as_str()).await? else { return Ok(()) };
     let field = if told.family == Family::Task { "task" } else { "workflow" };
     let payload = match status {
         None => json!({"id": id, field: of}),
@@ -279,10 +300,36 @@ async fn tell_run(shell: &Shell, told: Told, key: &str) {
     };
     let (kind, payload) = (format!("{}:{event}", told.kind), payload.to_string());
     shell.act(|hub| hub.tell_topic(told.topic, &kind, &payload, now()));
+    Ok(())
 }
 
-/// Returns the type of a run or task, or `None` if the id belongs to the other family: keys of ends do not name it.
-async fn type_of(client: &Client, family: Family, id: &str) -> Option<String> {
+/// Returns the type of a run or task, or `None` if it was removed or the id belongs to the other family: keys of ends do not
+/// name it.
+async fn type_of(client: &Client, family: Family, id: &str) -> wigwag::Result<Option<String>> {
     let handle = if family == Family::Task { client.task(id) } else { client.run(id) };
-    handle.ok()?.get().await.ok().map(|view| view.of().to_owned())
+    let Ok(handle) = handle else { return Ok(None) };
+    match handle.get().await {
+        Ok(view) => Ok(Some(view.of().to_owned())),
+        // A damaged run cannot be read later either.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Gone | ErrorKind::Damaged) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_after_puts_is_reported_with_them() {
+        let put = |key: &str| Change::Put(key.to_owned());
+        let gather = |changes: Vec<Change>| {
+            let puts = Puts::gather(changes.into_iter());
+            (puts.keys.len(), puts.missed)
+        };
+        assert_eq!(gather(vec![put("a"), put("b")]), (2, false));
+        assert_eq!(gather(vec![Change::Missed]), (0, true));
+        assert_eq!(gather(vec![put("a"), Change::Missed]), (1, true), "the gap was swallowed");
+        assert_eq!(gather(vec![put("a"); CHANGES_AT_ONCE + 1]), (CHANGES_AT_ONCE, false));
+    }
 }
