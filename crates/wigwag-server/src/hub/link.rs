@@ -65,6 +65,8 @@ pub(super) struct Link<S> {
     is_connected: bool,
     /// Texts that were read and wait for room in the outbox.
     backlog: Vec<Vec<u8>>,
+    /// The same for messages that the library has read.
+    unread: Vec<Message>,
 }
 
 /// What became of a turn.
@@ -106,6 +108,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             is_leaving: false,
             is_connected: false,
             backlog: Vec::new(),
+            unread: Vec::new(),
         }
     }
 
@@ -224,7 +227,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             let (wrote, may_read) = self.write(context);
             let read = match wrote {
                 Turn::Over(end) => return Poll::Ready(end),
-                _ if may_read => self.read(context),
+                // Nothing is written after a goodbye, so that its outbox never empties.
+                _ if may_read || self.is_leaving => self.read(context),
                 _ => Turn::Still,
             };
             match (wrote, read) {
@@ -340,7 +344,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     }
 
     fn read_by_library(&mut self, context: &mut Context<'_>) -> Turn {
-        let mut messages: Vec<Message> = Vec::new();
+        let mut messages = std::mem::take(&mut self.unread);
         let mut over = None;
         // Before authentication one frame at a time, because the size limit grows with the greeting.
         let max = if self.is_connected { BATCH } else { 1 };
@@ -366,23 +370,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 Poll::Pending => break,
             }
         }
-        let moved = !messages.is_empty();
+        let passed = self.receive_messages(&messages, over.is_some() || self.is_leaving);
+        let moved = passed > 0;
+        self.unread = messages.split_off(passed);
+        over.unwrap_or(if moved { Turn::Moved } else { Turn::Still })
+    }
+
+    /// Passes messages to the hub in small batches. Returns how many: all if they are the `last`, fewer if the outbox fills up.
+    fn receive_messages(&self, messages: &[Message], last: bool) -> usize {
         let mut frames = Vec::new();
-        for message in &messages {
+        for (place, message) in messages.iter().enumerate() {
             let frame = self.came(message);
             let is_alone = is_heavy(&frame) || message.as_payload().len() > TOGETHER_BYTES / TOGETHER;
-            if !frames.is_empty() && (is_alone || frames.len() == TOGETHER) {
-                self.bring(std::mem::take(&mut frames));
+            let is_full = !frames.is_empty() && (is_alone || frames.len() == TOGETHER);
+            if is_full && !self.bring(std::mem::take(&mut frames)) && !last {
+                return place;
             }
             frames.push(frame);
-            if is_alone {
-                self.bring(std::mem::take(&mut frames));
+            if is_alone && !self.bring(std::mem::take(&mut frames)) && !last {
+                return place + 1;
             }
         }
         if !frames.is_empty() {
             self.bring(frames);
         }
-        over.unwrap_or(if moved { Turn::Moved } else { Turn::Still })
+        messages.len()
     }
 
     /// Passes frames to the hub. Returns whether the outbox has room for more answers.
