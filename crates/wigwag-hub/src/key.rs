@@ -100,6 +100,9 @@ pub struct ServerRecord {
     pub url: Option<String>,
     /// Grows for as long as the server runs.
     pub beat: u64,
+    /// Machine and listening address. A record with the same ones is from an earlier life of the server.
+    #[serde(default)]
+    pub instance: Option<String>,
 }
 
 /// Takeover notice: an address was registered at another server.

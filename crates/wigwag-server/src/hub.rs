@@ -16,6 +16,7 @@ mod sweep;
 mod wire;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,6 +25,7 @@ use futures_util::task::AtomicWaker;
 use slotmap::SecondaryMap;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use tracing::warn;
 use wigwag::Client;
 use wigwag::store::{Clock as _, System};
 use wigwag_hub::{Access, Effect, Hub, Millis, SessionId, Settings};
@@ -119,16 +121,20 @@ impl Shell {
         shell
     }
 
-    /// Sets the public URL of this hub and starts the heartbeat to other servers on the store.
-    pub(crate) fn announce(&self, url: Option<String>) {
-        self.0.peers.announce(url);
+    /// Sets the public URL and the address of this hub, and starts the heartbeat to other servers on the store.
+    pub(crate) fn announce(&self, url: Option<String>, addr: Option<SocketAddr>) {
+        self.0.peers.announce(url, addr);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let shell = self.clone();
         let task = runtime.spawn(async move {
             let taken = |taken: wigwag_hub::key::TakenRecord| {
                 shell.act(|hub| hub.taken_over(&taken.address, taken.version, taken.url.as_deref(), now()));
             };
-            shell.0.peers.run(&**shell.0.client.store(), taken).await;
+            let lapsed = || {
+                warn!("no heartbeat was written in time: closing sessions, so that clients fetch messages queued elsewhere");
+                shell.act(|hub| hub.shutdown(now()));
+            };
+            shell.0.peers.run(&**shell.0.client.store(), taken, lapsed).await;
         });
         let mut tasks = self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.insert("peers", task.abort_handle());

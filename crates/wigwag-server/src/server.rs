@@ -118,7 +118,7 @@ impl Builder {
         let (never, stopping) = watch::channel(false);
         drop(never);
         let (router, app) = self.build(stopping)?;
-        app.hub.announce(None);
+        app.hub.announce(None, None);
         Ok(router)
     }
 
@@ -185,9 +185,10 @@ impl Builder {
         })?;
         let tls = self.tls.clone();
         let (stop, stopping) = watch::channel(false);
-        let url = hub::url(&self.settings, tls.is_some(), listener.local_addr().ok());
+        let addr = listener.local_addr().ok();
+        let url = hub::url(&self.settings, tls.is_some(), addr);
         let (router, app) = self.build(stopping.clone())?;
-        app.hub.announce(url);
+        app.hub.announce(url, addr);
         serve::start(listener, router, app, tls, stop, stopping)
     }
 }

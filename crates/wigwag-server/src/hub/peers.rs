@@ -3,10 +3,13 @@
 //! Hubs do not forward messages to each other. Each knows the others, so that an ask for an actor of another server
 //! is answered with its URL.
 //!
-//! Holds: a server writes its record every interval, and counts as running while its record changes. A server that
-//! starts beside others delays its first registration until they have seen it. Nothing is written before the hub is used.
+//! Holds: a server writes its record every interval, and counts as running while its record changes, as far as the last
+//! successful read shows. A server that starts beside others delays its first registration until they have seen it. A server that
+//! could not write its record in time closes its sessions, because others may have queued messages for their addresses.
+//! Nothing is written before the hub is used.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +20,7 @@ use wigwag::store::{Batch, Clock as _, Store, System};
 use wigwag_hub::key::{ActorRecord, SERVERS, ServerRecord, TakenRecord};
 use wigwag_hub::{Place, key};
 
-use super::keep::{Result, failed, record};
+use super::keep::{Result, failed};
 
 /// A server whose record has not changed for so many intervals is not running.
 const BEATS_MISSED_MAX: u32 = 4;
@@ -45,12 +48,26 @@ struct Other {
     seen_at: Duration,
 }
 
+/// The other servers, as of the last successful read.
+#[derive(Debug, Default)]
+struct Others {
+    all: BTreeMap<String, Other>,
+    read_at: Duration,
+}
+
+/// How clients and other servers know this server.
+#[derive(Debug, Default)]
+struct Identity {
+    url: Option<String>,
+    instance: Option<String>,
+}
+
 #[derive(Debug)]
 pub(super) struct Peers {
     server: String,
-    url: OnceLock<Option<String>>,
+    identity: OnceLock<Identity>,
     interval: Duration,
-    others: Mutex<BTreeMap<String, Other>>,
+    others: Mutex<Others>,
     /// The hub is in use, so heartbeats start.
     wanted: Notify,
     stage: watch::Sender<Stage>,
@@ -59,39 +76,45 @@ pub(super) struct Peers {
 impl Peers {
     pub(super) fn new(server: String, interval: Duration) -> Self {
         let stage = watch::Sender::new(Stage::New);
-        Self { server, url: OnceLock::new(), interval, others: Mutex::default(), wanted: Notify::new(), stage }
+        Self { server, identity: OnceLock::new(), interval, others: Mutex::default(), wanted: Notify::new(), stage }
     }
 
-    /// Sets where clients reach this server.
-    pub(super) fn announce(&self, url: Option<String>) {
-        let _ = self.url.set(url);
+    /// Sets where clients reach this server, and where it listens.
+    pub(super) fn announce(&self, url: Option<String>, addr: Option<SocketAddr>) {
+        let _ = self.identity.set(Identity { url, instance: addr.and_then(instance) });
     }
 
     pub(super) fn server(&self) -> &str {
         &self.server
     }
 
-    pub(super) fn url(&self) -> Option<String> {
-        self.url.get().cloned().flatten()
+    fn identity(&self) -> &Identity {
+        self.identity.get_or_init(Identity::default)
     }
 
-    fn others(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Other>> {
+    pub(super) fn url(&self) -> Option<String> {
+        self.identity().url.clone()
+    }
+
+    fn others(&self) -> std::sync::MutexGuard<'_, Others> {
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_running(&self, other: &Other) -> bool {
-        other.seen_at + self.interval * BEATS_MISSED_MAX > System.boot()
+    pub(super) fn has_others(&self) -> bool {
+        let others = self.others();
+        others.all.values().any(|other| self.is_running(other, others.read_at))
     }
 
-    pub(super) fn has_others(&self) -> bool {
-        self.others().values().any(|other| self.is_running(other))
+    /// Whether a server was running at a time.
+    fn is_running(&self, other: &Other, at: Duration) -> bool {
+        other.seen_at + self.interval * BEATS_MISSED_MAX > at
     }
 
     /// The other server that an address was registered at last, if that is running.
     pub(super) fn place_of(&self, record: &ActorRecord) -> Option<Place> {
         let server = record.server.as_ref().filter(|server| **server != self.server)?;
         let others = self.others();
-        let other = others.get(server).filter(|other| self.is_running(other))?;
+        let other = others.all.get(server).filter(|other| self.is_running(other, others.read_at))?;
         Some(Place { url: other.url.clone() })
     }
 
@@ -113,12 +136,22 @@ impl Peers {
         self.reach(Stage::Settled).await;
     }
 
-    /// Writes heartbeats until the server stops; calls `taken` for each takeover notice.
-    pub(super) async fn run(&self, store: &dyn Store, taken: impl Fn(TakenRecord) + Sync) {
+    /// Writes heartbeats until the server stops. Calls `taken` for each takeover notice, and `lapsed` if other servers may have
+    /// taken this one for dead.
+    pub(super) async fn run(&self, store: &dyn Store, taken: impl Fn(TakenRecord) + Sync, lapsed: impl Fn() + Sync) {
         self.wanted.notified().await;
+        let mut written: Option<Duration> = None;
         for beat in 0_u64.. {
-            if let Err(error) = self.round(store, beat, &taken).await {
-                warn!(%error, "the hub's peers could not be read");
+            let begun = System.boot();
+            match self.round(store, beat, &taken).await {
+                Ok(()) => {
+                    let last = written.replace(begun);
+                    let is_late = last.is_some_and(|last| begun - last > self.interval * (BEATS_MISSED_MAX - 1));
+                    if is_late && self.has_others() {
+                        lapsed();
+                    }
+                }
+                Err(error) => warn!(%error, "the hub's peers could not be read"),
             }
             // A failing store must not block registrations here; they fail by themselves.
             self.stage.send_if_modified(|stage| {
@@ -133,6 +166,7 @@ impl Peers {
                     System.sleep(self.interval + self.interval / 2).await;
                 }
                 self.stage.send_replace(Stage::Settled);
+                continue;
             }
             System.sleep(self.interval).await;
         }
@@ -140,7 +174,8 @@ impl Peers {
 
     /// Writes this server's record, and reads other records and takeover notices.
     async fn round(&self, store: &dyn Store, beat: u64, taken: &(impl Fn(TakenRecord) + Sync)) -> Result<()> {
-        let own = ServerRecord { url: self.url(), beat };
+        let Identity { url, instance } = self.identity();
+        let own = ServerRecord { url: url.clone(), beat, instance: instance.clone() };
         let body = serde_json::to_vec(&own).map_err(failed)?;
         store.write(Batch::new().put(key::server(&self.server), body)).await.map_err(failed)?;
         let (mut after, mut found) = (String::new(), Vec::new());
@@ -155,7 +190,7 @@ impl Peers {
         let told = key::taken_from(&self.server);
         for key in &found {
             if key.starts_with(&told) {
-                if let Some(record) = record(store, key).await? {
+                if let Some(record) = readable(store, key).await? {
                     taken(record);
                 }
                 store.write(Batch::new().delete(key)).await.map_err(failed)?;
@@ -163,27 +198,27 @@ impl Peers {
                 self.meet(store, server, key).await?;
             }
         }
-        let listed = |server: &String| found.contains(&key::server(server));
-        self.others().retain(|server, _| listed(server));
+        let mut others = self.others();
+        others.all.retain(|server, _| found.contains(&key::server(server)));
+        others.read_at = System.boot();
         Ok(())
     }
 
     /// Reads the record of another server.
     async fn meet(&self, store: &dyn Store, server: &str, key: &str) -> Result<()> {
-        let Some(ServerRecord { url, beat }) = record(store, key).await? else { return Ok(()) };
+        let Some(ServerRecord { url, beat, instance }) = readable(store, key).await? else { return Ok(()) };
         let now = System.boot();
-        // A record with the same URL is a previous life of this server.
-        let is_former = url.is_some() && url == self.url();
+        let is_former = instance.is_some() && instance == self.identity().instance;
         let is_forgotten = {
             let mut others = self.others();
             let other =
-                others.entry(server.to_owned()).or_insert_with(|| Other { url: url.clone(), beat, seen_at: now });
+                others.all.entry(server.to_owned()).or_insert_with(|| Other { url: url.clone(), beat, seen_at: now });
             if other.beat != beat {
                 *other = Other { url, beat, seen_at: now };
             }
             let is_forgotten = is_former || other.seen_at + self.interval * FORGOTTEN_AFTER < now;
             if is_forgotten {
-                others.remove(server);
+                others.all.remove(server);
             }
             is_forgotten
         };
@@ -199,4 +234,19 @@ impl Peers {
             let _ = store.write(Batch::new().delete(key::server(&self.server))).await;
         }
     }
+}
+
+/// Reads a record. A damaged one counts as missing, so that it does not hide the others.
+async fn readable<T: serde::de::DeserializeOwned>(store: &dyn Store, key: &str) -> Result<Option<T>> {
+    let Some(object) = store.get(key).await.map_err(failed)? else { return Ok(None) };
+    let read = serde_json::from_slice(&object.body);
+    Ok(read.inspect_err(|error| warn!(%error, key, "a record of the hub's peers is damaged")).ok())
+}
+
+/// Identifies a server by its machine and listening address. Two running servers never share them; a URL may be that of a load
+/// balancer, or a loopback address on two machines.
+fn instance(addr: SocketAddr) -> Option<String> {
+    let kernel = |name: &str| std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok();
+    let (boot, host) = (kernel("random/boot_id")?, kernel("hostname")?);
+    Some(format!("{}/{}/{addr}", boot.trim(), host.trim()))
 }
