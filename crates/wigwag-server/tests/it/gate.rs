@@ -19,6 +19,11 @@ impl Gate {
         Arc::new(Self { calm, faulty, shut: AtomicBool::new(false) })
     }
 
+    /// The store behind it, which never fails.
+    pub(crate) fn calm(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.calm)
+    }
+
     pub(crate) fn shut(&self, shut: bool) {
         self.shut.store(shut, Ordering::SeqCst);
     }
