@@ -69,6 +69,8 @@ pub enum Effect {
         key: String,
         /// In whose name.
         by: String,
+        /// Whether it is the name of a token; otherwise it is an address that anybody may have.
+        is_authenticated: bool,
     },
     /// A session wants to hear a run; [`Hub::followed`] says whether it may, then [`Hub::feed`] feeds it.
     Follow {

@@ -32,6 +32,7 @@ use wigwag_hub::{Access, Effect, Hub, Millis, SessionId, Settings};
 
 pub(crate) use door::{routes, url};
 
+use crate::auth::Sender;
 use crate::watch::Watchers;
 use keep::Keeper;
 use peers::Peers;
@@ -193,12 +194,13 @@ impl Shell {
                     shell.0.settled.notify_waiters();
                 });
             }
-            Effect::Signal { ticket, session, run, name, payload, key, by } => {
+            Effect::Signal { ticket, session, run, name, payload, key, by, is_authenticated } => {
                 let shell = self.clone();
+                let sender = Sender { name: by, is_authenticated };
                 let lane = self.0.lanes.join(session, &run);
                 tokio::spawn(async move {
                     let turn = lane.await;
-                    let done = runs::signal(&shell.0.client, &run, &name, &payload, key, by).await;
+                    let done = runs::signal(&shell.0.client, &run, &name, &payload, key, sender).await;
                     shell.act(|hub| hub.done(ticket, done, now()));
                     drop(turn);
                     shell.0.settled.notify_waiters();

@@ -47,6 +47,7 @@ impl Hub {
             return Err(refusal::invalid("a run does not reply; follow its topic `run/…`"));
         }
         // A token's name counts, not its addresses: it may have many of these, and a quorum counts names.
+        let is_authenticated = access.name().is_some();
         let by = access.name().map_or_else(|| self.actors[sender].address.to_string(), str::to_owned);
         let tag = self.tag(target);
         let Some(slot) = self.admit(request, sender, tag, None)? else { return Ok(()) };
@@ -73,6 +74,7 @@ impl Hub {
             payload: body.payload.to_owned(),
             key: request.envelope.id.as_str().to_owned(),
             by,
+            is_authenticated,
         });
         Ok(())
     }

@@ -13,6 +13,7 @@ use wigwag::store::{Change, Changes, Clock as _, System};
 use wigwag::{Client, ErrorKind, Payload, RunHandle, SignalState};
 use wigwag_hub::{After, Done, SessionId, SignalRefusal};
 
+use crate::auth::Sender;
 use crate::limits::{CATCH_UP_ENTRIES, CHANGES_AT_ONCE};
 use crate::watch::{End, Frame, Reach, Watch, frames};
 
@@ -23,10 +24,11 @@ use super::{Shell, now};
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Sends a signal.
-pub(super) async fn signal(client: &Client, run: &str, name: &str, payload: &str, key: String, by: String) -> Done {
+pub(super) async fn signal(client: &Client, run: &str, name: &str, payload: &str, key: String, by: Sender) -> Done {
     let sending = async {
         let payload = Payload::parse(payload).map_err(|refusal| SignalRefusal::Invalid(refusal.to_string()))?;
-        let call = client.signal(run, name, &payload).key(key).by(by).via("hub");
+        let call = client.signal(run, name, &payload).key(key).via("hub");
+        let call = if by.is_authenticated { call.authenticated_as(by.name) } else { call.by(by.name) };
         call.await.map_err(|error| {
             let what = error.to_string();
             match error.kind() {

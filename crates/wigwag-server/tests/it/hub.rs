@@ -191,6 +191,7 @@ async fn an_approval_over_the_hub_resumes_a_run_and_its_events_come_back() {
     let signals = kit.client().run("r1").unwrap().signals(None).await.unwrap();
     let source = &signals[0].source;
     assert_eq!((source.by.as_deref(), source.via.as_deref()), (Some("alice"), Some("hub")));
+    assert!(source.authenticated, "it was sent with a token");
     // Over, it is nobody any more.
     let refused = page.ask("hub:send", json!({"to": "@(workflow/r1)", "type": "approval"})).await;
     assert_eq!(refused["type"], "hub:unknown_actor", "{refused}");
