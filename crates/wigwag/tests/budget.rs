@@ -243,16 +243,17 @@ async fn linear_taking_up_a_long_run_again_costs_as_much_as_it_is_long() {
     for (graph, small, large) in [(false, 2_500, 10_000), (true, 250, 1_000)] {
         let (few, little, mut short) = resume(small, graph).await;
         let (many, much, mut long) = resume(large, graph).await;
+        assert!(much <= 5 * little && many <= 5 * few + 20, "{few} requests, {little} bytes; {many}, {much}");
+        let is_linear = |short: Duration, long: Duration| long < 12 * short.max(Duration::from_millis(2));
         // The machine does other things too: the best of a few counts.
-        for _ in 0..4 {
+        for _ in 0..8 {
+            if is_linear(short, long) {
+                break;
+            }
             short = short.min(resume(small, graph).await.2);
             long = long.min(resume(large, graph).await.2);
         }
-        assert!(much <= 5 * little && many <= 5 * few + 20, "{few} requests, {little} bytes; {many}, {much}");
-        assert!(
-            long < 12 * short.max(Duration::from_millis(2)),
-            "graph: {graph}, {short:?} for {small}, {long:?} for {large}"
-        );
+        assert!(is_linear(short, long), "graph: {graph}, {short:?} for {small}, {long:?} for {large}");
     }
 }
 
