@@ -601,6 +601,8 @@ impl Run {
             _ if self.status.is_final() => Fate::NeverConsumed,
             mode if inbox.offers(suffix, mode) => Fate::Unconsumed,
             _ if self.is_superseded(suffix, &signal.name) => Fate::Superseded,
+            // The point was over when the inbox was read past the signal, and a restart came to it again.
+            _ if self.restarts > 0 && signal.point.is_some() => Fate::Void,
             _ => Fate::Unacknowledged,
         }
     }

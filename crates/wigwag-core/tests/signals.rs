@@ -274,6 +274,12 @@ fn one_for_a_point_that_is_over_is_void_and_for_one_that_is_to_come_is_not() {
     assert_eq!(read(&run), up_to("5a", "-5", "7c"));
     let fates = ["5a>p", "6b>r"].map(|word| fate(&run, word, Mode::Queue));
     assert_eq!(fates, [Fate::Void, Fate::Unconsumed]);
+    // The inbox is read far past it; then a restart comes to the point again.
+    let mut later = run.clone();
+    assert_eq!(next(&mut later, "s", &found(60, "50d")), "s takes 50d");
+    add(&mut later, vec![restarted(), claimed("w1", at(90)), wait_at("p").into()]).unwrap();
+    assert_eq!(decided(&later, &found(60, "5a>p")), "");
+    assert_eq!(fate(&later, "5a>p", Mode::Queue), Fate::Void);
     assert_eq!(next(&mut run, "r", &inbox), "r takes 6b");
     assert_eq!(read(&run).0, "7c");
 }

@@ -382,7 +382,7 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> Step<'a, T> {
         let mut open = scope.open(&path, spec);
         loop {
             match open.slot.next().await {
-                Reply::Run { attempt } => {
+                Reply::Run { attempt, deadline } => {
                     let info = StepInfo { ctx: self.ctx.clone(), point: path.clone(), attempt };
                     let (make, injected) = (&mut self.make, scope.inner.injected(&path));
                     let body = async move {
@@ -394,7 +394,7 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> Step<'a, T> {
                     let span = spans::step(&scope.run, &path, attempt);
                     let running = INSIDE.scope(Inside::new(path.clone()), Caught(body.boxed()));
                     let running = spans::watched(span, running);
-                    if let Some(value) = run_or_stop(&scope, &mut open, &path, attempt, running).await {
+                    if let Some(value) = run_or_stop(&scope, &mut open, &path, (attempt, deadline), running).await {
                         open.done = true;
                         return Ok(value);
                     }
@@ -415,7 +415,7 @@ async fn run_or_stop<T: Serialize>(
     scope: &Arc<Scope>,
     open: &mut OpenPoint,
     path: &Path,
-    attempt: u32,
+    (attempt, deadline): (u32, Time),
     running: impl Future<Output = Result<T, Failure>>,
 ) -> Option<T> {
     let outcome = tokio::select! {
@@ -433,6 +433,8 @@ async fn run_or_stop<T: Serialize>(
         Ok((payload, value)) => (Ok(payload), Some(value)),
         Err(failure) => (Err(failure), None),
     };
+    // The turn discards a late result and records a timeout: the code must not continue with the result.
+    let value = value.filter(|_| at <= deadline);
     if value.is_some() {
         scope.advance(at);
     }

@@ -411,6 +411,11 @@ impl Log {
         !self.blobs.is_empty() && self.run.seq > 1
     }
 
+    /// Number of objects that are put before the entry that is being made: large payloads, and chunks of the snapshot.
+    pub(crate) fn puts(&self) -> usize {
+        self.blobs.len() + self.run.unrolled.len()
+    }
+
     pub(crate) fn staged_blob(&self, key: &str) -> Option<Bytes> {
         self.blobs.iter().find(|(put, _)| put == key).map(|(_, body)| body.clone())
     }

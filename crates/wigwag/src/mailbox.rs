@@ -84,7 +84,7 @@ pub(crate) enum Heard {
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// Run the step.
-    Run { attempt: u32 },
+    Run { attempt: u32, deadline: Time },
     /// Stop running it: it took too long.
     Stop,
     /// The point has this result.

@@ -29,7 +29,7 @@ use tracing::{Instrument as _, debug, warn};
 use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
     Data, Ending, Frontier, Hint, Inboxes, Key, Path, Payload, PointKind, PointStatus, Retry, RunClaimed, RunRef,
-    Status, Style, Taken, Time,
+    Status, Style, Taken, Time, limits,
 };
 use wigwag_store::{Clear, Stamp};
 
@@ -42,6 +42,7 @@ use crate::scope::{self, Made, Outputs, Scope};
 use crate::spans;
 use crate::workflow::{Code, Workflow, in_scope};
 
+pub(crate) use advance::task_of_step;
 pub(crate) use ends::{complete_end, take_back_if_restarted};
 pub(crate) use inbox::{decide, names_waited_for, waiting_facts, waiting_key};
 pub(crate) use sources::{Found, index_of_closed, look_at_sources};
@@ -407,6 +408,7 @@ impl Turn {
             return Ok(());
         }
         self.enter_index();
+        self.delete_controls_with_entry();
         // What must land with the entry stands last of all that is put before it.
         let landed = self.take_brought()?;
         let around = std::mem::take(&mut self.around);
@@ -424,6 +426,31 @@ impl Turn {
             landed.send_replace(true);
         }
         self.release().await
+    }
+
+    /// Deletes folded control objects with the entry that records them, where that is one commit: a worker that dies after
+    /// the last entry of a run leaves nobody who would delete them. Those for which the batch has no room follow it.
+    fn delete_controls_with_entry(&mut self) {
+        if !self.inner.store.traits().atomic || self.controls_to_delete() > self.room_for_deletes() {
+            return;
+        }
+        let controls = self.releases.extract_if(.., |release| matches!(release, Release::DeleteControl(_)));
+        for control in controls {
+            if let Release::DeleteControl(key) = control {
+                self.around.delete.push(key);
+            }
+        }
+    }
+
+    /// Number of control objects that are deleted once the entry is durable.
+    fn controls_to_delete(&self) -> usize {
+        self.releases.iter().filter(|release| matches!(release, Release::DeleteControl(_))).count()
+    }
+
+    /// Number of further deletes that the batch of the entry is sure to have room for.
+    fn room_for_deletes(&self) -> usize {
+        let puts = self.around.before.len() + self.around.after.len() + self.log.puts() + 2;
+        limits::current().batch_operations_max.saturating_sub(puts + self.around.delete.len())
     }
 
     /// Makes the claim durable before users' code is called that is not simply run again: of several workers that race

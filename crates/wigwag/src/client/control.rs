@@ -392,9 +392,16 @@ async fn send_by(inner: &Arc<Inner>, run: &Run, order: Order, caller: Option<&st
     let id = format!("{:016x}", fastrand::u64(..));
     let control = Control { id: id.clone(), created_at: now.at, by: caller.map(str::to_owned), order };
     let key = format!("{}/signals/.control/{STAMP}_{id}.json", run.run);
-    inner.store.write(Batch::new().put(key, control.to_json())).await?;
     let (hint, body) = inner.hint(&run.index_type(), &run.run, now.at);
-    inner.store.write(Batch::new().put(Key::Due(hint).to_string(), body)).await?;
+    let hint = Batch::new().put(Key::Due(hint).to_string(), body);
+    if let Err(error) = inner.store.write(Batch::new().put(key, control.to_json())).await {
+        // It may be there: then it takes effect now, not at some later time when a worker finds it by chance.
+        if error.kind() == wigwag_store::ErrorKind::Unknown {
+            _ = inner.store.write(hint).await;
+        }
+        return Err(error.into());
+    }
+    inner.store.write(hint).await?;
     if let Some(handle) = inner.active(&run.run) {
         _ = handle.poke(None);
     }

@@ -269,6 +269,8 @@ async fn read_indexed(inner: &Inner, key: &str, run: &RunRef, index: Index) -> R
         Err(error) => return Err(error),
     };
     let belongs = match index {
+        // A starter that lost the race for an id to a run of another type leaves its key behind.
+        Index::Unfinished if inner.live(&run).0 != key => false,
         Index::Unfinished if !run.status.is_final() => true,
         // Its end is recorded; if it is not in the index of ends yet, this is the only place to find it.
         Index::Unfinished => inner.store.get(&run.done_key().to_string()).await?.is_none(),

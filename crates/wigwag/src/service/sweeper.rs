@@ -1,6 +1,9 @@
 //! The sweeper: hints without a run, unfinished runs without a hint, indexes of waits and unfinished runs that are not true. In normal
 //! operation it finds nothing.
 //!
+//! In the background it finds a run by any object of an index that names it. [`Client::sweep`] also lists the runs
+//! themselves, and so finds one that no index names.
+//!
 //! What if we die here? Each repair is one write, and finding it again next time does no harm.
 
 use std::collections::HashSet;
@@ -10,8 +13,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
-use wigwag_core::{Family, Key, Run, RunId, RunRef, Time, limits::ORPHAN_AGE, prefix};
-use wigwag_store::Batch;
+use wigwag_core::{Family, Key, Run, RunRef, Time, limits::ORPHAN_AGE, prefix};
+use wigwag_store::{Batch, limits::LIST_PAGE};
 
 use super::tick;
 use crate::client::Client;
@@ -76,7 +79,7 @@ pub(crate) async fn run(inner: Arc<Inner>, every: Duration) {
         if outcome.is_ok() && inner.clock.boot() >= walk_at {
             outcome = sweep_waits(&inner, false, Duration::MAX, &mut swept).await;
             if outcome.is_ok() {
-                outcome = sweep_lost_live(&inner, false, &mut swept).await;
+                outcome = sweep_lost_live(&inner, false, &mut swept).await.map(drop);
             }
             if outcome.is_ok() {
                 outcome = sweep_live(&inner, false, WALK_PAUSE, &mut swept).await;
@@ -98,7 +101,8 @@ impl Client {
         let mut swept = Swept::default();
         sweep_hints(&self.inner, dry_run, &mut swept).await?;
         sweep_waits(&self.inner, dry_run, Duration::MAX, &mut swept).await?;
-        sweep_lost_live(&self.inner, dry_run, &mut swept).await?;
+        let known = sweep_lost_live(&self.inner, dry_run, &mut swept).await?;
+        sweep_unlisted(&self.inner, dry_run, known, &mut swept).await?;
         sweep_live(&self.inner, dry_run, Duration::ZERO, &mut swept).await?;
         Ok(swept)
     }
@@ -168,8 +172,9 @@ async fn sweep_waits_of(inner: &Inner, dry_run: bool, run: &Run, swept: &mut Swe
     Ok(())
 }
 
-/// Unfinished runs that a hint or a wait names, and the index of unfinished runs does not.
-async fn sweep_lost_live(inner: &Arc<Inner>, dry_run: bool, swept: &mut Swept) -> Result<()> {
+/// Unfinished runs that a hint or a wait names, and the index of unfinished runs does not. Returns the hashes of all ids
+/// that it found.
+async fn sweep_lost_live(inner: &Arc<Inner>, dry_run: bool, swept: &mut Swept) -> Result<HashSet<u64>> {
     let mut live = HashSet::new();
     let mut pages = Pages::new(&*inner.store, "live/");
     while let Some(entries) = pages.next().await? {
@@ -185,18 +190,54 @@ async fn sweep_lost_live(inner: &Arc<Inner>, dry_run: bool, swept: &mut Swept) -
                     _ => continue,
                 };
                 if live.insert(hash(run.as_str())) {
-                    put_live(inner, dry_run, &listed.key, run, swept).await?;
+                    let Some(run) = run_of_index(inner, &listed.key, run).await? else { continue };
+                    put_live(inner, dry_run, &run, swept).await?;
                 }
             }
+        }
+    }
+    Ok(live)
+}
+
+/// Unfinished runs that no index names: they are found by listing the runs themselves. Only runs that are neither known nor
+/// in the index of finished ones are read.
+///
+/// A page of keys may hold many runs or a part of one; the next page begins behind the last run of the page before, so
+/// that the objects of a long run are not listed.
+async fn sweep_unlisted(inner: &Arc<Inner>, dry_run: bool, mut known: HashSet<u64>, swept: &mut Swept) -> Result<()> {
+    let mut pages = Pages::new(&*inner.store, "done/");
+    while let Some(entries) = pages.next().await? {
+        known.extend(entries.iter().filter_map(|listed| listed.key.rsplit('~').next()).map(hash));
+    }
+    for family in [Family::Workflow, Family::Task] {
+        let below = prefix::family(family);
+        let mut after = String::new();
+        loop {
+            let page = inner.store.list(below, &after, LIST_PAGE).await?;
+            let ids = page.entries.iter().filter_map(|listed| listed.key[below.len()..].split('/').next());
+            let mut last = "";
+            for id in ids {
+                if id != last
+                    && known.insert(hash(id))
+                    && let Ok(id) = id.parse()
+                {
+                    put_live(inner, dry_run, &RunRef { family, id }, swept).await?;
+                }
+                last = id;
+            }
+            if !page.more {
+                break;
+            }
+            // `0` follows `/`.
+            after = format!("{below}{last}0");
         }
     }
     Ok(())
 }
 
 /// Puts an unfinished run into the index, unless it has just been made or is about to end.
-async fn put_live(inner: &Arc<Inner>, dry_run: bool, key: &str, run: RunId, swept: &mut Swept) -> Result<()> {
-    let Some(run) = run_of_index(inner, key, run).await? else { return Ok(()) };
-    let loaded = match log::read(&*inner.store, &run).await {
+async fn put_live(inner: &Arc<Inner>, dry_run: bool, run: &RunRef, swept: &mut Swept) -> Result<()> {
+    let loaded = match log::read(&*inner.store, run).await {
         Ok(loaded) => loaded,
         Err(error) if matches!(error.kind(), ErrorKind::Gone | ErrorKind::Damaged) => None,
         Err(error) => return Err(error),
@@ -282,7 +323,9 @@ async fn sweep_run(
         }
         Err(error) => return Err(error),
     };
-    let Some(loaded) = loaded.filter(|loaded| !loaded.run.status.is_final()) else {
+    // A starter that lost the race for an id to a run of another type leaves its key behind.
+    let is_true = |run: &Run| !run.status.is_final() && inner.live(run).0 == *key;
+    let Some(loaded) = loaded.filter(|loaded| is_true(&loaded.run)) else {
         // Its starter may be about to make it; its end may be under way.
         if now.since(*put) > ORPHAN_AGE {
             swept.stale_live += 1;

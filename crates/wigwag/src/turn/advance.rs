@@ -2,8 +2,8 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use wigwag_core::{
-    Node, NodeKind, OnFailure, Parent, Path, PauseCause, Payload, PointKind, PointStatus, RunId, RunPaused, RunRef,
-    StepFailed, StepSkipped, StepStarted, Time, TypeName, limits,
+    Node, NodeKind, OnFailure, Parent, Path, PauseCause, Payload, PointKind, PointStatus, Run, RunId, RunPaused,
+    RunRef, StepFailed, StepSkipped, StepStarted, Time, TypeName, limits,
 };
 
 use super::{Release, Turn, is_retrying};
@@ -173,14 +173,7 @@ impl Turn {
         // The worker that takes the task reads this run: all that came before must be durable.
         self.commit().await?;
         let of = TypeName::of_step(&self.log.run.of, &node.name)?;
-        let id = match attempt {
-            1 => self.log.run.id().child(&node.name, self.log.run.restarts),
-            // A task that failed has ended; another try is another task.
-            _ => {
-                let (restarts, attempt) = (self.log.run.restarts.to_string(), attempt.to_string());
-                RunId::hashed(&[self.log.run.id().as_str(), node.name.as_str(), &restarts, &attempt])
-            }
-        };
+        let id = task_of_step(&self.log.run, &node.name, attempt);
         let deadline = self.now.after(TAKEN_WITHIN);
         let options = TaskOptions {
             queue: Some(node.queue.clone().unwrap_or_else(default_queue)),
@@ -263,6 +256,18 @@ impl Turn {
             self.ending = Some(wigwag_core::Ending::Failed(error));
         }
         Ok(())
+    }
+}
+
+/// Returns the id of the task that runs an attempt of a dispatched step.
+pub(crate) fn task_of_step(run: &Run, step: &Path, attempt: u32) -> RunId {
+    match attempt {
+        1 => run.id().child(step, run.restarts),
+        // A task that failed has ended; another attempt is another task.
+        _ => {
+            let (restarts, attempt) = (run.restarts.to_string(), attempt.to_string());
+            RunId::hashed(&[run.id().as_str(), step.as_str(), &restarts, &attempt])
+        }
     }
 }
 

@@ -113,9 +113,16 @@ impl Turn {
             if !self.close_waits(Closing::Finished)? {
                 return Ok(());
             }
-            let result = self.graph_result().await?;
-            let result = self.log.data(None, &result);
-            return self.log.stage(RunCompleted { result }, self.now);
+            return match self.graph_result().await? {
+                Ok(result) => {
+                    let result = self.log.data(None, &result);
+                    self.log.stage(RunCompleted { result }, self.now)
+                }
+                Err(fault) => {
+                    self.ending = Some(Ending::Failed(fault));
+                    self.follow_undo().await
+                }
+            };
         }
         Ok(())
     }
@@ -273,8 +280,9 @@ impl Turn {
         self.log.stage(CompensationFailed { point: path.clone(), attempt, error, retry_at }, self.now)
     }
 
-    /// The result of the last step; of several last steps an object by their names.
-    async fn graph_result(&self) -> Result<Payload, Lost> {
+    /// Returns the result of the last step; of several last steps an object by their names. Together they may be larger than
+    /// a payload may be: then the run fails.
+    async fn graph_result(&self) -> Result<Result<Payload, Fault>, Lost> {
         let steps = &self.workflow.definition.steps;
         let lasts: Vec<&Path> = steps
             .iter()
@@ -290,11 +298,14 @@ impl Turn {
             });
         }
         if let [only] = &results[..] {
-            return Ok(only.clone());
+            return Ok(Ok(only.clone()));
         }
         let named: std::collections::BTreeMap<&str, &Payload> =
             lasts.iter().map(|name| name.as_str()).zip(&results).collect();
-        Payload::of(&named).map_err(Into::into)
+        Ok(Payload::of(&named).map_err(|refusal| {
+            let what = format!("the results of the last {} steps cannot be combined: {refusal}", lasts.len());
+            Fault::new("TooLarge", what)
+        }))
     }
 
     /// Commits the final entry and completes the end.
@@ -318,7 +329,9 @@ impl Turn {
             }
             // A parked parent must be woken: until that is done the lease's hint stands, and brings whoever does it.
             let given = hints.split_off(1);
-            if self.log.run.parent.is_none() {
+            // So it does until control objects are deleted for which this commit or the entries before it had no room.
+            let is_roomy = self.controls_to_delete() + given.len() + 2 <= self.room_for_deletes();
+            if self.log.run.parent.is_none() && is_roomy && !was_asked {
                 self.around.delete.append(&mut hints);
                 self.around.delete.extend(given.iter().cloned());
             } else {
@@ -547,7 +560,12 @@ pub(crate) async fn wake_parent(inner: &Arc<Inner>, run: &Run) -> Result<()> {
     if lock(&inner.wakes).get(parent).is_some_and(|due| *due > ahead) {
         return Ok(());
     }
-    let Some(loaded) = log::read(&*inner.store, parent).await? else { return Ok(()) };
+    let loaded = match log::read(&*inner.store, parent).await {
+        // Retention removed it: there is nobody to wake.
+        Err(error) if error.kind() == ErrorKind::Gone => return Ok(()),
+        loaded => loaded?,
+    };
+    let Some(loaded) = loaded else { return Ok(()) };
     if !loaded.run.parked {
         return Ok(());
     }

@@ -186,9 +186,8 @@ impl Turn {
         let relative = after.is_some_and(|after| wait.until.is_none_or(|until| after <= until));
         let deadline = after.into_iter().chain(wait.until).min();
         // Waits that race are over together, also if they were opened by two entries.
-        let race = wait.race.as_ref().and_then(|first| self.log.run.points.get(first));
-        let race = race.filter(|first| !first.status.is_settled());
-        let (deadline, relative) = race.map_or((deadline, relative), |first| (first.until, first.relative));
+        let rival = wait.race.as_ref().and_then(|race| self.open_wait_of_race(race));
+        let (deadline, relative) = rival.map_or((deadline, relative), |rival| (rival.until, rival.relative));
         if let Some(failure) = self.too_many_waits() {
             return self.refuse_wait(path, open, name, &failure);
         }
@@ -204,6 +203,12 @@ impl Turn {
             schema: wait.schema,
         };
         self.stage_wait(waiting)
+    }
+
+    /// Returns an open wait of a race. After a restart from a later one, the first may have its signal.
+    fn open_wait_of_race(&self, race: &Path) -> Option<&Point> {
+        let is_rival = |point: &Point| point.wait.as_ref().is_some_and(|wait| wait.race.as_ref() == Some(race));
+        self.log.run.waits().find(|(path, point)| *path == race || is_rival(point)).map(|(_, point)| point)
     }
 
     /// Fails a wait for which there is no room. That is recorded: run again, the code must learn the same, however many

@@ -202,8 +202,9 @@ impl Turn {
     /// Lets a step of a function run once the entry is durable.
     fn run_step(&mut self, attempt: u32, open: &mut OpenSlot) {
         let (_, timeout, _) = step_policy(&open.spec);
-        open.running = Some((attempt, self.now.after(timeout)));
-        self.releases.push(Release::Reply(Arc::clone(&open.slot), Reply::Run { attempt }));
+        let deadline = self.now.after(timeout);
+        open.running = Some((attempt, deadline));
+        self.releases.push(Release::Reply(Arc::clone(&open.slot), Reply::Run { attempt, deadline }));
         // Without an entry to wait for, it may run at once.
         if !self.log.is_staged() {
             let now: Vec<Release> = self.releases.drain(..).collect();

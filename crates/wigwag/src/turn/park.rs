@@ -210,6 +210,8 @@ impl Turn {
         self.now = self.inner.now().await?.at;
         let old_lease = self.lease_hint.clone();
         self.stage_renewal().await?;
+        // The run is parked: until this claim is durable, others may claim it.
+        self.is_claimed = false;
         self.around.delete.push(parked_hint);
         debug_assert!(self.around.delete.contains(&old_lease), "the hint of the old lease goes with the new claim");
         // What follows is gathered and shares the entry of the claim.

@@ -15,7 +15,7 @@ use wigwag_store::{Listed, Store, limits::LIST_PAGE};
 use super::advance::numbered_child;
 use super::ends::ChildEnd;
 use super::inbox::{list_inboxes, names_waited_for, sort_inboxes, waiting_key};
-use super::{Release, Turn};
+use super::{Release, Turn, is_retrying};
 use crate::context::{Joined, TaskEnd};
 use crate::error::Result;
 use crate::failure::Failure;
@@ -51,7 +51,8 @@ pub(crate) async fn look_at_sources(inner: &Arc<Inner>, run: &Run) -> Result<Fou
         .open
         .iter()
         .filter_map(|path| run.points.get_key_value(path))
-        .filter(|(_, point)| point.children.is_some())
+        // The task of a step that failed and is tried again has ended: its end is recorded.
+        .filter(|(_, point)| point.children.is_some() && !is_retrying(point))
         .collect();
     // While steps are undone nothing else is recorded: it would change what is to be undone.
     if !waiting.is_empty() && run.chain.is_none() {

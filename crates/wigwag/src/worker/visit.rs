@@ -326,7 +326,9 @@ async fn stop_unrecordable(
 ) -> Result<(), Lost> {
     warn!(%run, %error, "an entry of the run can never be recorded; the run is stopped");
     let Some(loaded) = log::read_whole(&*inner.store, run).await? else { return Err(Lost::Taken) };
-    let is_free = !loaded.run.status.is_final() && loaded.run.lease.is_none();
+    // The claim itself may be recorded, and only what should have followed it was rejected: then the lease is our own.
+    let is_own = |owner: &str| owner == inner.worker && inner.active(run).is_none();
+    let is_free = !loaded.run.status.is_final() && loaded.run.lease.as_ref().is_none_or(|lease| is_own(&lease.owner));
     let drives = inner.can_drive(&loaded.run.of, loaded.run.task.as_ref());
     let Some((workflow, permit)) = drives.filter(|_| is_free) else { return Err(Lost::Taken) };
     let log = Log::new(Arc::clone(inner), loaded);

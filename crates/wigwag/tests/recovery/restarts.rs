@@ -1,0 +1,64 @@
+//! Functions that are run again, and steps that come too late.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use wigwag::{Ctx, Failure, Retry, Status, permanent, retryable};
+
+use super::seat::{World, settle};
+
+/// `a` was compensated and is run again. While it waits for its next attempt, the record of `keep` behind it has not been
+/// reached: that does not mean that the code has changed.
+#[tokio::test]
+async fn a_restarted_function_that_waits_before_its_kept_steps_is_not_taken_for_changed_code() {
+    let code = |ctx: Ctx, (): ()| async move {
+        let retry = Retry::default().first(Duration::from_secs(100));
+        let undo = |_: Option<()>| async { Ok::<_, Failure>(()) };
+        ctx.step("a", || async { Ok::<_, Failure>(()) }).retry(retry).compensate(undo).await?;
+        ctx.step("keep", || async { Ok::<_, Failure>(()) }).await?;
+        ctx.step("b", || async { Ok::<_, Failure>(()) }).await
+    };
+    let world = World::new().await;
+    let kit = world.worker(|engine| engine.function("f", 1, code)).await;
+    kit.fail("b", [permanent("no")]);
+    let run = world.client.start("f", &()).id("r").await.unwrap();
+    settle(&kit).await;
+    assert_eq!(run.status().await.unwrap(), Status::Failed);
+    kit.fail("a", [retryable("not yet")]);
+    run.restart().from("b").await.unwrap();
+    settle(&kit).await;
+    assert_eq!(run.status().await.unwrap(), Status::Running, "{}", world.log("r").await);
+    kit.run_until_idle().await.unwrap();
+    assert_eq!(run.status().await.unwrap(), Status::Completed);
+}
+
+/// The turn records a timeout: if the code continued with the result, it would come to steps that follow a failed one.
+#[tokio::test]
+async fn code_does_not_continue_with_a_result_that_came_after_the_timeout() {
+    let world = World::new().await;
+    let (clock, calls) = (world.clock.clone(), Arc::new(AtomicU32::new(0)));
+    let code = move |ctx: Ctx, (): ()| {
+        let (clock, calls) = (clock.clone(), Arc::clone(&calls));
+        async move {
+            let slow = move || {
+                let (clock, calls) = (clock.clone(), Arc::clone(&calls));
+                async move {
+                    let call = calls.fetch_add(1, Ordering::SeqCst) + 1;
+                    if call == 1 {
+                        clock.advance(Duration::from_secs(10));
+                    }
+                    Ok::<_, Failure>(call)
+                }
+            };
+            let result = ctx.step("slow", slow).timeout(Duration::from_secs(1)).await?;
+            ctx.sleep("nap", Duration::from_secs(60)).await?;
+            Ok::<_, Failure>(result)
+        }
+    };
+    let kit = world.worker(|engine| engine.function("f", 1, code)).await;
+    let run = world.client.start("f", &()).id("r").await.unwrap();
+    kit.run_until_idle().await.unwrap();
+    assert_eq!(run.status().await.unwrap(), Status::Completed, "{}", world.log("r").await);
+    assert_eq!(run.result::<u32>().await.unwrap(), 2);
+}
