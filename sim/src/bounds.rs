@@ -45,7 +45,8 @@ impl Bounds {
         let few_reads = has(Ingredient::FewReads, 2);
         let few_waits = has(Ingredient::FewWaits, 6);
         let few_points = has(Ingredient::FewPoints, 8);
-        let few_day_keys = has(Ingredient::FewDayKeys, 3);
+        // An unused draw, which keeps the worlds of all seeds as they are.
+        has(Ingredient::ShortTimes, 3);
         let short_times = has(Ingredient::ShortTimes, 4);
         let limits = &mut self.limits;
         let (events, puts, soft) = (chance.usize(2..9), chance.usize(1..6), chance.usize(20..2_000));
@@ -81,14 +82,12 @@ impl Bounds {
             let entries = usize::try_from(limits.snapshot_entries).unwrap_or(usize::MAX);
             limits.body_bytes_max = entries * limits.entry_bytes_max + 12 * 1_024;
             limits.joined_bytes_max = limits.body_bytes_max / 2;
-            limits.payload_bytes_max = limits.body_bytes_max / limits.quorum_max as usize;
+            // A quorum gives its payloads as one array.
+            limits.payload_bytes_max = limits.body_bytes_max / limits.quorum_max as usize - 2;
         }
         let page = chance.usize(2..8);
         if small_pages {
             self.page = page;
-        }
-        if few_day_keys {
-            limits.day_keys_max = 5;
         }
         self.draw_times(chance, short_times);
     }

@@ -173,7 +173,6 @@ ingredients! {
     FewReads = "few-reads",
     FewWaits = "few-waits",
     FewPoints = "few-points",
-    FewDayKeys = "few-day-keys",
     ShortTimes = "short-times",
 }
 

@@ -164,9 +164,6 @@ pub const TASK_IDS_BYTES_MAX: usize = 400 * 1024;
 /// A parent with more open children than this is woken once for all children that end within a second.
 pub const SHARED_WAKE_FROM: usize = 8;
 
-/// Keys of one day that a listing of ended runs holds in memory, to show the last run first.
-pub const DAY_KEYS_MAX: usize = 20_000;
-
 /// The limits that the simulator draws from its seed. In all other builds they are [`Limits::REAL`].
 ///
 /// A run of the simulator is small. With limits of the real size it would never fill an entry, a page or a batch, and
@@ -203,7 +200,6 @@ pub struct Limits {
     pub joined_bytes_max: usize,
     pub task_ids_bytes_max: usize,
     pub shared_wake_from: usize,
-    pub day_keys_max: usize,
 }
 
 impl Limits {
@@ -237,7 +233,6 @@ impl Limits {
         joined_bytes_max: JOINED_BYTES_MAX,
         task_ids_bytes_max: TASK_IDS_BYTES_MAX,
         shared_wake_from: SHARED_WAKE_FROM,
-        day_keys_max: DAY_KEYS_MAX,
     };
 }
 

@@ -7,6 +7,7 @@ use wigwag_core::audit::Told;
 use wigwag_core::{Event, Mode, SignalWaiting, stamp_of};
 
 use super::events;
+use crate::clock::BEGINNING;
 use crate::world::{Known, Sent};
 
 /// Signals of a run that any wait may consume, in the order in which they were consumed.
@@ -101,6 +102,9 @@ pub(super) fn waits_take_the_right_signal(runs: &[Told], known: &Known) -> Vec<S
                     let Some(wait) = waits.get(event.point.as_str()) else { continue };
                     if let (0 | 1, [got]) = (wait.quorum, &event.signals[..]) {
                         let at = known.entries.get(&(told.run.run.clone(), entry.seq)).copied().unwrap_or_default();
+                        // A bucket may write an entry long after its worker looked.
+                        let made = Duration::from_micros(entry.at.micros().saturating_sub(BEGINNING.micros()));
+                        let at = at.min(made);
                         let better = mine.iter().find(|(suffix, sent)| {
                             let is_better = match wait.mode {
                                 Mode::Queue => **suffix < *got.signal,

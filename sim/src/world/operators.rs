@@ -186,7 +186,7 @@ impl World {
                 Some(PauseCause::Failure) if resumes < RESUMES_MAX && self.options.has(Ingredient::Operators) => {
                     resumes += usize::from(self.control(&operator, &id, run.resume().into_future()).await);
                 }
-                _ if view.status().is_final() && !self.is_troubled() => return,
+                // A run that ended may still be restarted.
                 _ => {}
             }
         }
