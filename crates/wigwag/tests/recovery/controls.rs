@@ -43,7 +43,7 @@ async fn a_control_object_whose_answer_was_lost_takes_effect_at_once() {
 /// Puts a control object without a wake-up.
 pub(crate) async fn put_control(world: &World, run: &str, number: u64, order: Order) -> String {
     let created_at = Time::from_micros(1_767_225_600_000_000 + number);
-    let control = Control { id: format!("{number}"), created_at, order };
+    let control = Control { id: format!("{number}"), created_at, by: None, order };
     let run = RunRef::workflow(run.parse().unwrap());
     let key = Key::Control { run, suffix: format!("{created_at}_{number:05}") }.to_string();
     world.memory.write(Batch::new().put(&key, control.to_json())).await.unwrap();
