@@ -416,6 +416,7 @@ impl Awaiting {
     }
 
     /// Returns up to `max` messages whose deadline has passed. A late acknowledgement of them still counts.
+    #[expect(clippy::vec_box, reason = "they are boxed already")]
     pub(crate) fn overdue(&mut self, now: Millis, max: usize) -> Vec<Box<Carried>> {
         if self.all.is_empty() || self.next_deadline >= now {
             return Vec::new();

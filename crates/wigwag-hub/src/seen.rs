@@ -69,6 +69,9 @@ pub(crate) enum Known {
 /// Identifies what an ask is about (its kind and target), so that one id is not taken for two messages.
 pub(crate) type Tag = u32;
 
+/// The tag of a message whose target is not known any more: a stored reply. It conflicts with no other.
+pub(crate) const ANY_TAG: Tag = 0;
+
 /// The dedup entry of an ask that is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
@@ -186,7 +189,7 @@ impl Seen {
             let place = self.place(mark);
             let entry = place.and_then(|place| self.entries.get_mut(place)).filter(|entry| !is_over(entry, now));
             match entry {
-                Some(entry) if entry.tag != tag && entry.state != State::Forgotten => return Err(Known::Conflict),
+                Some(entry) if is_conflict(entry, tag) => return Err(Known::Conflict),
                 Some(entry) if entry.state == State::Failed => {
                     entry.state = State::Pending;
                     entry.until = entry.until.max(now.saturating_add(span));
@@ -268,11 +271,26 @@ impl Seen {
         }
     }
 
-    /// Notes that the message of an id expired in the queue.
-    pub(crate) fn expire_print(&mut self, print: Print, at: Millis) {
-        let Some(mark) = self.find(print) else { return };
-        let number = self.place(mark).and_then(|place| self.entries.get(place)).map_or(0, |entry| entry.number);
-        self.answer(Mark(mark), Answer { number, at, said: Said::Expired });
+    /// Records that a stored message of an id expired. Returns whether that is news to the sender: it is not if the message was
+    /// delivered, or if a repeat is in progress, which gets an answer of its own.
+    pub(crate) fn expire_print(&mut self, print: Print, at: Millis) -> bool {
+        let Some(mark) = self.find(print) else { return true };
+        let entry = self.place(mark).and_then(|place| self.entries.get(place));
+        let Some(number) = entry.filter(|entry| entry.state != State::Pending).map(|entry| entry.number) else {
+            return false;
+        };
+        self.answer(Mark(mark), Answer { number, at, said: Said::Expired }) != Recorded::Again
+    }
+
+    /// Forgets that the message of an id was queued, so that a repeat reads the store.
+    pub(crate) fn forget_queued(&mut self, print: Print) {
+        let is_queued = |mark: u64| {
+            let entry = self.place(mark).and_then(|place| self.entries.get(place));
+            entry.is_some_and(|entry| entry.state == State::Queued)
+        };
+        if let Some(mark) = self.find(print).filter(|mark| is_queued(*mark)) {
+            self.forget(Mark(mark));
+        }
     }
 
     /// Forgets an id.
@@ -299,6 +317,10 @@ impl Seen {
         }
         self.entries.is_empty()
     }
+}
+
+fn is_conflict(entry: &Entry, tag: Tag) -> bool {
+    entry.tag != tag && entry.tag != ANY_TAG && tag != ANY_TAG && entry.state != State::Forgotten
 }
 
 fn is_over(entry: &Entry, now: Millis) -> bool {
@@ -560,5 +582,21 @@ mod tests {
             assert_eq!(seen.find(Print(0, number << 53 | number)).is_some(), number >= 900, "{number}");
         }
         assert!(seen.index.spilled.len() <= 200, "{}", seen.index.spilled.len());
+    }
+
+    #[test]
+    fn an_expiry_is_news_unless_the_message_was_delivered_or_a_repeat_is_in_progress() {
+        let said = |said: Said| Answer { number: 1, at: 5, said };
+        for (before, is_news) in [(Said::Delivered, false), (Said::Queued, true), (Said::Expired, false)] {
+            let mut all = Seen::default();
+            let slot = all.meet(print("a"), ONE, (0, 100), 10).unwrap();
+            assert!(!all.expire_print(print("a"), 6), "a repeat is in progress");
+            assert_eq!(all.get("a", 6), Some(Known::Pending));
+            all.answer(slot.mark, said(before));
+            assert_eq!(all.expire_print(print("a"), 6), is_news, "{before:?}");
+            let after = if before == Said::Queued { Answer { at: 6, ..said(Said::Expired) } } else { said(before) };
+            assert_eq!(all.get("a", 6), Some(Known::Answered(after)), "{before:?}");
+        }
+        assert!(Seen::default().expire_print(print("a"), 6), "nothing is known of it");
     }
 }

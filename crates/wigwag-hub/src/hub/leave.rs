@@ -36,10 +36,15 @@ impl Hub {
 
     /// Handles a takeover by another server: notifies the session that holds the address here and ends it.
     pub fn taken_over(&mut self, address: &str, version: u64, url: Option<&str>, now: Millis) {
-        let Some(actor) = self.names.get(address).and_then(|id| self.actors.get_mut(*id)) else { return };
+        let Some(id) = self.names.get(address).copied() else { return };
+        let Some(actor) = self.actors.get_mut(id) else { return };
         actor.past = Past::Unknown;
         let has_older = actor.registration.as_ref().is_some_and(|registration| registration.version < version);
-        if let Some(session) = actor.owner.filter(|_| has_older && !self.settings.has(Mutation::TakenNotTold)) {
+        let owner = actor.owner;
+        if has_older || owner.is_none() {
+            self.forget_queue(id);
+        }
+        if let Some(session) = owner.filter(|_| has_older && !self.settings.has(Mutation::TakenNotTold)) {
             let close = Close::Duplicate;
             let payload = json!({"reason": close.reason(), "address": address, "url": url});
             self.end_saying(session, close, &payload, now);

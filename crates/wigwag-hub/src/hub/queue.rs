@@ -5,6 +5,7 @@
 //! last two, one that is delivered again under the same id. Puts of one address run one after the other, each with all that came meanwhile, so that whichever is
 //! the last to land, nothing is there without what came before it. Nothing is read from the queue while one is under way.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use crate::Mutation;
 use crate::key::{Delivered, Waiting, message_hash};
 use crate::outbox::{Carried, Out};
 use crate::refusal;
-use crate::seen::{Answer, Known, Mark, Said};
+use crate::seen::{ANY_TAG, Answer, Known, Mark, Said, Tag};
 use crate::settings::Millis;
 use crate::{ActorId, SessionId};
 
@@ -381,14 +382,16 @@ impl Hub {
     }
 
     fn looked(&mut self, id: ActorId, known: bool, elsewhere: Option<Place>, kept: Kept, now: Millis) {
-        self.set_kept(id, kept, now);
+        // A registration in progress here overrides the other server.
+        let is_ours = !self.actors[id].registering.is_empty() || self.settings.has(Mutation::QueueForElsewhere);
+        let place = elsewhere.filter(|_| !is_ours);
+        // The other server is responsible for the queue, and for the expiry of its messages.
+        self.set_kept(id, if place.is_some() { Kept::default() } else { kept }, now);
         let actor = &mut self.actors[id];
         actor.past = if known { Past::Registered } else { Past::Never };
         actor.phase = Phase::Idle;
         actor.looked_at = now;
-        // A registration in progress here overrides the other server.
-        let is_ours = !actor.registering.is_empty() || self.settings.has(Mutation::QueueForElsewhere);
-        actor.place = elsewhere.filter(|_| !is_ours);
+        actor.place = place;
         if actor.place.is_some() {
             actor.past = Past::Elsewhere;
         }
@@ -416,6 +419,20 @@ impl Hub {
         self.go_on(id, now);
     }
 
+    /// Forgets the queue of an address that was registered at another server, which is responsible for it from now on. Repeats read
+    /// the store.
+    pub(super) fn forget_queue(&mut self, id: ActorId) {
+        let queue = std::mem::take(&mut self.actors[id].queue);
+        queue.into_values().filter_map(|queued| queued.carried).for_each(|carried| self.forget_queued(&carried));
+    }
+
+    fn forget_queued(&mut self, carried: &Carried) {
+        let print = self.print(&carried.id);
+        if let Some(sender) = self.actors.get_mut(carried.sender) {
+            sender.seen.forget_queued(print);
+        }
+    }
+
     /// Replaces the cached queue by the store's listing, except for messages that are being removed.
     pub(super) fn set_kept(&mut self, id: ActorId, kept: Kept, now: Millis) {
         let Kept { waiting, delivered } = kept;
@@ -428,11 +445,25 @@ impl Hub {
             let carried = before.remove(&waiting).and_then(|queued| queued.carried);
             actor.queue.insert(waiting, Queued { bytes, carried });
         }
+        before.retain(|waiting, _| !actor.removing.contains(waiting));
+        before.retain(|waiting, _| !delivered.iter().any(|delivered| delivered.hash == waiting.hash));
         let (known, over): (Vec<_>, Vec<_>) = delivered.into_iter().partition(|delivered| delivered.until >= now);
         let is_own = |delivered: &Delivered| actor.delivered_here.contains(delivered);
         let known = known.into_iter().filter(|delivered| !is_own(delivered));
         actor.delivered_before = known.map(|delivered| (delivered.hash.clone(), delivered)).collect();
         self.forget_delivered(id, over);
+        self.forget_vanished(before, now);
+    }
+
+    /// Handles messages that another server removed without having delivered them: they have expired, or a repeat reads the store.
+    fn forget_vanished(&mut self, vanished: BTreeMap<Waiting, Queued>, now: Millis) {
+        for (waiting, carried) in vanished.into_iter().filter_map(|(waiting, queued)| Some((waiting, queued.carried?)))
+        {
+            match waiting.expires < now {
+                true => self.expired_in_queue(&carried, now),
+                false => self.forget_queued(&carried),
+            }
+        }
     }
 
     /// Deletes dedup markers of delivered messages from the store.
@@ -460,17 +491,21 @@ impl Hub {
         self.actors[id].phase = Phase::Idle;
         for (waiting, body) in found {
             let Some(body) = body else {
-                self.actors[id].queue.remove(&waiting);
+                self.removed_elsewhere(id, waiting, now);
                 continue;
             };
             let out = self.revive(id, &waiting, body, now);
-            let late = waiting.expires < now;
+            let late = out.as_ref().is_some_and(|out| out.expires < now);
             match (self.actors[id].owner, out) {
                 (_, Some(out)) if late => {
                     self.counts.expired += 1;
                     self.expired(&out.carried, now);
                 }
                 (Some(session), Some(out)) => {
+                    // Its sender is known from now on, for the expiry notice.
+                    if let Some(queued) = self.actors[id].queue.get_mut(&waiting) {
+                        queued.carried = Some(out.carried.clone());
+                    }
                     self.put(session, out, now);
                     if self.settings.has(Mutation::RemoveBeforeWritten) {
                         self.remove(id, waiting, None);
@@ -488,14 +523,30 @@ impl Hub {
         self.go_on(id, now);
     }
 
+    /// Handles a message that another server removed since the queue was listed: it was delivered there, unless it has expired.
+    fn removed_elsewhere(&mut self, id: ActorId, waiting: Waiting, now: Millis) {
+        let actor = &mut self.actors[id];
+        actor.queue.remove(&waiting);
+        let Waiting { received, expires, hash } = waiting;
+        let until = received.saturating_add(self.settings.seen_for);
+        let is_known = expires >= now && until >= now && !self.settings.has(Mutation::SeenNotStored);
+        if is_known && !actor.delivered_here.iter().any(|delivered| delivered.hash == hash) {
+            let delivered = Delivered { until, received, hash: hash.clone() };
+            actor.delivered_before.entry(hash).or_insert(delivered);
+        }
+    }
+
     /// A stored message as one that is carried.
     fn revive(&mut self, id: ActorId, waiting: &Waiting, body: Bytes, now: Millis) -> Option<Out> {
         #[derive(serde::Deserialize)]
         struct Head {
             id: Box<str>,
             from: Box<str>,
+            timestamp: Millis,
             ttl: Option<u64>,
             pattern: Option<Box<str>>,
+            #[serde(rename = "correlationId")]
+            correlation_id: Option<Box<str>>,
             metadata: Metadata,
         }
         #[derive(serde::Deserialize)]
@@ -508,7 +559,9 @@ impl Hub {
         let head: Head = serde_json::from_slice(&body).ok()?;
         let sender = self.actor(&head.from, now);
         let number = self.number_of(&head.id).unwrap_or_default();
-        self.recognise(sender, id, &head.metadata.original_message_id, waiting.received, now);
+        // The question that a stored reply is for is not known.
+        let tag = if head.correlation_id.is_some() { ANY_TAG } else { self.actors[id].tag };
+        self.recognise(sender, (id, tag), &head.metadata.original_message_id, waiting.received, now);
         let carried = Carried {
             sender,
             feeder: SessionId::default(),
@@ -527,13 +580,15 @@ impl Hub {
             stored_id: Some(head.id),
             stored: Some(waiting.clone()),
         };
-        Some(Out { bytes: body, expires: waiting.expires, carried: Box::new(carried) })
+        // A repeat under the key of a put that failed may have another timestamp, by the clock of another connection.
+        let expires = head.ttl.map_or(Millis::MAX, |ttl| head.timestamp.saturating_add(ttl));
+        Some(Out { bytes: body, expires: expires.min(waiting.expires), carried: Box::new(carried) })
     }
 
     /// A sender that was not told that its message is stored asks again: it is known, also to a hub that has not stored it.
-    fn recognise(&mut self, sender: ActorId, target: ActorId, id: &str, received: Millis, now: Millis) {
-        let (print, tag) = (self.print(id), self.actors[target].tag);
-        let tag = if self.settings.has(Mutation::NoConflict) { 0 } else { tag };
+    fn recognise(&mut self, sender: ActorId, (target, tag): (ActorId, Tag), id: &str, received: Millis, now: Millis) {
+        let print = self.print(id);
+        let tag = if self.settings.has(Mutation::NoConflict) { ANY_TAG } else { tag };
         let number = self.next_number();
         let settings = &self.settings;
         let seen = &mut self.actors[sender].seen;
@@ -603,10 +658,8 @@ impl Hub {
             self.drop_wait(carried.number);
         }
         let Some(sender) = self.actors.get_mut(carried.sender) else { return };
-        if !self.settings.has(Mutation::ExpiredStaysQueued) {
-            sender.seen.expire_print(print, now);
-        }
-        let (address, owner) = (Arc::clone(&sender.address), sender.owner);
+        let is_news = self.settings.has(Mutation::ExpiredStaysQueued) || sender.seen.expire_print(print, now);
+        let (address, owner) = (Arc::clone(&sender.address), sender.owner.filter(|_| is_news));
         if let Some(session) = owner {
             let refusal = refusal::expired_in_queue();
             self.say(session, Some(&address), refusal.kind, Some(&carried.id), &refusal.payload, &carried.trace, now);

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use wigwag_hub::testing::World;
+use wigwag_hub::{Waiting, key};
 
 use crate::{note, notes, pair, pair_with, types, unlimited};
 
@@ -307,6 +308,27 @@ fn a_repeat_that_comes_while_the_queue_is_read_is_not_delivered_under_another_id
         let ones = world.all("b2").into_iter().filter(|got| got["payload"] == json!(1)).count();
         assert_eq!(ones, 1, "with {others} others");
     }
+}
+
+/// A repeat takes the key of a put that failed, and with it the expiry by another connection's clock.
+#[test]
+fn a_stored_message_expires_by_its_own_time_even_if_its_key_says_later() {
+    let mut world = pair();
+    world.close("b");
+    let mut frame = world.envelope("@(a)", "hub:send", "ask", note("@(b)", 1));
+    frame["ttl"] = json!(10_000);
+    assert_eq!(world.ask_frame("a", &frame)["payload"]["status"], "queued");
+    let (waiting, _) = world.waiting("@(b)").remove(0);
+    let body = world.store.remove(&key::waiting("@(b)", &waiting)).unwrap();
+    let later = Waiting { expires: waiting.expires + 60_000, ..waiting };
+    world.store.insert(key::waiting("@(b)", &later), body);
+    world.restart();
+    world.join_as("a2", "@(a)");
+    world.now += 11_000;
+    world.join_as("b2", "@(b)");
+    assert_eq!(notes(&world.all("b2")), [] as [Value; 0]);
+    assert_eq!(world.answer("a2", &frame)["payload"]["code"], "message_expired");
+    assert_eq!(world.waiting("@(b)"), []);
 }
 
 #[test]

@@ -129,3 +129,31 @@ fn the_holder_of_an_address_that_moved_is_told_where_and_closed() {
         assert_eq!(one.closed("b2"), None);
     });
 }
+
+/// Its dedup marker is written after the listing.
+#[test]
+fn a_message_that_another_server_delivers_between_listing_and_reading_is_known() {
+    let mut both = Two::new(&Settings::default());
+    let frame = both.at_one(|one| {
+        one.join_as("a", "@(a)");
+        one.join_as("b", "@(b)");
+        one.close("b");
+        let frame = one.envelope("@(a)", "hub:send", "ask", note("@(b)", 1));
+        assert_eq!(one.ask_frame("a", &frame)["payload"]["status"], "queued");
+        one.close("a");
+        frame
+    });
+    both.at_two(|two| {
+        two.join_as("a", "@(a)");
+        let own = two.join("b");
+        two.hold = true;
+        let register = two.envelope(&own, "hub:register", "ask", json!({"actorAddress": "@(b)"}));
+        two.send("b", &register);
+        two.settle_one();
+        assert_eq!(two.waiting("@(b)").len(), 1, "it is listed");
+        two.store.retain(|key, _| !key.starts_with("hub/b/") || key.ends_with("actor.json"));
+        two.release();
+        assert_eq!(two.ask_frame("a", &frame)["payload"]["status"], "queued");
+        assert_eq!(notes(&two.all("b")), [] as [Value; 0], "it was delivered by the other server");
+    });
+}
