@@ -96,7 +96,6 @@ async fn nobody_freezes_the_server_by_asking_for_pages_and_not_reading_them() {
     until("the hub has shown its figures", async || longest_hold(&kit).await.is_some()).await;
     System.sleep(Duration::from_millis(1_100)).await;
     let longest = longest_hold(&kit).await.unwrap();
-    println!("the longest hold of the hub's lock: {longest:?}");
     assert!(longest < Duration::from_millis(1) * u32::try_from(SLOWER * SLOWER).unwrap(), "{longest:?}");
 }
 
@@ -298,7 +297,7 @@ async fn a_question_that_is_refused_does_not_time_out_and_its_repeat_is_delivere
     let refused = asker.frame("hub:send", "ask", question("@(b)", 2));
     asker.send(&refused).await.unwrap();
     assert_eq!(asker.answer(&refused).await["payload"]["code"], "queue_full");
-    // A later question, which nobody replies to: what comes before its timeout is all that comes.
+    // The timeout of a later question, which has no reply: all frames up to it are read.
     let unanswered = asker.frame("hub:send", "ask", question("@(silent)", 3));
     asker.send(&unanswered).await.unwrap();
     assert_eq!(asker.answer(&unanswered).await["payload"]["status"], "delivered");
