@@ -1,6 +1,7 @@
 //! The hub's promises and bounds over real sockets, against clients that mean no good.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -38,6 +39,34 @@ async fn longest_hold(kit: &Kit) -> Option<Duration> {
     line.rsplit(' ').next()?.parse().ok().map(Duration::from_secs_f64)
 }
 
+/// Measures on a thread of its own how long the machine keeps a thread waiting, until it is stopped.
+struct Stalls {
+    stop: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<Duration>,
+}
+
+impl Stalls {
+    fn start() -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut longest = Duration::ZERO;
+            while !stopped.load(Ordering::Relaxed) {
+                let begun = System.boot();
+                std::thread::sleep(Duration::from_millis(1));
+                longest = longest.max(System.boot() - begun);
+            }
+            longest
+        });
+        Self { stop, thread }
+    }
+
+    fn longest(self) -> Duration {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
 /// Pipelines requests and does not read what is answered.
 async fn flood(addr: std::net::SocketAddr, kind: &str, payload: Value, binary: bool) -> Socket {
     let mut deaf = Socket::join(addr).await;
@@ -69,7 +98,7 @@ async fn nobody_freezes_the_server_by_asking_for_pages_and_not_reading_them() {
         }
         crowd.push(socket);
     }
-    let mut deaf = Vec::new();
+    let (mut deaf, stalls) = (Vec::new(), Stalls::start());
     for (kind, payload, binary) in [
         ("hub:list_actors", json!({"limit": 1_000}), false),
         ("hub:list_actors", json!({"limit": 1_000}), true),
@@ -96,7 +125,10 @@ async fn nobody_freezes_the_server_by_asking_for_pages_and_not_reading_them() {
     until("the hub has shown its figures", async || longest_hold(&kit).await.is_some()).await;
     System.sleep(Duration::from_millis(1_100)).await;
     let longest = longest_hold(&kit).await.unwrap();
-    assert!(longest < Duration::from_millis(1) * u32::try_from(SLOWER * SLOWER).unwrap(), "{longest:?}");
+    // A thread that holds the lock may have to wait for a processor.
+    let stalled = stalls.longest();
+    let max = Duration::from_millis(SLOWER) + 2 * stalled;
+    assert!(longest < max, "{longest:?}, and a thread waited up to {stalled:?} for a processor");
 }
 
 /// Without optimisation, and beside other tests, everything takes longer.
