@@ -136,6 +136,7 @@ impl World {
         settings.resume_below = settings.pause_above / 2;
         settings.drop_above = settings.pause_above * 2;
         settings.work_slice = rng.usize(1..12);
+        settings.fan_out = rng.usize(1..4);
         settings.mutation = mutation;
         let now = 1_763_251_200_000;
         let clients = (0..CLIENTS).map(|number| Client::new(number, CLIENTS)).collect();
@@ -210,7 +211,9 @@ impl World {
             let is_asked = |pending: &Pending| pending.server == server && address_of(&pending.op) == address;
             let is_elsewhere = self.store.record(&address).is_some_and(|record| record.server != Some(name.clone()));
             let holds = self.servers[server].hub.is_registered(&address);
-            if is_elsewhere && holds && !self.pending.iter().any(is_asked) {
+            // A registration that waits for held messages to be routed has not asked the store yet.
+            let is_busy = self.pending.iter().any(is_asked) || self.servers[server].hub.has_more();
+            if is_elsewhere && holds && !is_busy {
                 self.ledger.breach(format!("{address} was registered at another server, and {name} still has it"));
             }
         }
@@ -308,6 +311,12 @@ impl World {
             hub.take(found.session, self.rng.usize(1..6), self.now, |bytes| {
                 let text = String::from_utf8_lossy(bytes).into_owned();
                 self.ledger.handed_out(&text, self.now);
+                let is_stored = |sender: u64, target: usize, id: &str| {
+                    let sender = client::address(usize::try_from(sender).unwrap_or_default());
+                    let hash = wigwag_hub::key::message_hash(&sender, id);
+                    self.store.waiting(&client::address(target)).iter().any(|(waiting, _)| waiting.hash == hash)
+                };
+                self.ledger.answer_handed_out(&text, is_stored, self.now);
                 found.taken.push_back(text);
             });
         } else {
@@ -424,7 +433,12 @@ impl World {
         };
         let failed = matches!(done, Done::Failed(_));
         self.trace(format_args!("store {} {} for {server}", if failed { "fails" } else { "does" }, shown(&op)));
-        self.ledger.stored(&self.store, failed);
+        let in_doubt = match &op {
+            _ if !failed => 0,
+            Op::Put { messages, .. } => messages.len(),
+            _ => 1,
+        };
+        self.ledger.stored(&self.store, self.servers.len(), in_doubt);
         if life == self.servers[server].life {
             if let (Op::Put { messages, .. }, Done::Stored) = (&op, &done) {
                 messages.iter().for_each(|(_, body)| self.ledger.kept(body, self.now));

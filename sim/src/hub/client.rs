@@ -42,8 +42,8 @@ pub(super) struct Client {
     pub(super) moves: bool,
     /// Asks that were answered, to be repeated.
     answered: VecDeque<(Value, u32)>,
-    /// When each of these was repeated on this connection.
-    repeated: BTreeMap<String, u64>,
+    /// Those of them that were repeated on this connection.
+    repeated: BTreeSet<String>,
     /// Asks that were finally refused: nothing follows.
     refused: BTreeSet<String>,
     /// Ids that were used again for another target on this connection, and not answered yet.
@@ -58,6 +58,8 @@ pub(super) struct Client {
     seen: BTreeSet<String>,
     /// Epoch and last number of the topic.
     place: Option<(u64, u64)>,
+    /// Messages of the topic since the last `hub:subscribed`.
+    since_subscribed: BTreeSet<(u64, u64)>,
     published: u64,
 }
 
@@ -71,7 +73,7 @@ impl Client {
             server: 0,
             moves: false,
             answered: VecDeque::new(),
-            repeated: BTreeMap::new(),
+            repeated: BTreeSet::new(),
             refused: BTreeSet::new(),
             clashing: BTreeSet::new(),
             ready: false,
@@ -81,6 +83,7 @@ impl Client {
             paused: false,
             seen: BTreeSet::new(),
             place: None,
+            since_subscribed: BTreeSet::new(),
             published: 0,
         }
     }
@@ -134,7 +137,10 @@ impl Client {
             return Vec::new();
         }
         if rng.u32(0..6) == 0 && !self.answered.is_empty() {
-            return self.be_curious(rng, now);
+            return self.be_curious(rng);
+        }
+        if self.place.is_some() && rng.u32(0..30) == 0 {
+            return vec![self.subscribe(now)];
         }
         if self.number == 0 && rng.u32(0..3) == 0 {
             self.published += 1;
@@ -145,18 +151,18 @@ impl Client {
     }
 
     /// Repeats an answered ask, or uses its id for another target.
-    fn be_curious(&mut self, rng: &mut Rng, now: u64) -> Vec<String> {
+    fn be_curious(&mut self, rng: &mut Rng) -> Vec<String> {
         let place = rng.usize(0..self.answered.len());
         let (mut frame, sends) = self.answered[place].clone();
         let id = frame["id"].as_str().unwrap_or_default().to_owned();
         if rng.u32(0..4) > 0 {
-            self.repeated.insert(id, now);
+            self.repeated.insert(id);
             self.answered[place].1 += 1;
             return vec![frame.to_string()];
         }
         self.answered.remove(place);
         // An answer to an earlier copy may still be on its way.
-        if sends > 1 || self.repeated.contains_key(&id) {
+        if sends > 1 || self.repeated.contains(&id) {
             return Vec::new();
         }
         let to = frame["payload"]["to"].as_str().unwrap_or_default().to_owned();
@@ -219,13 +225,12 @@ impl Client {
         match frame["type"].as_str().unwrap_or_default() {
             "hub:registered" => {
                 self.ready = true;
-                let after = self.place.map(|(epoch, seq)| json!({"epoch": epoch, "seq": seq}));
-                let subscribe = self.frame("hub:subscribe", "ask", json!({"topic": TOPIC, "after": after}), now);
-                let mut frames = vec![subscribe.to_string()];
+                let mut frames = vec![self.subscribe(now)];
                 frames.extend(self.repeat(now));
                 return frames;
             }
             "hub:subscribed" => {
+                self.since_subscribed.clear();
                 let of = |name: &str| frame["payload"][name].as_u64().unwrap_or_default();
                 if self.place.is_none() {
                     self.place = Some((of("epoch"), of("seq")));
@@ -252,6 +257,12 @@ impl Client {
             _ => {}
         }
         Vec::new()
+    }
+
+    /// Subscribes to the topic, from the last message on.
+    fn subscribe(&mut self, now: u64) -> String {
+        let after = self.place.map(|(epoch, seq)| json!({"epoch": epoch, "seq": seq}));
+        self.frame("hub:subscribe", "ask", json!({"topic": TOPIC, "after": after}), now).to_string()
     }
 
     fn note(&mut self, frame: &Value, now: u64, ledger: &mut Ledger) -> Vec<String> {
@@ -293,8 +304,7 @@ impl Client {
             ledger.breach(format!("`{id}` was used for another target, and answered {payload}"));
         }
         let found = self.open.iter().position(|open| open.frame["id"] == id);
-        let sent_at = found.map(|found| self.open[found].sent_at).or(self.repeated.get(id).copied());
-        ledger.answered(id, payload, place, sent_at.unwrap_or_default(), now);
+        ledger.answered(id, payload, place, now);
         let Some(Open { frame, sends, .. }) = found.and_then(|found| self.open.remove(found)) else { return };
         if frame["type"] == "hub:reply" {
             if payload["status"] == "queued" {
@@ -328,8 +338,10 @@ impl Client {
         } else if retryable {
             self.open[found].again_at = Some(now + 500);
         } else {
-            self.refused.insert(id.to_owned());
-            self.open.remove(found);
+            // A repeat may have been on its way, and be admitted by the clock of its connection.
+            if self.open.remove(found).is_some_and(|open| open.sends == 1) {
+                self.refused.insert(id.to_owned());
+            }
         }
     }
 
@@ -350,6 +362,10 @@ impl Client {
     fn news(&mut self, metadata: &Value, ledger: &mut Ledger) {
         let of = |name: &str| metadata[name].as_u64().unwrap_or_default();
         let (epoch, seq) = (of("epoch"), of("seq"));
+        if !self.since_subscribed.insert((epoch, seq)) {
+            return ledger
+                .breach(format!("client {} got {seq} of epoch {epoch} twice for one subscription", self.number));
+        }
         match self.place {
             Some((known, last)) if known == epoch && seq <= last => {}
             Some((known, last)) if known == epoch && seq == last + 1 => self.place = Some((epoch, seq)),

@@ -25,11 +25,14 @@ struct Asked {
     refusals: u64,
 }
 
+/// By the hub that gave it: the id of a message, and when it was first delivered.
+type Forwarded = BTreeMap<String, (String, u64)>;
+
 /// Lower bound of the dedup window.
 const REMEMBERED: u64 = 110_000;
 
-/// Time in which the hub may not have noticed an expiry.
-const EXPIRY_LAG: u64 = 5_000;
+/// Time in which the hub may not have noticed an expiry: the longest jump of the clock, and the answers on their way.
+const EXPIRY_LAG: u64 = 20_000;
 
 #[derive(Debug)]
 pub(super) struct Ledger {
@@ -46,10 +49,14 @@ pub(super) struct Ledger {
     /// By sender and target: what was dealt with, in order.
     dealt_with: BTreeMap<(u64, usize), Vec<u64>>,
     /// Ids by which one message was delivered, by the hub that gave them, and when that first was.
-    forwarded: BTreeMap<(u64, usize, u64), BTreeMap<String, (String, u64)>>,
+    forwarded: BTreeMap<(u64, usize, u64), Forwarded>,
+    /// When messages were first handed to a connection, by the hub's id: the client may read them much later.
+    handed_out: BTreeMap<String, u64>,
     /// Ids by which messages were stored, and when.
     kept: BTreeMap<(u64, usize, u64), (String, u64)>,
-    /// Repeats of messages that were over, which were answered `queued`.
+    /// Expired messages that were in no queue when `queued` went out to their sender.
+    unbacked: BTreeSet<String>,
+    /// Expired messages that were answered `queued`, and not `message_expired` after that.
     expired_and_queued: BTreeSet<String>,
     /// Asks whose flags are none.
     malformed: BTreeSet<String>,
@@ -68,7 +75,9 @@ impl Ledger {
             ids: BTreeMap::new(),
             dealt_with: BTreeMap::new(),
             forwarded: BTreeMap::new(),
+            handed_out: BTreeMap::new(),
             kept: BTreeMap::new(),
+            unbacked: BTreeSet::new(),
             expired_and_queued: BTreeSet::new(),
             malformed: BTreeSet::new(),
         }
@@ -104,14 +113,13 @@ impl Ledger {
         self.malformed.insert(id.to_owned());
     }
 
-    /// A repeat is answered the same, as long as the hub lives; `asked_at`: when the repeat was sent.
-    pub(super) fn answered(&mut self, id: &str, payload: &Value, place: (usize, u64), asked_at: u64, now: u64) {
+    /// A repeat is answered the same, as long as the hub lives.
+    pub(super) fn answered(&mut self, id: &str, payload: &Value, place: (usize, u64), now: u64) {
         if self.malformed.contains(id) {
             return self.breach(format!("`{id}` was answered though its flags are none: {payload}"));
         }
         let Some(asked) = self.asked.get_mut(id) else { return };
-        let is_over = asked.expires.is_some_and(|expires| expires + EXPIRY_LAG < asked_at);
-        if is_over && payload["status"] == "queued" && asked.requires_ack {
+        if payload["status"] == "queued" && asked.requires_ack && self.unbacked.contains(id) {
             self.expired_and_queued.insert(id.to_owned());
         }
         match &asked.answer {
@@ -128,8 +136,26 @@ impl Ledger {
         }
     }
 
+    /// Records an answer that goes to a connection: `queued` for an expired message that is in no queue.
+    pub(super) fn answer_handed_out(&mut self, text: &str, is_stored: impl FnOnce(u64, usize, &str) -> bool, now: u64) {
+        let frame: Value = serde_json::from_str(text).unwrap_or_default();
+        if frame["payload"]["code"] == "message_expired" {
+            // The connection may lose it; the client may have stopped repeating.
+            let id = frame["correlationId"].as_str().unwrap_or_default();
+            self.unbacked.remove(id);
+            self.expired_and_queued.remove(id);
+        }
+        let id = frame["correlationId"].as_str().filter(|_| frame["payload"]["status"] == "queued");
+        let Some((id, asked)) = id.and_then(|id| Some((id, self.asked.get(id)?))) else { return };
+        let is_over = asked.expires.is_some_and(|expires| expires + EXPIRY_LAG < now);
+        if is_over && !is_stored(asked.sender, asked.target, id) {
+            self.unbacked.insert(id.to_owned());
+        }
+    }
+
     /// Checks that a delivered message is not reported as expired.
     pub(super) fn said_expired(&mut self, id: &str, place: (usize, u64), now: u64) {
+        self.expired_and_queued.remove(id);
         let Some(asked) = self.asked.get(id) else { return };
         let is_delivered = asked.answer.as_ref().is_some_and(|answer| answer["status"] == "delivered");
         if is_delivered && asked.answered_at == place && now < asked.answered_when + REMEMBERED {
@@ -173,6 +199,9 @@ impl Ledger {
     /// A frame goes to a connection: not after its time.
     pub(super) fn handed_out(&mut self, text: &str, now: u64) {
         let frame: Value = serde_json::from_str(text).unwrap_or_default();
+        if let Some(id) = frame["id"].as_str().filter(|_| frame["type"] == "note") {
+            self.handed_out.entry(id.to_owned()).or_insert(now);
+        }
         let (timestamp, ttl) = (frame["timestamp"].as_u64(), frame["ttl"].as_u64());
         if let (Some(timestamp), Some(ttl)) = (timestamp, ttl)
             && timestamp + ttl < now
@@ -191,11 +220,15 @@ impl Ledger {
             let what = format!("{sender} to {target}, number {number}, was forwarded as `{first}` and as `{id}`");
             return self.breach(what);
         }
+        let asked = self.ids.get(&key).and_then(|id| self.asked.get(id));
+        let is_over = asked.and_then(|asked| asked.expires).is_some_and(|expires| expires < now);
         if let Some((kept, at)) = self.kept.get(&key)
             && kept != id
+            // After its expiry it is a new message to a server that did not store it, by the clock that server measured.
+            && !is_over
             && now < at + REMEMBERED
             && !self.put.contains(id)
-            && !forwarded.values().any(|(other, before)| other == id && before < at)
+            && self.handed_out.get(id).is_some_and(|first| first > at)
         {
             let what = format!("{sender} to {target}, number {number}, was queued as `{kept}` and forwarded as `{id}`");
             self.breach(what);
@@ -216,16 +249,19 @@ impl Ledger {
 
     /// No more wait for an address than may, but for those that were said to have failed; and none twice, as long as one hub
     /// has stored them.
-    pub(super) fn stored(&mut self, store: &Model, failed: bool) {
-        self.doubtful += usize::from(failed);
+    pub(super) fn stored(&mut self, store: &Model, servers: usize, failed: usize) {
+        self.doubtful += failed;
         for client in 0..super::CLIENTS {
             let waiting = store.waiting(&format!("@(client/{client})"));
             let count = waiting.len();
             let hashes: BTreeSet<&str> = waiting.iter().map(|(waiting, _)| waiting.hash.as_str()).collect();
-            if self.deaths == 0 && hashes.len() < count {
+            let is_one_hub = self.deaths == 0 && servers == 1;
+            if is_one_hub && hashes.len() < count {
                 self.breach(format!("a message waits twice for client {client}"));
             }
-            if count > self.queue_max + self.doubtful + 16 * usize::try_from(self.deaths).unwrap_or_default() {
+            // Each server counts what it has seen.
+            let max = servers * self.queue_max + self.doubtful;
+            if count > max + 16 * usize::try_from(self.deaths).unwrap_or_default() {
                 self.breach(format!("{count} messages wait for client {client}, and {} may", self.queue_max));
             }
         }
