@@ -30,8 +30,7 @@ fn doctor_makes_and_proves_an_embedded_store_and_ls_and_cat_look_into_it() {
 #[test]
 fn json_is_for_programs() {
     let folder = tempfile::tempdir().unwrap();
-    let read =
-        |args: &[&str]| -> serde_json::Value { serde_json::from_str(&good(&wigwag(folder.path(), args))).unwrap() };
+    let read = |args: &[&str]| -> Value { serde_json::from_str(&good(&wigwag(folder.path(), args))).unwrap() };
     let doctor = read(&["--json", "doctor"]);
     assert_eq!((doctor["good"].as_bool(), doctor["kind"].as_str()), (Some(true), Some("embedded")));
     assert!(doctor["findings"].as_array().is_some_and(|findings| findings.len() >= 6));
