@@ -82,8 +82,9 @@ pub(super) fn senders_that_wait_for_each_other_are_heard_in_order(runs: &[Told],
     wrong
 }
 
-/// Time after its acknowledgement in which a signal may still be overlooked: a slow store lists an inbox for so long.
-const SEEN_WITHIN: Duration = Duration::from_secs(15);
+/// Time after its acknowledgement in which a signal may still be overlooked: a worker lists an inbox, and then reads what it
+/// holds by several requests, each of which may take eight seconds.
+const SEEN_WITHIN: Duration = Duration::from_secs(30);
 
 /// A wait takes the oldest signal that fits it, and one that wants the newest takes that, of all that were there.
 pub(super) fn waits_take_the_right_signal(runs: &[Told], known: &Known) -> Vec<String> {

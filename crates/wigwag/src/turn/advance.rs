@@ -2,13 +2,13 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use wigwag_core::{
-    Node, NodeKind, OnFailure, Parent, Path, PauseCause, Payload, PointKind, PointStatus, Run, RunId, RunPaused,
+    Key, Node, NodeKind, OnFailure, Parent, Path, PauseCause, Payload, PointKind, PointStatus, Run, RunId, RunPaused,
     RunRef, StepFailed, StepSkipped, StepStarted, Time, TypeName, limits,
 };
 
 use super::{Release, Turn, is_retrying};
 use crate::client::TaskOptions;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::failure::{Failure, permanent};
 use crate::log::Lost;
 use crate::mailbox::BodyId;
@@ -184,7 +184,12 @@ impl Turn {
         };
         let parent = Parent { run: self.run_ref().clone(), point: node.name.clone() };
         let input = Payload::of(&serde_json::json!({"run": self.run_ref(), "point": node.name}))?;
-        crate::client::submit_child(&self.inner, id.clone(), of, input, options, parent).await?;
+        let submitted = crate::client::submit_child(&self.inner, id.clone(), of, input, options, parent).await;
+        if let Err(error) = submitted
+            && !self.has_reported(&id, &error).await?
+        {
+            return Err(error.into());
+        }
         // It fails by itself if nobody takes it in time; a little later we look whether it did.
         let tries = node.timeout.saturating_mul(node.retry.attempts_max());
         let pauses = node.retry.cap.saturating_mul(node.retry.retries);
@@ -193,6 +198,13 @@ impl Turn {
         self.timers.insert((look, node.name.clone()));
         _ = self.handle.poke(None);
         Ok(())
+    }
+
+    /// Whether a child that cannot be started again has ended and reported: a worker started it and died before it recorded
+    /// that, and retention has removed it since. Its report is what the run waits for.
+    pub(super) async fn has_reported(&self, child: &RunId, error: &Error) -> Result<bool, Lost> {
+        let key = Key::Child { run: self.run_ref().clone(), child: child.clone() }.to_string();
+        Ok(error.kind() == ErrorKind::Gone && self.inner.store.get(&key).await?.is_some())
     }
 
     pub(super) fn fail_overdue_task(&mut self, path: &Path, attempt: u32) -> Result<(), Lost> {

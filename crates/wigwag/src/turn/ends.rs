@@ -496,10 +496,10 @@ pub(crate) async fn complete_end(
         log.run
     };
     wake_parent(inner, &run).await?;
-    // Those that led here go last: until then they bring whoever completes the end.
+    // Hints go last: until then they bring whoever completes the end. Those that led here may be gone already.
     let found: Vec<String> = hints.collect();
     let listed = run.due_hints().filter(|listed| !found.contains(*listed)).cloned();
-    inner.delete_all(listed.chain(stale).chain(found.iter().cloned())).await?;
+    inner.delete_all(stale.into_iter().chain(listed).chain(found.iter().cloned())).await?;
     let of = run.run.clone();
     inner.tell_end(&of, || Some(run));
     Ok(true)

@@ -140,6 +140,9 @@ impl Turn {
                 let parent = Parent { run: self.run_ref().clone(), point: path.clone() };
                 match crate::client::start_child(&self.inner, child.clone(), of, input, parent).await {
                     Ok(()) => self.stage_children(path, Children::One(child), None),
+                    Err(error) if self.has_reported(&child.id, &error).await? => {
+                        self.stage_children(path, Children::One(child), None)
+                    }
                     Err(error) => self.refuse_child(path, open, &error),
                 }
             }

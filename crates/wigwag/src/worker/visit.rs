@@ -340,13 +340,48 @@ async fn stop_unrecordable(
 /// Parked with nothing to do: the hint the run stands on gets a successor first; any other just goes.
 async fn put_off(inner: &Inner, loaded: &Loaded, hints: &DueHints, now: Time) -> Result<Visit> {
     let run = &loaded.run;
-    let stands_on = |hint: &Hint| run.hints.iter().any(|listed| hint.descends_from(listed));
-    if let Some((_, hint)) = hints.iter().find(|(_, hint)| stands_on(hint)) {
-        let due = run.next_at.or(run.not_before).filter(|at| *at > now);
-        let due = due.unwrap_or_else(|| now.after(patrol_after(Some(hint))));
-        let successor = Key::Due(hint.successor(due)).to_string();
+    let successor = successor(run, hints, now).map(|hint| Key::Due(hint).to_string());
+    if let Some(successor) = &successor {
         inner.store.write(Batch::new().put(successor, crate::inner::facts(&run.index_type(), &run.run))).await?;
     }
-    inner.delete_all(keys_of(hints)).await?;
+    // If the clock went back, another worker may have put this very successor, and it led here.
+    inner.delete_all(keys_of(hints).filter(|key| Some(key) != successor.as_ref())).await?;
     Ok(Visit::Done)
+}
+
+/// Returns the hint that follows those that led here, if the run stands on any of them.
+fn successor(run: &wigwag_core::Run, hints: &DueHints, now: Time) -> Option<Hint> {
+    let stands_on = |hint: &&Hint| run.hints.iter().any(|listed| hint.descends_from(listed));
+    let last = hints.iter().map(|(_, hint)| hint).filter(stands_on).max_by_key(|hint| hint.generation())?;
+    let due = run.next_at.or(run.not_before).filter(|at| *at > now);
+    Some(last.successor(due.unwrap_or_else(|| now.after(patrol_after(Some(last))))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two workers put a run off at the same time, and somebody sets the clock back: the successor that one put leads the
+    /// other here again.
+    #[test]
+    fn a_hint_that_led_here_is_not_its_own_successor() {
+        let key = "due/00/2026-01-01T00:00:39.739474Z~7b65e7c6~g2~w1.2";
+        let Ok(Key::Due(first)) = key.parse::<Key>() else { panic!("{key} is a hint") };
+        let (next_at, now) = (first.due, first.due.before(Duration::from_secs(1)));
+        let mut run = wigwag_core::Run::begin(RunRef::workflow("g2".parse().unwrap()), &started(key, now)).unwrap();
+        run.next_at = Some(next_at);
+        let second = first.successor(next_at);
+        let found: DueHints =
+            [&first, &second].map(|hint| (Key::Due(hint.clone()).to_string(), hint.clone())).into_iter().collect();
+        let third = successor(&run, &found, now).unwrap();
+        assert!(third.generation() > second.generation(), "{third:?}");
+        assert!(found.iter().all(|(key, _)| *key != Key::Due(third.clone()).to_string()));
+    }
+
+    fn started(hint: &str, at: Time) -> wigwag_core::Entry {
+        let json = format!(
+            r#"{{"seq":1,"by":"w1.1","at":"{at}","events":[{{"type":"run.started","of":"g","definition_hash":"","input":null,"hints":["{hint}"]}}]}}"#
+        );
+        wigwag_core::read_entry(json.as_bytes()).unwrap().unwrap()
+    }
 }

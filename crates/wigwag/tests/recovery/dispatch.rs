@@ -90,3 +90,22 @@ async fn a_child_whose_parent_was_removed_ends() {
         assert_eq!(world.keys("due/").await, Vec::<String>::new(), "nothing is left to do for it");
     }
 }
+
+#[tokio::test]
+async fn a_child_that_ended_and_was_removed_before_its_parent_recorded_it_is_not_lost() {
+    let echo = |_: Ctx, (): ()| async move { Ok::<_, Failure>(7) };
+    let parent = |ctx: Ctx, (): ()| async move { ctx.child::<u32, _>("child", "echo", &()).await };
+    let world = World::new().await;
+    let run = world.client.start("parent", &()).id("p").await.unwrap();
+    // The child is there; the worker dies before the parent says so.
+    let seat = Seat::with(&world.memory, "\"child.started\"", Fault::DiesBefore);
+    world.doomed(&seat, |engine| engine.function("parent", 1, parent)).await;
+    let kit = world.worker(|engine| engine.function("echo", 1, echo)).await;
+    settle(&kit).await;
+    kit.clock().advance(Duration::from_secs(3_600));
+    assert_eq!(world.client.prune(&PruneOptions::older_than(Duration::from_secs(60))).await.unwrap().runs, 1);
+    drop(kit);
+    let kit = world.worker(|engine| engine.function("parent", 1, parent)).await;
+    settle(&kit).await;
+    assert_eq!(run.result::<u32>().await.unwrap(), 7, "{}", world.log("p").await);
+}
