@@ -209,6 +209,28 @@ async fn a_long_function_goes_back_to_a_step_and_its_results_leave_the_snapshot_
 }
 
 #[tokio::test]
+async fn a_parked_graph_whose_results_left_the_snapshot_is_not_claimed_without_a_reason() {
+    let mut small = limits::Limits::REAL;
+    (small.snapshot_entries, small.snapshot_points_bytes_max) = (1, 64);
+    limits::set(small);
+    let step = |_: StepCtx<Value>| async { Ok::<_, Failure>("x".repeat(200)) };
+    let graph = Graph::<Value>::new("g").step("a", step).step("b", step).after("a").signal("go").after("b");
+    let kit = Kit::start(|engine| engine.workflow(graph)).await.unwrap();
+    let run = kit.client().start("g", &json!({})).id("r").await.unwrap();
+    kit.settle().await.unwrap();
+    let page = kit.store().list("workflow/r/chunk/", "", 10).await.unwrap();
+    assert!(!page.entries.is_empty(), "steps left the snapshot");
+    let parked = run.get().await.unwrap().run().seq;
+    for _ in 0..3 {
+        kit.advance(Duration::from_secs(25 * 3_600)).await.unwrap();
+    }
+    assert_eq!(run.get().await.unwrap().run().seq, parked, "a look at it adds nothing to its log");
+    run.signal("go", &1).await.unwrap();
+    assert_eq!(finish(&kit, "r").await, Status::Completed);
+    limits::set(limits::Limits::REAL);
+}
+
+#[tokio::test]
 async fn a_function_that_no_longer_fits_thousands_of_records_is_paused() {
     let many = |ctx: Ctx, count: u32| async move {
         for _ in 0..count {

@@ -169,6 +169,16 @@ async fn live_again(inner: &Inner, run: &wigwag_core::Run) -> Result<Option<(Str
     Ok(inner.store.get(&key).await?.is_none().then_some((key, body)))
 }
 
+/// Why a parked run could continue, if it could. Steps that were rolled out of the snapshot are read before one counts as not
+/// begun.
+async fn overlooked_work(inner: &Inner, run: &mut wigwag_core::Run, workflow: &Workflow) -> Result<Option<String>> {
+    if run.definition_hash != workflow.definition.hash || run.overlooked_work(&workflow.definition).is_none() {
+        return Ok(None);
+    }
+    log::make_whole(&*inner.store, run).await?;
+    Ok(run.overlooked_work(&workflow.definition))
+}
+
 /// A run that nobody drives: it is claimed if there is something to do.
 async fn free(
     inner: &Arc<Inner>,
@@ -184,12 +194,11 @@ async fn free(
     let live = live_again(inner, &loaded.run).await?;
     log::make_inboxes_whole(&*inner.store, &mut loaded.run).await?;
     let mut found = look_at_sources(inner, &loaded.run).await?;
+    let overlooked = overlooked_work(inner, &mut loaded.run, &workflow).await?;
     let run = &loaded.run;
     let heeds = run.pause.is_none() && run.chain.is_none();
     let signalled = heeds && decide(inner, run, &mut found.inboxes, |_| true).await?.is_some();
     let timer = run.next_at.is_some_and(|at| at <= now);
-    let same = run.definition_hash == workflow.definition.hash;
-    let overlooked = same.then(|| run.overlooked_work(&workflow.definition)).flatten();
     if let Some(why) = &overlooked {
         warn!(run = %run.run, why, "a parked run could continue; it is claimed");
     }
