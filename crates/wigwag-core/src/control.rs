@@ -71,6 +71,19 @@ pub enum Order {
     },
 }
 
+impl Order {
+    /// Whether it came too late for a run that ended with the entry of this number. A restart that expects that entry was
+    /// sent after the end; a late note is for whoever restarts the run.
+    #[must_use]
+    pub fn is_late_for_end(&self, last: u64) -> bool {
+        match self {
+            Self::Restart { expected_seq, .. } => *expected_seq < last,
+            Self::Late { .. } => false,
+            Self::Cancel { .. } | Self::Pause { .. } | Self::Resume | Self::Migrate { .. } => true,
+        }
+    }
+}
+
 impl Control {
     /// Its bytes.
     #[must_use]

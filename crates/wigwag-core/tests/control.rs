@@ -297,6 +297,23 @@ fn a_migration_resumes_a_run_that_is_paused() {
 }
 
 #[test]
+fn of_a_run_that_ended_only_restarts_of_its_end_and_late_notes_are_kept() {
+    let restart = |expected_seq| Order::Restart { from: None, expected_seq };
+    let late = Order::Late { name: name("go"), signal: "s".into() };
+    let rows = [
+        (Order::Cancel { reason: None }, true),
+        (Order::Pause { reason: None }, true),
+        (Order::Resume, true),
+        (restart(6), true),
+        (restart(7), false),
+        (late, false),
+    ];
+    for (order, is_late) in rows {
+        assert_eq!(order.is_late_for_end(7), is_late, "{order:?}");
+    }
+}
+
+#[test]
 fn what_was_rolled_out_comes_back_when_it_changes() {
     let renamed = BTreeMap::from([(path("a"), path("x"))]);
     let (definition_hash, version, control, refused) = ("new".to_owned(), None, None, None);

@@ -3,6 +3,7 @@
 //! Holds: looking at a link sends nothing, so that a mail scanner's prefetch approves nothing. The token stands in the
 //! path alone: answers forbid to keep it, to pass it on as referrer, and to show the page inside another.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::Extension;
@@ -13,7 +14,7 @@ use axum::http::header::{
 };
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use wigwag::{Link, Payload};
 
@@ -122,16 +123,39 @@ fn subject(link: &Link, who: Option<String>) -> Subject {
 }
 
 /// The link to revoke: by its token, or, with the scope `admin`, by its run and id.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Revoke {
-    /// The link's token.
     token: Option<String>,
-    /// Its run, with `id`.
-    #[schemars(with = "Option<words::Id>")]
     run: Option<String>,
-    /// Its id, with `run`.
     id: Option<String>,
+}
+
+impl JsonSchema for Revoke {
+    fn schema_name() -> Cow<'static, str> {
+        "Revoke".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let mut run = words::Id::rule();
+        run["description"] = "Its run, with `id`.".into();
+        json_schema!({
+            "type": "object",
+            "description": "The link to revoke: by its token, or, with the scope `admin`, by its run and id.",
+            "properties": {
+                "token": {
+                    "type": "string", "minLength": 1, "maxLength": LINK_BYTES_MAX, "description": "The link's token.",
+                },
+                "run": run,
+                "id": {"type": "string", "pattern": "^[0-9a-f]{32}$", "description": "Its id, with `run`."},
+            },
+            "additionalProperties": false,
+            "oneOf": [
+                {"required": ["token"], "maxProperties": 1},
+                {"required": ["run", "id"], "maxProperties": 2},
+            ],
+        })
+    }
 }
 
 /// Outcome of a revocation.
@@ -150,7 +174,8 @@ pub(crate) async fn revoke(
 ) -> Result<(Extension<Subject>, Raw)> {
     let (run, id) = match (wanted.token, wanted.run, wanted.id) {
         (Some(token), None, None) if token.len() <= LINK_BYTES_MAX => {
-            let link = app.client.verify_link(&token)?;
+            let link =
+                app.client.verify_link(&token).map_err(|_| Problem::new(Code::NotFound, "there is no such link"))?;
             caller.may_signal(link.name.as_str())?;
             (link.run.to_string(), link.id)
         }

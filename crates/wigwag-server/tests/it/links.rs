@@ -109,7 +109,7 @@ async fn a_revoked_link_does_nothing() {
     for wrong in [json!({}), json!({"run": "a"}), json!({"token": "x", "run": "a", "id": "y"})] {
         kit.post("/v1/links/revoke", wrong).await.problem("invalid_body");
     }
-    kit.post("/v1/links/revoke", json!({"token": "not.signed"})).await.problem("invalid");
+    kit.post("/v1/links/revoke", json!({"token": "not.signed"})).await.problem("not_found");
     kit.post("/v1/links/revoke", json!({"run": "a", "id": "../../x"})).await.problem("invalid");
     kit.post("/v1/links/revoke", json!({"run": "nobody", "id": second["id"]})).await.problem("not_found");
 }

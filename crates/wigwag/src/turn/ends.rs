@@ -14,7 +14,7 @@ use tracing::debug;
 use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
     Closing, CompensationCompleted, CompensationFailed, CompensationStarted, Control, Ending, Fault, Key, OnFailure,
-    Order, Path, PauseCause, Payload, PointStatus, Run, RunCancelled, RunCompleted, RunFailed, RunPaused, RunRef,
+    Path, PauseCause, Payload, PointStatus, Run, RunCancelled, RunCompleted, RunFailed, RunPaused, RunRef,
     Status, Style, Time, limits, state_to_json,
 };
 use wigwag_store::Batch;
@@ -362,7 +362,7 @@ impl Turn {
         ended.increment(1);
         wake_parent(&self.inner, &self.log.run).await?;
         if was_asked {
-            delete_late_controls(&self.inner, &run).await?;
+            delete_late_controls(&self.inner, &self.log.run).await?;
         }
         if !hints.is_empty() {
             self.inner.delete_all(hints).await?;
@@ -387,17 +387,16 @@ impl Turn {
     }
 }
 
-/// Deletes control objects that came too late for a run that ended. Restarts are for the run as it is now, and late notes
-/// are for whoever restarts it.
-async fn delete_late_controls(inner: &Inner, run: &RunRef) -> Result<()> {
-    let below = wigwag_core::prefix::controls(run);
+/// Deletes control objects that came too late for a run that ended.
+async fn delete_late_controls(inner: &Inner, run: &Run) -> Result<()> {
+    let below = wigwag_core::prefix::controls(&run.run);
     let mut pages = Pages::new(&*inner.store, &below);
     while let Some(entries) = pages.next().await? {
         let mut late = Vec::new();
         for listed in entries {
             let Some(object) = inner.store.get(&listed.key).await? else { continue };
             let order = Control::read(&object.body).map(|control| control.order);
-            if order.is_ok_and(|order| !matches!(order, Order::Restart { .. } | Order::Late { .. })) {
+            if order.is_ok_and(|order| order.is_late_for_end(run.seq)) {
                 late.push(listed.key);
             }
         }
