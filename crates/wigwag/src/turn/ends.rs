@@ -14,8 +14,8 @@ use tracing::debug;
 use wigwag_core::mutation::{Mutation, is_mutated};
 use wigwag_core::{
     Closing, CompensationCompleted, CompensationFailed, CompensationStarted, Control, Ending, Fault, Key, OnFailure,
-    Path, PauseCause, Payload, PointStatus, Run, RunCancelled, RunCompleted, RunFailed, RunPaused, RunRef,
-    Status, Style, Time, limits, state_to_json,
+    Path, PauseCause, Payload, PointStatus, Run, RunCancelled, RunCompleted, RunFailed, RunPaused, RunRef, Status,
+    Style, Time, limits, state_to_json,
 };
 use wigwag_store::Batch;
 
