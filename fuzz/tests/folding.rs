@@ -41,9 +41,9 @@ fn event(choices: &mut Choices<'_>, templates: &[Value], run: &Run) -> Option<Ev
             "signal" | "cursor" | "floor" => json!(any_suffix(choices)),
             "control" => json!(choices.pick(&["c1", "c2"])),
             "at" | "until" | "deadline" | "next_at" | "retry_at" => json!(at(choices.below(50) as u64).to_string()),
-            "children" => {
-                choices.pick(&[json!({"numbered": 2}), json!({"one": "task/x"}), json!({"tasks": []})]).clone()
-            }
+            "children" => choices
+                .pick(&[json!({"numbered": {"count": 2}}), json!({"one": "task/x"}), json!({"tasks": []})])
+                .clone(),
             // What may be absent often is.
             "refused" | "error" | "patch" if choices.once_in(2) => Value::Null,
             _ => continue,

@@ -261,8 +261,8 @@ impl Run {
         Ok(steps)
     }
 
-    /// Returns the points whose records a restart drops: those of the steps that run again, failed ones, waits that ended
-    /// with the run, and steps that were compensated.
+    /// Returns the points whose records a restart drops: those of the steps that run again, failed ones, waits and
+    /// children that ended with the run, and steps that were compensated.
     #[must_use]
     pub fn dropped_by(&self, restart: &RunRestarted) -> Vec<Path> {
         let Some(from) = &restart.from else { return self.points.keys().cloned().collect() };
@@ -276,8 +276,11 @@ impl Run {
             true => point.started_at >= start,
             false => runs_again(path) || point.status == PointStatus::Failed,
         };
-        // A wait that ended with the run is waited for again.
-        let is_after = |path: &Path, point: &crate::Point| is_after(path, point) || point.is_closed();
+        // A wait that ended with the run is waited for again, and children that were cancelled with it are started again.
+        let ended_with_run = |point: &crate::Point| {
+            point.is_closed() || self.status.is_final() && point.children.is_some() && !point.status.is_settled()
+        };
+        let is_after = |path: &Path, point: &crate::Point| is_after(path, point) || ended_with_run(point);
         // One that was just being undone may be half undone.
         let undone = self.chain.as_ref().map(|chain| chain.behind.saturating_add(usize::from(chain.current.is_some())));
         let undone: BTreeSet<Path> =

@@ -503,8 +503,14 @@ pub enum Children {
     One(RunRef),
     /// Tasks with these ids.
     Tasks(Vec<RunId>),
-    /// So many tasks with ids that follow from the point and their number.
-    Numbered(u32),
+    /// Tasks with ids that follow from the point, their number and how often the run had been restarted.
+    Numbered {
+        /// How many.
+        count: u32,
+        /// How often the run had been restarted when they were started.
+        #[serde(default, skip_serializing_if = "crate::run::is_zero")]
+        restarts: u32,
+    },
 }
 
 /// Why a run is paused.

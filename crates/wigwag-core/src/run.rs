@@ -253,7 +253,7 @@ fn one() -> u32 {
 fn is_one(number: &u32) -> bool {
     *number == 1
 }
-fn is_zero(number: &u32) -> bool {
+pub(crate) fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 fn is_false(flag: &bool) -> bool {

@@ -252,6 +252,24 @@ fn a_restart_drops_what_it_must_and_keeps_the_rest() {
 }
 
 #[test]
+fn a_restart_starts_children_again_that_ended_with_the_run_and_keeps_those_of_a_run_that_goes_on() {
+    let function = Definition::function("order".parse().unwrap(), 1);
+    let started = |point: &str| {
+        let children = Children::Numbered { count: 2, restarts: 0 };
+        Event::from(ChildStarted { point: path(point), children, deadline: None })
+    };
+    let mut running = run_with("");
+    add(&mut running, vec![started("tasks")]).unwrap();
+    add(&mut running, vec![begun("a"), done("a")]).unwrap();
+    let ended = after(running.clone(), vec![failed("no")]);
+    for (row, run, dropped) in [("it goes on", running, "a"), ("it has ended", ended, "a tasks")] {
+        let events = folded(&run, restart(Some("a"), run.seq), &function);
+        let Event::RunRestarted(event) = &events[0] else { panic!("{row}: {events:?}") };
+        assert_eq!((run.dropped_by(event), &event.refused), (paths(dropped), &None), "{row}");
+    }
+}
+
+#[test]
 fn a_restart_from_a_step_does_again_what_was_undone() {
     let definition = graph("a, b<a, c<b");
     let mut run = run_with("");

@@ -112,7 +112,7 @@ fn some_children() -> impl Strategy<Value = Children> {
     prop_oneof![
         a_run().prop_map(Children::One),
         vec(an_id(), 0..3).prop_map(Children::Tasks),
-        any::<u32>().prop_map(Children::Numbered),
+        any::<(u32, u32)>().prop_map(|(count, restarts)| Children::Numbered { count, restarts }),
     ]
 }
 

@@ -159,7 +159,7 @@ fn events_of_others() -> Vec<Event> {
     vec![
         begun(one, Some(at(60))),
         begun(tasks, None),
-        begun(Children::Numbered(10_000), None),
+        begun(Children::Numbered { count: 10_000, restarts: 2 }, None),
         ChildCompleted { point: path("kids"), at: at(6), result: data("[1, 2]") }.into(),
         ChildFailed { point: path("kids"), at: at(6), error: fault("no") }.into(),
         PointDropped { point: path("approve"), at: at(21) }.into(),
@@ -276,7 +276,7 @@ fn whole_run() -> (Run, Chunk) {
         mark: false,
     };
     add(&mut run, vec![finished, nothing.into(), failing, broken("failing", Some(at(90)))]).unwrap();
-    let children = Children::Numbered(3);
+    let children = Children::Numbered { count: 3, restarts: 0 };
     let late = |of| SignalLate { name: name(of), signal: suffix(at(3), "5e"), control: "c4".into(), refused: None };
     add(
         &mut run,

@@ -261,7 +261,14 @@ fn stepped(op: Op, run: &Run, point: &Path) -> Vec<Event> {
         }
         What::Close if is_open(PointKind::Wait) => vec![closed(text, Closing::Lost)],
         What::Child if found.is_none() => {
-            vec![ChildStarted { point: point.clone(), children: Children::Numbered(2), deadline: None }.into()]
+            vec![
+                ChildStarted {
+                    point: point.clone(),
+                    children: Children::Numbered { count: 2, restarts: 0 },
+                    deadline: None,
+                }
+                .into(),
+            ]
         }
         What::Settle => {
             let point = point.clone();

@@ -678,7 +678,7 @@ fn only_a_run_that_nothing_keeps_but_signals_takes_one_at_once() {
     assert!(!but(late), "an earlier signal is to be taken first");
     let child = |run: &mut Run| {
         let point = run.points.values_mut().find(|point| point.wait.is_some()).unwrap();
-        point.children = Some(Children::Numbered(1));
+        point.children = Some(Children::Numbered { count: 1, restarts: 0 });
     };
     assert!(!but(child), "a child may have ended");
 }

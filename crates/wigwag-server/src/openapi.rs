@@ -92,7 +92,8 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator, problem: &Value) -> V
 fn needs_fields(schema: &Value, schemas: &SchemaGenerator) -> bool {
     let name = schema["$ref"].as_str().and_then(|target| target.rsplit('/').next()).unwrap_or_default();
     let whole = schemas.definitions().get(name).unwrap_or(schema);
-    whole["required"].as_array().is_some_and(|fields| !fields.is_empty())
+    let names_fields = |form: &Value| form["required"].as_array().is_some_and(|fields| !fields.is_empty());
+    names_fields(whole) || whole["oneOf"].as_array().is_some_and(|forms| forms.iter().all(names_fields))
 }
 
 fn parameters(route: &Route, schemas: &mut SchemaGenerator) -> Vec<Value> {

@@ -101,7 +101,7 @@ async fn a_run_continues_at_once_when_a_full_disk_has_room_again_and_its_step_ra
     engine.stop().await;
 }
 
-/// An embedded store that says that it is full to batches of nothing but deletes: those that follow an entry.
+/// An embedded store that deletes after the entry, as a bucket does, and can say that it is full to such deletes.
 #[derive(Debug)]
 struct FullForDeletes {
     store: Embedded,
@@ -131,7 +131,7 @@ impl Store for FullForDeletes {
         self.store.changes(prefix)
     }
     fn traits(&self) -> Traits {
-        self.store.traits()
+        Traits { atomic: false, ..self.store.traits() }
     }
     fn peers(&self) -> Option<Arc<dyn Peers>> {
         self.store.peers()

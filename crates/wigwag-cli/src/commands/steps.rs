@@ -106,6 +106,6 @@ pub(super) fn children(children: &Children) -> String {
         Children::One(run) => format!("for `{}`", run.id),
         Children::Tasks(ids) if ids.len() == 1 => format!("for task `{}`", ids[0]),
         Children::Tasks(ids) => format!("for {} tasks", ids.len()),
-        Children::Numbered(count) => format!("for {count} tasks"),
+        Children::Numbered { count, .. } => format!("for {count} tasks"),
     }
 }

@@ -586,6 +586,6 @@ fn children_of(point: &wigwag_core::Point) -> usize {
         None => 0,
         Some(Children::One(_)) => 1,
         Some(Children::Tasks(ids)) => ids.len(),
-        Some(Children::Numbered(count)) => *count as usize,
+        Some(Children::Numbered { count, .. }) => *count as usize,
     }
 }

@@ -162,7 +162,10 @@ impl Turn {
                 let count = u32::try_from(inputs.len()).unwrap_or(u32::MAX);
                 self.commit().await?;
                 match self.start_tasks(path, of, inputs, options).await? {
-                    Ok(()) => self.stage_children(path, Children::Numbered(count), deadline),
+                    Ok(()) => {
+                        let restarts = self.log.run.restarts;
+                        self.stage_children(path, Children::Numbered { count, restarts }, deadline)
+                    }
                     Err(error) => self.refuse_child(path, open, &error),
                 }
             }

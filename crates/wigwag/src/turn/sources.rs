@@ -124,8 +124,8 @@ fn wanted_children(run: &Run, path: &Path, point: &Point) -> Vec<RunId> {
         None => Vec::new(),
         Some(Children::One(child)) => vec![child.id.clone()],
         Some(Children::Tasks(ids)) => ids.clone(),
-        Some(Children::Numbered(count)) => {
-            (0..*count as usize).map(|number| numbered_child(&run.run, path, number, run.restarts)).collect()
+        Some(Children::Numbered { count, restarts }) => {
+            (0..*count as usize).map(|number| numbered_child(&run.run, path, number, *restarts)).collect()
         }
     }
 }

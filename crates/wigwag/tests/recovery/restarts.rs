@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use wigwag::{Ctx, Failure, Retry, Status, permanent, retryable};
+use wigwag::{Ctx, Failure, Retry, Status, StepCtx, permanent, retryable};
 
 use super::seat::{World, settle};
 
@@ -31,6 +31,51 @@ async fn a_restarted_function_that_waits_before_its_kept_steps_is_not_taken_for_
     assert_eq!(run.status().await.unwrap(), Status::Running, "{}", world.log("r").await);
     kit.run_until_idle().await.unwrap();
     assert_eq!(run.status().await.unwrap(), Status::Completed);
+}
+
+/// A function that waits for the tasks of two fan-outs.
+async fn fan_outs(ctx: Ctx, (): ()) -> Result<usize, Failure> {
+    let slow = ctx.fan_out("slow", "slow", 0..2_u32).into_future();
+    let quick = ctx.fan_out("quick", "quick", 0..2_u32).into_future();
+    let (slow, quick) = tokio::join!(slow, quick);
+    Ok(slow?.completed() + quick?.completed())
+}
+
+/// The run is restarted from `quick` while nobody has done the tasks of `slow`; then somebody comes who does.
+async fn restart_beside_an_open_fan_out(cancel: bool) {
+    let world = World::new().await;
+    let done = |_: StepCtx<u32>| async { Ok::<_, Failure>(()) };
+    let kit = world.worker(|engine| engine.function("f", 1, fan_outs).task("quick", done)).await;
+    let run = world.client.start("f", &()).id("r").await.unwrap();
+    settle(&kit).await;
+    let stopped = if cancel {
+        run.cancel().await.unwrap();
+        Status::Cancelled
+    } else {
+        run.pause().await.unwrap();
+        Status::Paused
+    };
+    settle(&kit).await;
+    assert_eq!(run.status().await.unwrap(), stopped);
+    run.restart().from("quick").await.unwrap();
+    settle(&kit).await;
+    let other = world.worker(|engine| engine.task("slow", done)).await;
+    settle(&other).await;
+    settle(&kit).await;
+    assert_eq!(run.status().await.unwrap(), Status::Completed, "{}", world.log("r").await);
+    assert_eq!(run.result::<usize>().await.unwrap(), 4);
+}
+
+/// The ids of tasks follow from the number of restarts: those of a fan-out that is kept have the earlier number.
+#[tokio::test]
+async fn a_restart_of_a_paused_run_keeps_the_tasks_of_a_fan_out_that_goes_on() {
+    restart_beside_an_open_fan_out(false).await;
+}
+
+/// They were cancelled with the run: one that waited for them would wait for ever.
+#[tokio::test]
+async fn a_restart_of_a_cancelled_run_starts_the_tasks_again_that_were_cancelled_with_it() {
+    restart_beside_an_open_fan_out(true).await;
 }
 
 /// The turn records a timeout: if the code continued with the result, it would come to steps that follow a failed one.
