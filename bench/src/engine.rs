@@ -1,5 +1,6 @@
-//! The engine beside the bare store it writes to.
+//! The engine compared with the raw store.
 
+mod backlog;
 mod burst;
 pub(crate) mod in_process;
 mod load;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use self::backlog::Backlog;
 pub(crate) use self::in_process::workloads;
 use self::parked::{Crowd, On};
 use self::signals::Signals;
@@ -22,10 +24,10 @@ use self::sleeps::Sleeps;
 use self::steps::Steps;
 use crate::measure::RunFigures;
 
-/// The engine, the clients and the bare store's writers share so many threads; the store has its own besides.
+/// Threads of the engine and clients, or of the raw store's writers; the store has additional threads.
 const WORKER_THREADS: usize = 2;
 
-/// What can be measured by itself.
+/// Parts that can be measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Part {
     /// Runs of three steps
@@ -36,6 +38,8 @@ pub(crate) enum Part {
     Parked,
     /// Runs that wait for a signal
     Signals,
+    /// Thousands of signals buffered for one run
+    Backlog,
     /// Only the engine, runs of three steps, 64 clients: for a profiler
     Profile,
     /// Only the engine, ten thousand runs parked and signalled: for a profiler
@@ -43,13 +47,13 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// Measured only if asked for.
+    /// Whether it is measured only on request.
     fn is_extra(self) -> bool {
         matches!(self, Self::Profile | Self::ProfileSignals)
     }
 }
 
-/// All figures of one run.
+/// All figures of one run of the benchmark.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     worker_threads: usize,
@@ -61,17 +65,19 @@ pub(crate) struct Report {
     parked: Option<Crowd>,
     #[serde(skip_serializing_if = "Option::is_none")]
     signals: Option<Signals>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    backlogs: Vec<Backlog>,
     #[serde(skip_serializing_if = "Option::is_none")]
     profiled: Option<RunFigures>,
     bars: Vec<Bar>,
 }
 
-/// What a ratio is wanted to be.
+/// A target for a ratio.
 #[derive(Debug, Serialize)]
 pub(crate) struct Bar {
     what: &'static str,
     value: f64,
-    /// What the value is to be beside what is wanted.
+    /// The relation of the value to the target.
     than: &'static str,
     wanted: f64,
     passed: bool,
@@ -105,16 +111,20 @@ pub(crate) fn run(
         sleeps: None,
         parked: None,
         signals: None,
+        backlogs: Vec::new(),
         profiled: None,
         bars: Vec::new(),
     };
-    // First, because what others leave in the allocator would hide what parked runs take.
+    // First, because memory that other parts leave in the allocator would hide the memory of parked runs.
     if wants(Part::Parked) {
         report.parked = Some(runtime.block_on(parked::measure(&folder.join("parked"), On::Sleep, long, true))?);
     }
     if wants(Part::Signals) {
         let fresh = !wants(Part::Parked);
         report.signals = Some(signals::measure(folder, span, long, fresh, &runtime)?);
+    }
+    if wants(Part::Backlog) {
+        report.backlogs = runtime.block_on(backlog::measure(folder))?;
     }
     if wants(Part::Steps) {
         report.steps = Some(steps::measure(folder, span, &runtime)?);
@@ -136,9 +146,9 @@ impl Report {
     fn bars(&self) -> Vec<Bar> {
         let mut bars = Vec::new();
         if let Some(steps) = &self.steps {
-            bars.push(Bar::at_least("64 clients: share of the bare store's runs/s", steps.many.share, 0.5));
-            bars.push(Bar::at_most("64 clients: CPU per run / the bare store's", steps.many.cpu, 2.5));
-            bars.push(Bar::at_most("1 client: p50 / the bare store's", steps.one.p50, 1.5));
+            bars.push(Bar::at_least("64 clients: share of the raw store's runs/s", steps.many.share, 0.5));
+            bars.push(Bar::at_most("64 clients: CPU per run / the raw store's", steps.many.cpu, 2.5));
+            bars.push(Bar::at_most("1 client: p50 / the raw store's", steps.one.p50, 1.5));
         }
         if let Some([few, many]) = self.parked.as_ref().map(|crowd| &*crowd.sizes) {
             if let Some(memory) = many.memory_mb_above_idle {
@@ -149,11 +159,15 @@ impl Report {
         }
         if let Some(signals) = &self.signals {
             bars.push(Bar::at_most("W2: signal to result, p50 / one commit's", signals.one.p50, 4.0));
-            bars.push(Bar::at_least("W3: share of the bare store's runs/s", signals.burst.share, 0.4));
+            bars.push(Bar::at_least("W3: share of the raw store's runs/s", signals.burst.share, 0.4));
             if let [few, many] = &*signals.crowd.sizes {
                 let wake = many.wake.p50_ms / few.wake.p50_ms;
                 bars.push(Bar::at_most("signalling one of a million / one of ten thousand", wake, 2.0));
             }
+        }
+        if let [few, .., many] = &*self.backlogs {
+            let growth = many.seconds / few.seconds;
+            bars.push(Bar::at_most("10,000 buffered signals / 1,000, time to consume", growth, 12.0));
         }
         bars
     }

@@ -1,4 +1,4 @@
-//! The least that durable writes cost on this disk: bytes appended to a file, and one fdatasync.
+//! Minimum cost of durable writes on this disk: bytes appended to a file, and one fdatasync.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -7,7 +7,7 @@ use std::sync::mpsc;
 
 use tokio::sync::oneshot;
 
-/// A log that appends all batches that wait and syncs once: group commit and nothing else.
+/// A log that appends all waiting batches and syncs once: only group commit.
 #[derive(Clone, Debug)]
 pub(crate) struct RawLog {
     jobs: mpsc::Sender<(Vec<u8>, oneshot::Sender<()>)>,

@@ -1,4 +1,4 @@
-//! The server in a process of its own, over HTTP, beside the engine in this process and beside Restate.
+//! The server in a separate process, over HTTP, compared with the engine in this process and with Restate.
 
 mod held;
 mod load;
@@ -28,15 +28,15 @@ pub(crate) use self::server::run as serve;
 /// Clients, tasks and processes share their errors.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// How many clients at once, where many are wanted.
+/// Number of concurrent clients, where many are needed.
 const CLIENTS: usize = 64;
 
 const ROUNDS: usize = 3;
 
-/// The clients have so many threads; servers have as many as they take.
+/// Threads of the clients; servers choose their own number.
 const CLIENT_THREADS: usize = 1;
 
-/// What can be measured by itself.
+/// Parts that can be measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Part {
     /// Runs of three steps, and signals
@@ -52,13 +52,13 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// What is measured only if it is asked for.
+    /// Whether it is measured only on request.
     fn is_profile(self) -> bool {
         matches!(self, Self::Profile | Self::ProfileSignal)
     }
 }
 
-/// What is measured, and on what.
+/// Parameters of the benchmark.
 #[derive(Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) dir: &'a Path,
@@ -67,7 +67,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) only: Option<Part>,
 }
 
-/// All figures of one run.
+/// All figures of one run of the benchmark.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     client_threads: usize,
@@ -85,7 +85,7 @@ pub(crate) struct Report {
     bars: Vec<Bar>,
 }
 
-/// One load on all sides.
+/// One load on all servers.
 #[derive(Debug, Serialize)]
 struct Compared {
     what: &'static str,
@@ -95,7 +95,7 @@ struct Compared {
     restate: Option<Figures>,
     #[serde(skip_serializing_if = "Option::is_none")]
     in_process: Option<RunFigures>,
-    /// Of each round, beside Restate.
+    /// Ratios to Restate for each round.
     rounds: Vec<Ratios>,
 }
 
@@ -107,7 +107,7 @@ struct Ratios {
     server_cpu: f64,
 }
 
-/// A load: what it is called, what is done, by how many, and what does the same in this process.
+/// A load: name, work, number of clients, and the same work in this process.
 struct Item {
     what: &'static str,
     work: Work,
@@ -122,7 +122,7 @@ const ITEMS: [Item; 4] = [
     Item { what: "W2", work: Work::Signal, clients: CLIENTS, in_process: in_process::Work::Signal },
 ];
 
-/// What all rounds of a load came to.
+/// Sums over all rounds of a load.
 #[derive(Debug, Default)]
 struct Sums {
     wigwag: Cost,
@@ -190,7 +190,7 @@ async fn profile(wanted: &Wanted<'_>, what: &'static str, work: Work, clients: u
     Ok(Compared { what, clients, wigwag, restate: None, in_process: None, rounds: Vec::new() })
 }
 
-/// Each side by itself, in turns, so that none idles beside another and a slow minute falls on all.
+/// Measures each server alone, alternating, so that none idles while another is measured and a slow minute affects all.
 fn loads(
     wanted: &Wanted<'_>,
     installed: Option<&Installed>,
@@ -246,7 +246,7 @@ impl Ratios {
     }
 }
 
-/// The one in the middle.
+/// Returns the median.
 fn median(rounds: &[Ratios], of: fn(&Ratios) -> f64) -> Option<f64> {
     let mut values: Vec<f64> = rounds.iter().map(of).collect();
     values.sort_by(f64::total_cmp);

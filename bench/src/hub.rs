@@ -1,4 +1,4 @@
-//! The hub over WebSocket, beside a bare relay on the same library and beside NATS.
+//! The hub over WebSocket, compared with a bare relay on the same library and with NATS.
 
 mod crowd;
 mod dialect;
@@ -28,7 +28,7 @@ use crate::http::Result;
 pub(crate) use self::relay::serve as relay;
 pub(crate) use self::server::run as serve;
 
-/// What can be measured by itself.
+/// Parts that can be measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Part {
     /// H1: round trips of one pair
@@ -39,25 +39,25 @@ pub(crate) enum Part {
     Fan,
     /// H4: memory of idle connections
     Idle,
-    /// H5: messages for those who are away, across a kill
+    /// H5: messages for absent actors, across a kill
     Drain,
     /// Only H2 on our hub: for a profiler
     Profile,
 }
 
-/// How many of each.
+/// Sizes of the loads.
 #[derive(Clone, Copy, Debug, Serialize, clap::Args)]
 pub(crate) struct Size {
-    /// How often each load is measured on each server, in turns
+    /// Rounds of each load on each server
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
-    /// Pairs of which one sends to the other
+    /// Pairs of sender and receiver
     #[arg(long, value_name = "N", default_value_t = 64)]
     pairs: usize,
-    /// How many messages a sender has under way
+    /// Messages that a sender has in flight
     #[arg(long, value_name = "N", default_value_t = 64)]
     window: u64,
-    /// How many subscribe to one topic
+    /// Subscribers of one topic
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     subscribers: usize,
     /// Idle connections
@@ -65,7 +65,7 @@ pub(crate) struct Size {
     connections: usize,
 }
 
-/// What is measured, and on what.
+/// Parameters of the benchmark.
 #[derive(Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) dir: &'a Path,
@@ -80,14 +80,14 @@ impl Wanted<'_> {
         self.only.map_or(part != Part::Profile, |only| only == part)
     }
 
-    /// Those that are measured, one after the other.
+    /// Returns the servers to measure, in order.
     fn sides(&self) -> Vec<Side> {
         let nats = self.nats.then_some(Side::Nats);
         [Side::Wigwag, Side::Each, Side::Relay, Side::Enveloped].into_iter().chain(nats).collect()
     }
 }
 
-/// All figures of one run.
+/// All figures of one run of the benchmark.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     size: Size,
@@ -118,7 +118,7 @@ struct Compared {
 struct Figures {
     #[serde(flatten)]
     all: Measure,
-    /// The median round trip in µs, or how many a second, of each round.
+    /// The median round trip in µs, or the rate per second, for each round.
     rounds: Vec<f64>,
 }
 
@@ -130,7 +130,7 @@ enum Measure {
 }
 
 impl Measure {
-    /// The one by which servers are compared.
+    /// Returns the value by which servers are compared.
     const fn value(&self) -> f64 {
         match self {
             Self::Trip { p50_us, .. } => *p50_us,
@@ -139,7 +139,7 @@ impl Measure {
     }
 }
 
-/// What a load did, in one round or in all.
+/// Results of a load, in one round or in all.
 #[derive(Clone, Debug)]
 enum Sample {
     Trips(Vec<Duration>),
@@ -233,7 +233,7 @@ pub(crate) fn run(wanted: &Wanted<'_>) -> Result<Report> {
     Ok(report)
 }
 
-/// A server by itself, in a folder of its own that goes with it.
+/// Runs one server alone, in a separate folder that is removed with it.
 fn with_server<T>(
     wanted: &Wanted<'_>,
     starter: &Starter,
@@ -252,7 +252,7 @@ fn profile(wanted: &Wanted<'_>, starter: &Starter) -> Result<Compared> {
     Ok(Compared { what: load.what, sides: vec![Of { side: Side::Wigwag, figures }] })
 }
 
-/// Each server by itself, in turns, so that none idles beside another and a slow minute falls on all.
+/// Measures each server alone, alternating, so that none idles while another is measured and a slow minute affects all.
 fn loads(wanted: &Wanted<'_>, starter: &Starter) -> Result<Vec<Compared>> {
     let loads: Vec<&Load> = LOADS.iter().filter(|load| wanted.wants(load.part)).collect();
     let mut rounds: Vec<Vec<(Side, Vec<Sample>)>> =
@@ -271,7 +271,7 @@ fn loads(wanted: &Wanted<'_>, starter: &Starter) -> Result<Vec<Compared>> {
     Ok(compared.collect())
 }
 
-/// Frames as long as ours tell something where it is bytes that cost, and acknowledgements one by one where there are many.
+/// The variant with long frames is meaningful where bytes dominate the cost, and single acknowledgements where there are many.
 fn sides_of(wanted: &Wanted<'_>, load: &Load) -> impl Iterator<Item = Side> {
     let part = load.part;
     wanted.sides().into_iter().filter(move |side| !side.is_variant() || part == Part::Pairs)
@@ -296,7 +296,7 @@ fn idle(wanted: &Wanted<'_>, starter: &Starter) -> Result<Vec<Of<Idle>>> {
     Ok(all)
 }
 
-/// A relay stores nothing.
+/// Measures the drain; the relay is left out, because it stores no messages.
 fn drained(wanted: &Wanted<'_>, starter: &Starter) -> Result<Vec<Of<Drained>>> {
     let mut all = Vec::new();
     for side in wanted.sides().into_iter().filter(|side| matches!(side, Side::Wigwag | Side::Nats)) {
@@ -309,7 +309,7 @@ fn drained(wanted: &Wanted<'_>, starter: &Starter) -> Result<Vec<Of<Drained>>> {
 }
 
 impl Report {
-    /// Our figure as a multiple of another's, round by round; the one in the middle.
+    /// Returns our figure as a multiple of another server's: the median over the rounds.
     fn ratio(&self, what: &str, side: Side) -> Option<f64> {
         let load = self.loads.iter().find(|load| load.what == what)?;
         let rounds = |side| load.sides.iter().find(|of| of.side == side).map(|of| &of.figures.rounds);

@@ -1,7 +1,8 @@
-//! Measures wigwag beside what it stands on, in one run. Ratios are the result; times are of the machine.
+//! Benchmarks of wigwag with their baselines in the same run. The results are ratios; times depend on the machine.
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 #![expect(clippy::disallowed_methods, reason = "it measures real time")]
 
+mod bucket;
 mod engine;
 mod floor;
 mod http;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
-/// Measures wigwag beside what it stands on, in one run.
+/// Benchmarks of wigwag, with their baselines in the same run.
 #[derive(Debug, Parser)]
 #[command(name = "wigwag-bench")]
 struct Args {
@@ -24,77 +25,77 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Durable commits of the embedded store, beside the floor of the same disk
+    /// Durable commits of the embedded store, compared with the raw speed of the same disk
     ///
     /// Each writer repeats the writes of one run: seven small objects in five commits.
     Store {
         /// Write the figures as JSON to this file too
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
-        /// A folder on the disk to measure; a new one below it is made and removed
+        /// A folder on the disk to measure; a new one below it is created and removed
         #[arg(long, value_name = "DIR", default_value = "target")]
         dir: PathBuf,
         /// Seconds for each measurement; there are three rounds of each
         #[arg(long, value_name = "N", default_value_t = 3)]
         seconds: u64,
-        /// How many writers at once, one measurement each
+        /// Numbers of concurrent writers, one measurement each
         #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 16, 256])]
         writers: Vec<usize>,
-        /// Make ids that begin with chance instead of the time of their making
+        /// Use random ids instead of ids that begin with their creation time
         #[arg(long)]
         random_ids: bool,
     },
-    /// The engine on the embedded store, beside the bare store committing the very same batches
+    /// The engine on the embedded store, compared with the raw store committing the same batches
     ///
     /// Runs of three steps, durable sleeps, signals, and parked runs. Two threads for the load and the engine; the store
-    /// has its own.
+    /// has additional ones.
     Engine {
         /// Write the figures as JSON to this file too
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
-        /// A folder on the disk to measure; a new one below it is made and removed
+        /// A folder on the disk to measure; a new one below it is created and removed
         #[arg(long, value_name = "DIR", default_value = "target")]
         dir: PathBuf,
         /// Seconds for each measurement; there are three rounds of each
         #[arg(long, value_name = "N", default_value_t = 3)]
         seconds: u64,
-        /// Park a million runs too, beside ten thousand: takes minutes, and gigabytes of disk
+        /// Park a million runs too, not only ten thousand: takes minutes, and gigabytes of disk
         #[arg(long)]
         long: bool,
         /// Measure only this
         #[arg(long, value_name = "PART")]
         only: Option<engine::Part>,
     },
-    /// The server over HTTP, beside the engine in this process and, if wanted, beside Restate
+    /// The server over HTTP, compared with the engine in this process and optionally with Restate
     ///
-    /// Runs of three steps and signals by 1 and by 64 clients, ten thousand parked runs, and those who only wait. The
-    /// server is a process of its own; it shares the machine with its clients.
+    /// Runs of three steps and signals by 1 and by 64 clients, ten thousand parked runs, and waiting clients. The
+    /// server is a separate process that shares the machine with its clients.
     Http {
         /// Write the figures as JSON to this file too
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
-        /// A folder on the disk to measure; new ones below it are made and removed
+        /// A folder on the disk to measure; new ones below it are created and removed
         #[arg(long, value_name = "DIR", default_value = "target")]
         dir: PathBuf,
         /// Seconds for each measurement; there are three rounds of each
         #[arg(long, value_name = "N", default_value_t = 3)]
         seconds: u64,
-        /// Measure Restate too, installed by npm below `target` and with handlers that are built for it
+        /// Measure Restate too, installed by npm below `target`; its handlers are built
         #[arg(long)]
         restate: bool,
         /// Measure only this
         #[arg(long, value_name = "PART")]
         only: Option<http::Part>,
     },
-    /// The hub over WebSocket, beside a bare relay on the same library and, if wanted, beside NATS
+    /// The hub over WebSocket, compared with a bare relay on the same library and optionally with NATS
     ///
-    /// Round trips, acknowledged messages of many pairs, fan-out, memory of idle connections, and what is stored for those
-    /// who are away. The server has one core and the load another.
+    /// Round trips, acknowledged messages of many pairs, fan-out, memory of idle connections, and stored messages for
+    /// absent actors. The server has one core and the load another.
     Hub {
         /// Write the figures as JSON to this file too
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
-        /// A folder on the disk to measure; new ones below it are made and removed
+        /// A folder on the disk to measure; new ones below it are created and removed
         #[arg(long, value_name = "DIR", default_value = "target")]
         dir: PathBuf,
         /// Seconds for each measurement
@@ -109,24 +110,56 @@ enum What {
         #[command(flatten)]
         size: hub::Size,
     },
-    /// The server that is measured
+    /// The engine on a bucket with a delay for each request, with a target for each figure
+    ///
+    /// Runs, signals and waits in one process and with three workers in separate processes, throughput, and the effect of an
+    /// outage. The bucket is a small S3 server in this process.
+    Bucket {
+        /// Write the figures as JSON to this file too
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// Delay of each request in milliseconds
+        #[arg(long, value_name = "N", default_value_t = 15.0)]
+        delay_ms: f64,
+        /// Seconds for each measurement of throughput
+        #[arg(long, value_name = "N", default_value_t = 3)]
+        seconds: u64,
+        /// Number of samples of each latency
+        #[arg(long, value_name = "N", default_value_t = 40)]
+        samples: usize,
+        /// Length of the outage, and of the measurement of waiters, in seconds
+        #[arg(long, value_name = "N", default_value_t = 30)]
+        outage_seconds: u64,
+        /// Endpoint of a real S3 server with a bucket `wigwag`, such as SeaweedFS; keys come from the environment
+        #[arg(long, value_name = "URL")]
+        endpoint: Option<String>,
+    },
+    /// A worker under measurement
+    #[command(hide = true)]
+    BucketWorker {
+        #[arg(long)]
+        endpoint: String,
+        #[arg(long)]
+        prefix: String,
+    },
+    /// The server under measurement
     #[command(hide = true)]
     HttpServer {
-        /// Where its store is
+        /// Folder of its store
         #[arg(long, value_name = "DIR")]
         dir: PathBuf,
-        /// Count what it does, and show it at `/metrics`
+        /// Collect metrics, and serve them at `/metrics`
         #[arg(long)]
         metrics: bool,
     },
-    /// The hub that is measured
+    /// The hub under measurement
     #[command(hide = true)]
     HubServer {
-        /// Where its store is
+        /// Folder of its store
         #[arg(long, value_name = "DIR")]
         dir: PathBuf,
     },
-    /// The bare relay beside it
+    /// The bare relay
     #[command(hide = true)]
     HubRelay,
 }
@@ -149,6 +182,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let report = http::run(&wanted).map_err(|error| error as Box<dyn std::error::Error>)?;
             println!("{report}");
             write_json(json, &report)?;
+        }
+        What::Bucket { json, delay_ms, seconds, samples, outage_seconds, endpoint } => {
+            let (span, outage) = (Duration::from_secs(seconds), Duration::from_secs(outage_seconds));
+            let delay = Duration::from_secs_f64(delay_ms / 1e3);
+            let wanted = bucket::Wanted { delay, span, samples, outage, endpoint };
+            let report = bucket::run(&wanted).map_err(|error| error as Box<dyn std::error::Error>)?;
+            println!("{report}");
+            write_json(json, &report)?;
+        }
+        What::BucketWorker { endpoint, prefix } => {
+            bucket::work(&endpoint, &prefix).map_err(|error| error as Box<dyn std::error::Error>)?
         }
         What::HttpServer { dir, metrics } => {
             http::serve(&dir, metrics).map_err(|error| error as Box<dyn std::error::Error>)?

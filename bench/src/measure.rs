@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-/// What one load did in some time.
+/// Results of one load.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Load {
     pub(crate) latencies: Vec<Duration>,
@@ -14,7 +14,7 @@ pub(crate) struct Load {
     pub(crate) cpu: Duration,
 }
 
-/// The same in figures.
+/// The same as figures.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Figures {
     pub(crate) commits_per_s: f64,
@@ -24,7 +24,7 @@ pub(crate) struct Figures {
     pub(crate) cpu_us_per_put: f64,
 }
 
-/// What one load did, counted in runs: a latency is that of a whole run.
+/// Results of one load, counted in runs: a latency is that of a whole run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct RunFigures {
     pub(crate) runs_per_s: f64,
@@ -33,7 +33,7 @@ pub(crate) struct RunFigures {
     pub(crate) cpu_us_per_run: f64,
 }
 
-/// How some spans are spread.
+/// Distribution of some durations.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Spread {
     pub(crate) mean_ms: f64,
@@ -57,7 +57,7 @@ impl Spread {
     }
 }
 
-/// The span, in milliseconds, that this share of the sorted spans does not exceed.
+/// Returns the quantile of the sorted durations, in milliseconds.
 #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^53")]
 fn at(sorted: &[Duration], share: f64) -> f64 {
     let place = (sorted.len() as f64 * share) as usize;
@@ -98,7 +98,7 @@ impl Load {
     }
 }
 
-/// Times and counts the CPU of everything this process does from its making to [`Span::end`].
+/// Measures the time and CPU of this process from its creation to [`Span::end`].
 #[derive(Debug)]
 pub(crate) struct Span {
     began: Instant,

@@ -1,4 +1,4 @@
-//! The embedded store beside the floor of its disk.
+//! The embedded store compared with the raw speed of its disk.
 
 use std::fmt;
 use std::fs::File;
@@ -17,7 +17,7 @@ use crate::measure::{Figures, Load, Span};
 
 const ROUNDS: usize = 3;
 
-/// All figures of one run.
+/// All figures of one run of the benchmark.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     /// Append + fdatasync by one thread, without channels or tasks.
@@ -47,7 +47,7 @@ pub(crate) fn run(
 ) -> Result<Report, Box<dyn std::error::Error>> {
     std::fs::create_dir_all(dir)?;
     let folder = tempfile::tempdir_in(dir)?;
-    // The writers share one thread, so that on two cores the store, or the log, has the other.
+    // The writers share one thread, so that on two cores the store, or the log, has the other core.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let store = Embedded::open(folder.path().join("store"))?;
     let log = RawLog::open(&folder.path().join("log"))?;
@@ -60,7 +60,7 @@ pub(crate) fn run(
     let mut rows = Vec::new();
     for &writers in writers {
         let (mut of_store, mut of_log) = (Load::default(), Load::default());
-        // In turns, so that a slow minute of the machine falls on both.
+        // Alternates between both, so that a slow minute of the machine affects both.
         for _ in 0..ROUNDS {
             of_store.add(runtime.block_on(load(writers, span, ids, Target::Store(store.clone()))));
             of_log.add(runtime.block_on(load(writers, span, ids, Target::Log(log.clone()))));
@@ -100,7 +100,7 @@ impl Target {
     }
 }
 
-/// Lets that many writers repeat runs for a while.
+/// Runs this number of writers, which repeat runs for a while.
 async fn load(writers: usize, span: Duration, ids: Ids, target: Target) -> Load {
     let target = Arc::new(target);
     let measured = Span::begin();
@@ -133,7 +133,7 @@ async fn load(writers: usize, span: Duration, ids: Ids, target: Target) -> Load 
     measured.end(latencies, puts)
 }
 
-/// Appends the same bytes and syncs, one commit after another.
+/// Appends the same bytes and syncs, with sequential commits.
 fn append(path: &Path, span: Duration, ids: Ids) -> std::io::Result<Load> {
     let mut file = File::create(path)?;
     let measured = Span::begin();
@@ -155,13 +155,13 @@ fn append(path: &Path, span: Duration, ids: Ids) -> std::io::Result<Load> {
     Ok(measured.end(latencies, puts))
 }
 
-/// How ids are made.
+/// The way in which ids are generated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ids {
-    /// They begin with the time of their making, as those that wigwag makes will, so that runs under way at the
-    /// same time lie near each other in key order.
+    /// Ids begin with their creation time, like those of wigwag, so that runs in progress at the
+    /// same time are neighbours in key order.
     Timed,
-    /// They begin with chance, so that every commit lies somewhere else.
+    /// Ids are random, so that every commit writes to another place.
     Random,
 }
 
@@ -171,13 +171,13 @@ impl Ids {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         match self {
             Self::Timed => format!("{count:012x}-7c3a-b2f1"),
-            // Any odd factor gives each count another place.
+            // An odd factor gives each count a different id.
             Self::Random => format!("{:012x}-7c3a-b2f1", count.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16),
         }
     }
 }
 
-/// What a run of three steps writes: seven small objects in five commits.
+/// Returns the writes of a run of three steps: seven small objects in five commits.
 fn commits_of_a_run(id: &str) -> [Batch; 5] {
     let entry = |seq: u32| {
         let key = format!("workflow/{id}/log/{seq:010}.json");

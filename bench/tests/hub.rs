@@ -1,12 +1,12 @@
-//! The load on hubs, tiny: it counts what it says it counts, on our hub and on the bare relay beside it.
+//! The hub benchmark at small size: checks its counts, on our hub and on the bare relay.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
-#![expect(clippy::print_stderr, reason = "what is skipped is said aloud")]
+#![expect(clippy::print_stderr, reason = "skipped tests are reported")]
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// The figures of one part, with counts that take moments.
+/// Returns the figures of one part, with small counts.
 fn measure(part: &str) -> Option<Value> {
     if std::thread::available_parallelism().unwrap().get() < 2 {
         eprintln!("SKIPPED: the load wants one core and the server another: there is only one");
@@ -22,7 +22,7 @@ fn measure(part: &str) -> Option<Value> {
     Some(serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap())
 }
 
-/// The names of the servers that a load was measured on, of those where something was done.
+/// Returns the names of the servers on which a load did any work.
 fn measured_on<'a>(figures: &'a Value, value: &str) -> Vec<&'a str> {
     let sides = |load: &'a Value| load["sides"].as_array().unwrap().iter();
     let done = figures["loads"].as_array().unwrap().iter().flat_map(sides).filter(|of| of[value].as_f64() > Some(0.0));

@@ -1,4 +1,4 @@
-//! A server that is stopped or killed under load: what it has acknowledged is there afterwards, and is done once.
+//! A server that is stopped or killed under load: acknowledged requests survive, and take effect once.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::io::{BufRead as _, BufReader};
@@ -16,13 +16,13 @@ use wigwag_store::{Clock as _, System};
 
 const CLIENTS: usize = 64;
 
-/// Between two restarts so many answers more are waited for.
+/// Number of answers between two restarts.
 const ANSWERS: u64 = 150;
 
-/// A client that gets no answer for so long has found a server that hangs.
+/// Timeout after which a server counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A server process, and what comes after it.
+/// A server process, and its successors.
 struct Server {
     child: Child,
     url: String,
@@ -39,7 +39,7 @@ impl Server {
         Self { url: format!("http://{addr}"), child }
     }
 
-    /// Ends it, and waits until it has.
+    /// Ends the process with a signal, and waits for its exit.
     fn end(mut self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
@@ -48,7 +48,7 @@ impl Server {
     }
 }
 
-/// What all clients share.
+/// State that all clients share.
 #[derive(Clone)]
 struct Shared {
     http: reqwest::Client,
@@ -58,7 +58,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Asks until there is an answer that is no passing trouble, whichever server gives it.
+    /// Retries a request until a server answers without a temporary error.
     async fn ask(&self, path: &str, key: &str, body: &Value) -> (u16, Value) {
         let asking = async {
             loop {
@@ -66,7 +66,7 @@ impl Shared {
                 let sent = self.http.post(url).header("idempotency-key", key).json(body).send().await;
                 if let Ok(answer) = sent {
                     let status = answer.status().as_u16();
-                    // Cut off in the middle, it is no answer.
+                    // A truncated response counts as no response.
                     if let (true, Ok(body)) = (status < 500, answer.json().await) {
                         self.answers.fetch_add(1, Ordering::SeqCst);
                         return (status, body);
@@ -86,7 +86,7 @@ impl Shared {
     }
 }
 
-/// Starts runs and signals them until it is told to stop; gives the ids of those that were acknowledged.
+/// Starts runs and signals them until stopped. Returns the ids of acknowledged runs.
 async fn work(shared: Shared, client: usize) -> Vec<String> {
     let mut runs = Vec::new();
     for round in 0.. {
@@ -99,14 +99,14 @@ async fn work(shared: Shared, client: usize) -> Vec<String> {
         let id = run["id"].as_str().unwrap().to_owned();
         let path = format!("/v1/runs/{id}/signals/go");
         let (status, sent) = shared.ask(&path, &key, &json!({"payload": 42})).await;
-        // Also if the first answer was lost, and the signal has ended the run meanwhile.
+        // Even if the first answer was lost, and the signal has already ended the run.
         assert_eq!(status, 200, "{sent}");
         runs.push(id);
     }
     runs
 }
 
-/// It ended with its signal, which it took once, and began and ended once.
+/// Checks that a run started once, consumed its signal once, and ended once with it.
 async fn check(shared: &Shared, id: &str) {
     assert_eq!(shared.get(&format!("/v1/runs/{id}/result?timeout=55s")).await, 42, "run `{id}`");
     let history = shared.get(&format!("/v1/runs/{id}/history?limit=1000")).await;

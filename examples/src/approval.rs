@@ -1,4 +1,4 @@
-//! An order that a manager must approve within two days; after the first, they are reminded.
+//! An order that a manager must approve within two days, with a reminder after the first.
 
 use std::time::Duration;
 
@@ -8,42 +8,42 @@ use wigwag::{Ctx, Failure, StepInfo, permanent};
 
 use crate::World;
 
-/// What the workflow is called.
+/// Name of the workflow.
 pub const NAME: &str = "approval";
 
-/// The signal it waits for.
+/// Name of the signal that the workflow waits for.
 pub const SIGNAL: &str = "approval";
 
-/// A day of the calendar.
-pub const DAY: Duration = Duration::from_secs(24 * 3_600);
+/// Length of a calendar day.
+pub const DAY: Duration = wigwag::days(1);
 
-/// What somebody wants.
+/// The workflow's input: an order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Order {
-    /// What.
+    /// Name of the ordered item.
     pub item: String,
-    /// For how much.
+    /// Price in cents.
     pub cents: u64,
 }
 
 impl Order {
-    /// An order that somebody should look at.
+    /// Returns an order that needs approval.
     #[must_use]
     pub fn expensive() -> Self {
         Self { item: "grand piano".into(), cents: 8_900_000 }
     }
 }
 
-/// What the manager says. Other payloads are refused to whoever sends them.
+/// Payload of the approval signal. Signals with another payload are rejected.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Decision {
-    /// Yes or no.
+    /// Whether the order is approved.
     pub approved: bool,
-    /// Who says so.
+    /// Name of the person who decided.
     pub by: String,
 }
 
-/// The workflow: what became of the order.
+/// The workflow. Returns the outcome of the order.
 pub async fn approve(world: World, ctx: Ctx, order: Order) -> Result<String, Failure> {
     let act = |info: StepInfo| {
         let world = &world;
@@ -57,7 +57,7 @@ pub async fn approve(world: World, ctx: Ctx, order: Order) -> Result<String, Fai
         let (shelf, key) = (shelf.clone(), key.clone());
         async move {
             shelf.undo(&key).await;
-            Ok::<_, Failure>(())
+            Ok(())
         }
     });
     reserve.await?;
@@ -67,7 +67,7 @@ pub async fn approve(world: World, ctx: Ctx, order: Order) -> Result<String, Fai
         decision = ctx.wait::<Decision>(SIGNAL).typed().timeout(DAY).await?;
     }
     match decision {
-        // The run fails, and what was reserved is put back.
+        // The run fails, and the compensation releases the reservation.
         None => Err(permanent("nobody decided within two days")),
         Some(Decision { approved: false, by }) => Err(permanent(format!("{by} said no"))),
         Some(Decision { approved: true, by }) => {

@@ -1,25 +1,25 @@
-//! One small job for each of many items: as tasks for all workers, or inline.
+//! One small job for each of many items: as tasks that any worker may run, or inline.
 
 use serde::{Deserialize, Serialize};
 use wigwag::{Ctx, Failure, StepCtx};
 
 use crate::World;
 
-/// The workflow that makes a task of each item.
+/// The workflow that submits a task per item.
 pub const BY_TASKS: &str = "fan_out";
 
-/// The workflow that does them itself.
+/// The workflow that runs a step per item itself.
 pub const INLINE: &str = "fan_out_inline";
 
-/// The task.
+/// Name of the task.
 pub const TASK: &str = "square";
 
-/// What came of it.
+/// The workflows' result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Total {
-    /// How many there were.
+    /// Number of items.
     pub count: u64,
-    /// The sum of all.
+    /// Sum of the squares.
     pub sum: u64,
 }
 
@@ -29,26 +29,26 @@ impl Total {
     }
 }
 
-/// Squares the numbers below `count`, each in a task that any worker may take.
+/// Squares the numbers below `count`, each in a task that any worker may claim.
 pub async fn by_tasks(ctx: Ctx, count: u64) -> Result<Total, Failure> {
     let joined = ctx.fan_out("squares", TASK, 0..count).await?;
     Ok(Total::of(&joined.results()?))
 }
 
-/// Squares the numbers below `count` here, several at once; each is a recorded step of its own.
+/// Squares the numbers below `count` in this run, several concurrently; each is a recorded step.
 pub async fn inline(world: World, ctx: Ctx, count: u64) -> Result<Total, Failure> {
     let run = ctx.workflow_id().clone();
     let squares = ctx.map("squares", 0..count, move |number| {
         let (world, key) = (world.clone(), format!("{run}:squares/{number}"));
         async move {
             world.act(&key).await;
-            Ok::<_, Failure>(number * number)
+            Ok(number * number)
         }
     });
     Ok(Total::of(&squares.concurrency(64).await?))
 }
 
-/// The task: squares a number.
+/// The task's handler: squares a number.
 pub async fn square(world: World, ctx: StepCtx<u64>) -> Result<u64, Failure> {
     world.act(&ctx.idempotency_key()).await;
     let number = ctx.input()?;

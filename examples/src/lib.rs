@@ -1,8 +1,10 @@
-//! Workflows to begin from, one to a module, each with a program of the same name.
+//! Example workflows, one per module, each with a program of the same name.
 //!
-//! Their steps act on a [`World`] that is only pretended, so that the tests can watch it.
+//! Their steps act on a simulated [`World`], so that the tests can observe them.
 
 pub mod approval;
+#[cfg(doctest)]
+pub mod docs;
 pub mod fan_out;
 pub mod onboarding;
 pub mod order_fulfilment;

@@ -1,4 +1,4 @@
-//! The first two weeks of a customer: a function that sleeps for days.
+//! The first two weeks of a customer: a workflow function that sleeps for days.
 
 use std::time::Duration;
 
@@ -7,23 +7,24 @@ use wigwag::{Ctx, Failure, StepInfo};
 
 use crate::World;
 
-/// What the workflow is called.
+/// Name of the workflow.
 pub const NAME: &str = "onboarding";
 
-/// A day of the calendar.
-pub const DAY: Duration = Duration::from_secs(24 * 3_600);
+/// Length of a calendar day.
+pub const DAY: Duration = wigwag::days(1);
 
-/// Who is welcomed.
+/// The workflow's input: the new customer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Customer {
-    /// By which name.
+    /// Name of the customer.
     pub name: String,
-    /// How long a day is. It is part of the input, so that a run keeps its own whatever the program is told later.
+    /// Length of a day. It is part of the input, so that a run keeps it even if the program
+    /// restarts with another value.
     pub day_micros: u64,
 }
 
 impl Customer {
-    /// A customer whose days are so long.
+    /// Returns a customer with days of this length.
     #[must_use]
     pub fn new(name: &str, day: Duration) -> Self {
         Self { name: name.to_owned(), day_micros: u64::try_from(day.as_micros()).unwrap_or(u64::MAX) }
@@ -38,7 +39,7 @@ impl Customer {
     }
 }
 
-/// The workflow: what was said to the customer, in order.
+/// The workflow. Returns the messages sent to the customer, in order.
 pub async fn onboard(world: World, ctx: Ctx, customer: Customer) -> Result<Vec<String>, Failure> {
     let say = |what: &'static str| {
         let (world, name) = (&world, &customer.name);
@@ -53,7 +54,7 @@ pub async fn onboard(world: World, ctx: Ctx, customer: Customer) -> Result<Vec<S
         let (account, key) = (account.clone(), key.clone());
         async move {
             account.undo(&key).await;
-            Ok::<_, Failure>(())
+            Ok(())
         }
     });
     let mut said = vec![welcome.await?];

@@ -1,4 +1,4 @@
-//! An order: checked, reserved and charged side by side, packed and shipped; undone if shipping fails.
+//! An order: validated, reserved and charged concurrently, packed and shipped; compensated if shipping fails.
 //!
 //! ```text
 //! validate ─┬─ reserve ─┬─ shipping/pack ── shipping/wrap (a gift) ── shipping/ship
@@ -14,33 +14,33 @@ use wigwag::{Failure, Graph, Retry, StepCtx, permanent, retryable};
 
 use crate::World;
 
-/// What the workflow is called.
+/// Name of the workflow.
 pub const NAME: &str = "order_fulfilment";
 
-/// The steps in the order in which they are written.
+/// Paths of the steps in the order of the graph.
 pub const STEPS: [&str; 6] = ["validate", "reserve", "charge", "shipping/pack", "shipping/wrap", "shipping/ship"];
 
-/// What somebody wants.
+/// The workflow's input: an order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Order {
-    /// What.
+    /// Name of the ordered item.
     pub item: String,
-    /// For how much.
+    /// Price in cents.
     pub cents: u64,
-    /// Wrapped.
+    /// Whether to wrap it as a gift.
     pub gift: bool,
-    /// Where to.
+    /// Destination of the shipment.
     pub to: String,
 }
 
 impl Order {
-    /// An order that goes well.
+    /// Returns an order that succeeds.
     #[must_use]
     pub fn good() -> Self {
         Self { item: "lamp".into(), cents: 2_400, gift: true, to: "Utrecht".into() }
     }
 
-    /// An order that no carrier takes.
+    /// Returns an order that no carrier accepts.
     #[must_use]
     pub fn undeliverable() -> Self {
         Self { item: "anvil".into(), cents: 9_900, gift: false, to: "the moon".into() }
@@ -49,7 +49,7 @@ impl Order {
 
 type Ctx = StepCtx<Order>;
 
-/// The workflow.
+/// Returns the workflow's graph.
 pub fn graph(world: &World) -> Graph<Order> {
     Graph::new(NAME)
         .step("validate", step(world, validate))
@@ -71,7 +71,7 @@ pub fn graph(world: &World) -> Graph<Order> {
         .after(["reserve", "charge"])
 }
 
-/// A step that gets the world along.
+/// Returns a step's code with access to the world.
 fn step<Fut>(world: &World, code: fn(World, Ctx) -> Fut) -> impl Fn(Ctx) -> Fut + Send + Sync + 'static
 where
     Fut: Future<Output = Result<String, Failure>> + Send + 'static,
@@ -80,7 +80,8 @@ where
     move |ctx| code(world.clone(), ctx)
 }
 
-/// Undoes a step; whether it was done or broke off half-way is not known, and is all the same to the one who undoes.
+/// Returns the compensation of a step. The step may have completed or stopped half-way;
+/// the compensation handles both.
 fn undo(world: &World) -> impl Fn(Ctx, Option<String>) -> Undoing + Send + Sync + 'static {
     let world = world.clone();
     move |ctx, _done| {
@@ -108,7 +109,7 @@ async fn reserve(world: World, ctx: Ctx) -> Result<String, Failure> {
     Ok(format!("one {} is kept back", ctx.input()?.item))
 }
 
-/// The card processor is always busy when it is asked for the first time.
+/// Simulates a card processor that is always busy at the first attempt.
 async fn charge(world: World, ctx: Ctx) -> Result<String, Failure> {
     if ctx.attempt() == 1 {
         return Err(retryable("the card processor is busy"));

@@ -1,8 +1,8 @@
-//! Where a program keeps its runs.
+//! The store of a program.
 
 use tempfile::TempDir;
 
-/// A store: the one that the first argument names, or a folder that is removed at the end.
+/// A store: the one named by the first argument, or a temporary directory.
 #[derive(Debug)]
 pub struct Place {
     url: String,
@@ -10,7 +10,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Reads the program's first argument.
+    /// Opens the store named by the program's first argument.
     pub fn from_args() -> std::io::Result<Self> {
         match std::env::args().nth(1) {
             Some(url) => Ok(Self { url, folder: None }),
@@ -21,13 +21,13 @@ impl Place {
         }
     }
 
-    /// Whether somebody named it, and may look for it.
+    /// Whether the store was named on the command line and outlives the program.
     #[must_use]
     pub fn is_named(&self) -> bool {
         self.folder.is_none()
     }
 
-    /// The store's URL.
+    /// Returns the store's URL.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url

@@ -1,4 +1,4 @@
-//! What the steps act on: shelves, card processors, mailboxes. Here they are pretended.
+//! The simulated world that steps act on: shelves, card processors, mailboxes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use wigwag::store::{Clock as _, System};
 
-/// What is outside of wigwag. Clones are the same world.
+/// Everything outside of wigwag. Clones share the same world.
 #[derive(Clone)]
 pub struct World {
     takes: Duration,
     watch: Watch,
 }
 
-/// Somebody who is told of all that happens.
+/// Callback that observes all actions.
 pub type Watch = Arc<dyn Fn(Moment, &str) + Send + Sync>;
 
-/// When an action is told of.
+/// The phase of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// It is about to happen.
+    /// The action is about to start.
     Begin,
-    /// It has happened.
+    /// The action is complete.
     Done,
 }
 
@@ -32,19 +32,20 @@ impl fmt::Debug for World {
 }
 
 impl Default for World {
-    /// A world in which everything happens at once and nobody watches.
+    /// Returns a world in which actions take no time and have no observer.
     fn default() -> Self {
         Self::watched(Duration::ZERO, Arc::new(|_, _| ()))
     }
 }
 
 impl World {
-    /// A world in which an action takes so long, and somebody is told when it begins and when it is done.
+    /// Returns a world in which an action takes this long, and `watch` is called at its start and end.
     pub fn watched(takes: Duration, watch: Watch) -> Self {
         Self { takes, watch }
     }
 
-    /// Does something, under an idempotency key: a real world would do it once however often it is asked.
+    /// Performs an action under an idempotency key: a real service would perform it once, however
+    /// often it is requested.
     pub async fn act(&self, key: &str) {
         (self.watch)(Moment::Begin, key);
         if !self.takes.is_zero() {
@@ -53,7 +54,7 @@ impl World {
         (self.watch)(Moment::Done, key);
     }
 
-    /// Undoes what was done under that key.
+    /// Undoes the action of this key.
     pub async fn undo(&self, key: &str) {
         self.act(&format!("{key}:undo")).await;
     }

@@ -1,4 +1,4 @@
-//! Each program says exactly what is expected of it; and the onboarding takes two weeks where nobody shortens them.
+//! Each program prints exactly the expected output; and onboarding takes two weeks at the real length of a day.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::path::Path;
@@ -13,7 +13,7 @@ use wigwag_examples::onboarding::{Customer, DAY, NAME, onboard};
 
 fn says(program: &str, name: &str, store: Option<&Path>) {
     let mut command = Command::new(program);
-    // Those are of the servers that other tests use.
+    // These variables belong to the servers of other tests.
     for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
         command.env_remove(name);
     }
@@ -25,7 +25,7 @@ fn says(program: &str, name: &str, store: Option<&Path>) {
 }
 
 #[test]
-fn order_fulfilment_says_what_is_expected_again_and_again() {
+fn order_fulfilment_prints_the_expected_output_every_time() {
     let folder = tempfile::tempdir().unwrap();
     for store in [None, Some(folder.path()), Some(folder.path())] {
         says(env!("CARGO_BIN_EXE_order_fulfilment"), "order_fulfilment", store);
@@ -33,7 +33,7 @@ fn order_fulfilment_says_what_is_expected_again_and_again() {
 }
 
 #[test]
-fn onboarding_says_what_is_expected_again_and_again() {
+fn onboarding_prints_the_expected_output_every_time() {
     let folder = tempfile::tempdir().unwrap();
     for store in [None, Some(folder.path()), Some(folder.path())] {
         says(env!("CARGO_BIN_EXE_onboarding"), "onboarding", store);
@@ -41,17 +41,17 @@ fn onboarding_says_what_is_expected_again_and_again() {
 }
 
 #[test]
-fn fan_out_says_what_is_expected_of_ten_thousand() {
+fn fan_out_prints_the_expected_output_for_ten_thousand() {
     says(env!("CARGO_BIN_EXE_fan_out"), "fan_out", None);
 }
 
 #[test]
-fn hub_says_what_is_expected() {
+fn hub_prints_the_expected_output() {
     says(env!("CARGO_BIN_EXE_hub"), "hub", None);
 }
 
 #[test]
-fn remote_worker_says_what_is_expected() {
+fn remote_worker_prints_the_expected_output() {
     says(env!("CARGO_BIN_EXE_remote_worker"), "remote_worker", None);
 }
 
@@ -75,7 +75,7 @@ async fn onboarding_takes_two_weeks_by_the_clock_and_no_time_at_all() {
 }
 
 #[tokio::test]
-async fn onboarding_that_fails_takes_back_its_welcome() {
+async fn onboarding_that_fails_compensates_its_welcome() {
     let kit = kit().await;
     kit.fail("check-in", [permanent("the customer is a machine")]);
     let run = kit.client().start(NAME, &Customer::new("Ada", DAY)).await.unwrap();
@@ -88,12 +88,12 @@ async fn onboarding_that_fails_takes_back_its_welcome() {
 }
 
 #[test]
-fn approval_approves_itself_where_nobody_else_can() {
+fn approval_approves_its_own_order_without_a_store() {
     says(env!("CARGO_BIN_EXE_approval"), "approval", None);
 }
 
 #[tokio::test]
-async fn approval_waits_for_whoever_sends_it_from_another_process() {
+async fn approval_waits_for_a_signal_from_another_process() {
     let folder = tempfile::tempdir().unwrap();
     let mut program = Command::new(env!("CARGO_BIN_EXE_approval"))
         .arg(folder.path())
@@ -131,7 +131,7 @@ async fn an_approval_within_the_first_day_needs_no_reminder() {
 }
 
 #[tokio::test]
-async fn an_approval_on_the_second_day_comes_after_a_reminder() {
+async fn an_approval_on_the_second_day_follows_a_reminder() {
     let kit = approvals().await;
     let run = kit.client().start(approval::NAME, &Order::expensive()).await.unwrap();
     kit.advance(DAY + DAY / 2).await.unwrap();
@@ -144,7 +144,7 @@ async fn an_approval_on_the_second_day_comes_after_a_reminder() {
 }
 
 #[tokio::test]
-async fn an_order_that_nobody_approves_fails_after_two_days_and_is_put_back() {
+async fn an_order_without_approval_fails_after_two_days_and_is_compensated() {
     let kit = approvals().await;
     let run = kit.client().start(approval::NAME, &Order::expensive()).await.unwrap();
     kit.run_until_idle().await.unwrap();

@@ -1,6 +1,6 @@
-//! A server and a worker as two processes that share nothing but HTTP.
+//! A server and a worker in two processes that share nothing but HTTP.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
-#![expect(clippy::print_stdout, reason = "the figures are worth a look")]
+#![expect(clippy::print_stdout, reason = "the test prints its measurements")]
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -8,13 +8,13 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use wigwag::store::{Clock as _, System};
 use wigwag_examples::remote_worker::Greeting;
+use wigwag_store::{Clock as _, System};
 
-/// How often the worker looks for work where nobody nudges it.
+/// Poll interval of the worker without notifications.
 const LOOK_SECONDS: u64 = 2;
 
-/// A process that is killed when the test is over.
+/// A child process, killed at the end of the test.
 struct Process {
     child: Child,
     said: BufReader<ChildStdout>,
@@ -31,15 +31,15 @@ impl Process {
         Self { child, said }
     }
 
-    /// The next line that it says.
+    /// Reads the next line of its output.
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.said.read_line(&mut line).unwrap();
-        assert!(!line.is_empty(), "it ended without a word: {:?}", self.child.wait());
+        assert!(!line.is_empty(), "it ended without output: {:?}", self.child.wait());
         line.trim_end().to_owned()
     }
 
-    /// Kills it with a signal that nothing can catch.
+    /// Kills it with a signal that cannot be caught.
     fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -56,7 +56,7 @@ impl Drop for Process {
 struct Server {
     process: Process,
     http: reqwest::Client,
-    /// Where its store is.
+    /// URL of its store.
     store: String,
 }
 
@@ -65,7 +65,7 @@ impl Server {
         let program = env!("CARGO_BIN_EXE_remote_server");
         let mut process = Process::start(program, &[folder.to_str().unwrap(), addr], &[]);
         let store = process.line();
-        // Another test may have been first.
+        // Another test may have installed it first.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self { process, http: reqwest::Client::builder().no_proxy().build().unwrap(), store }
     }
@@ -78,7 +78,7 @@ impl Server {
         format!("http://{}{path}", self.addr())
     }
 
-    /// A worker that is nudged, or one to which this is a bucket like any other.
+    /// Starts a worker that gets notifications from the server, or one that treats it as any other bucket.
     fn worker(&self, nudged: bool) -> Process {
         let program = env!("CARGO_BIN_EXE_remote_worker");
         let seconds = LOOK_SECONDS.to_string();
@@ -92,14 +92,14 @@ impl Server {
         worker
     }
 
-    /// Starts a run; whether that was acknowledged.
+    /// Starts a run; returns whether the start was acknowledged.
     async fn start_run(&self, id: &str) -> bool {
         let body = json!({"type": "greet", "id": id, "input": id}).to_string();
         let request = self.http.post(self.url("/v1/runs")).header("content-type", "application/json").body(body);
         request.send().await.is_ok_and(|response| response.status() == 201)
     }
 
-    /// What came of a run, however long that takes.
+    /// Waits for the result of a run, without a time limit.
     async fn result(&self, id: &str) -> Greeting {
         loop {
             let asked = self.http.get(self.url(&format!("/v1/runs/{id}/result?timeout=20s"))).send().await.unwrap();
@@ -111,7 +111,7 @@ impl Server {
         }
     }
 
-    /// How long it took from when a run was to be started until its first step began, in the middle of so many.
+    /// Returns the median time from a start request to the first step of the run.
     async fn dispatch(&self, name: &str, count: usize) -> Duration {
         let mut spans = Vec::new();
         for number in 0..count {
@@ -126,7 +126,7 @@ impl Server {
         spans[count / 2]
     }
 
-    /// How often the store was listed.
+    /// Returns how often the store was listed.
     async fn lists(&self) -> u64 {
         let text = self.http.get(self.url("/metrics")).send().await.unwrap().text().await.unwrap();
         let lists =
@@ -136,13 +136,13 @@ impl Server {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn remote_a_nudged_worker_begins_at_once_and_does_not_look_around() {
+async fn remote_a_notified_worker_starts_immediately_and_does_not_poll() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), "127.0.0.1:0");
 
     let mut polling = server.worker(false);
     let by_looking = server.dispatch("polled", 7).await;
-    // While nothing is to be done it goes on looking: see how long three looks take.
+    // An idle worker keeps polling: measure how long three polls take.
     let (before, began) = (server.lists().await, System.boot());
     while server.lists().await < before + 3 {
         System.sleep(Duration::from_millis(50)).await;
@@ -162,7 +162,7 @@ async fn remote_a_nudged_worker_begins_at_once_and_does_not_look_around() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn remote_a_worker_outlives_its_server_and_finishes_what_was_acknowledged() {
+async fn remote_a_worker_survives_its_server_and_completes_acknowledged_runs() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = Server::start(folder.path(), "127.0.0.1:0");
     let mut worker = server.worker(true);
@@ -174,7 +174,7 @@ async fn remote_a_worker_outlives_its_server_and_finishes_what_was_acknowledged(
                 acknowledged.push(id);
             }
         }
-        // Most of these are under way.
+        // Most of these are in progress.
         let addr = server.addr().to_owned();
         server.process.kill();
         server = Server::start(folder.path(), &addr);

@@ -1,4 +1,5 @@
-//! Panics that somebody caught: a worker survives one in a turn, and a store one in its thread; a fuzz target must not.
+//! Detects caught panics: a worker catches those in a turn, and a store those in its thread; a fuzz target
+//! must fail on either.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::{Mutex, PoisonError};
@@ -9,13 +10,13 @@ fn seen() -> Vec<String> {
     std::mem::take(&mut *SEEN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Runs it, and fails if anything panicked meanwhile, on whatever thread and whoever caught it.
+/// Runs a closure, and panics if any thread panicked meanwhile, even if the panic was caught.
 ///
 /// # Panics
 ///
-/// If anything did.
+/// If any thread panicked.
 pub fn without_panics(run: impl FnOnce()) {
-    // There is one hook for all threads: tests that share a process take turns.
+    // The panic hook is global, so tests that share a process take turns.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     seen();

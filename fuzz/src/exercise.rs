@@ -1,4 +1,4 @@
-//! Everything that can be asked of a run, asked.
+//! Calls every read and transition of a run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use wigwag_core::{
 
 use crate::{Choices, at};
 
-/// A graph with what graphs have, of the type of the golden runs.
+/// Returns a graph with every feature of graphs, of the workflow type of the golden runs.
 ///
 /// # Panics
 ///
-/// If it is no graph.
+/// If the definition is invalid.
 #[must_use]
 pub fn graph() -> Definition {
     let path = |text: &str| text.parse::<Path>().expect("a plain path");
@@ -29,7 +29,7 @@ pub fn graph() -> Definition {
     Definition::graph(of, vec![undoable, waits, last, Node::step(path("c"))]).expect("a graph")
 }
 
-/// Asks a run everything that workers and clients ask of one.
+/// Applies every operation of workers and clients to a run.
 pub fn exercise(choices: &mut Choices<'_>, run: &Run, definition: &Definition) {
     let now = at(choices.below(100_000) as u64);
     let _ = (run.current_steps(), run.index_type(), run.has_anything_to_undo(), run.is_whole());
@@ -43,7 +43,7 @@ pub fn exercise(choices: &mut Choices<'_>, run: &Run, definition: &Definition) {
         let control = Control { id: "c1".into(), created_at: now, by: None, order };
         let events = run.fold_control("x_c1", &control, definition, now);
         assert!(!events.is_empty(), "a control object always becomes an event");
-        // What is refused here is refused by name; it must not panic.
+        // Rejections must name their reason; a panic is a failure.
         let mut entry = Entry {
             seq: run.seq.saturating_add(1),
             by: "by".into(),

@@ -1,32 +1,32 @@
-//! The stored forms to begin from: the golden files, by what they are.
+//! Stored forms used as seeds: the golden files, by kind.
 
 use std::path::Path;
 use std::time::Duration;
 
 use wigwag_core::Time;
 
-/// The run that the golden files are of.
+/// The run of the golden files.
 pub const RUN: &str = "workflow/order-1";
 
-/// What a stored body is.
+/// The kind of a stored body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A commit of a run, or the tombstone over the first.
+    /// A log entry, or the tombstone in place of the first.
     Entry,
     /// A run folded up to some entry.
     Snapshot,
-    /// Points that left the snapshot.
+    /// Steps that were moved out of the snapshot.
     Chunk,
-    /// What people ask of a run.
+    /// A control request.
     Control,
-    /// A message to a run.
+    /// A signal to a run.
     Signal,
-    /// What a type does.
+    /// The definition of a workflow.
     Definition,
 }
 
 impl Form {
-    /// All of them.
+    /// All kinds of stored bodies.
     pub const ALL: [Self; 6] =
         [Self::Entry, Self::Snapshot, Self::Chunk, Self::Control, Self::Signal, Self::Definition];
 
@@ -43,11 +43,11 @@ impl Form {
     }
 }
 
-/// The bodies of all golden files, in the order of their names.
+/// Returns names and bodies of all golden files, sorted by name.
 ///
 /// # Panics
 ///
-/// If they are not where they belong.
+/// If the files are missing.
 #[must_use]
 pub fn golden() -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/wigwag-core/tests/golden");
@@ -61,13 +61,13 @@ pub fn golden() -> Vec<(String, Vec<u8>)> {
     bodies
 }
 
-/// The golden bodies of a form.
+/// Returns the golden bodies of a form.
 #[must_use]
 pub fn of_form(form: Form) -> Vec<Vec<u8>> {
     golden().into_iter().filter(|(name, _)| form.is_file(name)).map(|(_, body)| body).collect()
 }
 
-/// A moment that many seconds after a fixed one.
+/// Returns a time this many seconds after a fixed one.
 #[must_use]
 pub fn at(seconds: u64) -> Time {
     Time::from_micros(1_769_601_600_000_000).after(Duration::from_secs(seconds))

@@ -1,8 +1,7 @@
-//! What all fuzz targets share: the loop, choices drawn from bytes, and forms that are almost right.
+//! Shared parts of the fuzz targets: the loop, choices drawn from bytes, and slightly damaged forms.
 //!
-//! A target is a function of bytes. A plain test run feeds it with the files in its corpus and with inputs that are the
-//! same every time; `WIGWAG_FUZZ_SECONDS` adds so many seconds of inputs that are new every time. See
-//! `docs/internals/fuzzing.md`.
+//! A target is a function of bytes. A plain test run feeds it the files of its corpus and a fixed sequence of inputs;
+//! `WIGWAG_FUZZ_SECONDS` adds this many seconds of random inputs. See `docs/internals/fuzzing.md`.
 
 mod alarm;
 mod choices;
@@ -19,11 +18,11 @@ pub use exercise::{exercise, graph};
 pub use forms::{Form, RUN, at, golden, of_form};
 pub use mutate::{body, json, text};
 
-/// The longest input: enough for some dozens of choices, short enough to be looked at.
+/// Maximum length of an input: enough for some dozens of choices, short enough for a person to read.
 pub const INPUT_BYTES_MAX: usize = 1_024;
 
-/// Feeds a target, a function of `&[u8]`: its corpus, so many inputs that are the same every time, and then, if asked
-/// for, new ones for a while.
+/// Feeds a target, a function of `&[u8]`: its corpus, a fixed sequence of inputs, and then random inputs
+/// for the configured time.
 #[macro_export]
 macro_rules! fuzz {
     ($iterations:expr, $target:expr) => {{
@@ -38,18 +37,18 @@ macro_rules! fuzz {
     }};
 }
 
-/// What is fed. A failed target ends the test, so that nobody sees what it left half done.
+/// A fuzz target. A failure ends the test, so state that the target left half-changed is never observed.
 pub struct Target<'a>(AssertUnwindSafe<&'a Fed<'a>>);
 
 type Fed<'a> = dyn Fn(&[u8]) + 'a;
 
 impl<'a> Target<'a> {
-    /// This function.
+    /// Creates a target from a function.
     pub fn new(target: &'a Fed<'a>) -> Self {
         Self(AssertUnwindSafe(target))
     }
 
-    /// Calls it.
+    /// Calls the target with one input.
     pub fn feed(&self, input: &[u8]) {
         (self.0)(input);
     }
@@ -61,18 +60,18 @@ impl std::fmt::Debug for Target<'_> {
     }
 }
 
-/// How long new inputs are tried, by `WIGWAG_FUZZ_SECONDS`.
+/// Returns the time for random inputs, from `WIGWAG_FUZZ_SECONDS`.
 #[must_use]
 pub fn seconds() -> Duration {
     let seconds = std::env::var("WIGWAG_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(0))
 }
 
-/// Feeds a target with so many inputs, the same every time; `WIGWAG_FUZZ_ITERATIONS` says how many times as many.
+/// Feeds a target with a fixed sequence of inputs; `WIGWAG_FUZZ_ITERATIONS` multiplies their number.
 ///
-/// An input that fails is kept in a file, and its name is printed.
+/// A failing input is saved to a file, and the file's name is printed.
 pub fn repeat(iterations: u64, target: &dyn Fn(&[u8])) {
-    // Under `cargo bolero` the engine alone chooses inputs; with a time given, all of it is for new ones.
+    // Under `cargo bolero` only its engine chooses inputs; with a time limit, all of the time is for random inputs.
     if cfg!(fuzzing) || !seconds().is_zero() || std::env::var_os("CARGO_BOLERO_SELECT").is_some() {
         return;
     }
@@ -86,14 +85,15 @@ pub fn repeat(iterations: u64, target: &dyn Fn(&[u8])) {
     }
 }
 
-/// The input of that number. Short ones are as likely as long ones, because they are easier to understand.
+/// Returns the input with this number. Short inputs are as likely as long ones, because they
+/// are easier to understand.
 fn input(number: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(number);
     let length = random.usize(0..=16) << random.usize(0..=6);
     (0..length).map(|_| random.u8(..)).collect()
 }
 
-#[expect(clippy::print_stderr, reason = "whoever reads the failed test wants to repeat it")]
+#[expect(clippy::print_stderr, reason = "a failed input is repeated from this output")]
 fn keep(number: u64, input: &[u8]) {
     let file = std::env::temp_dir().join(format!("wigwag-fuzz-{}-{number}", std::process::id()));
     match std::fs::write(&file, input) {

@@ -1,12 +1,12 @@
-//! Bytes that are almost right: a form as it is stored, with a few things changed in its JSON or in its bytes.
+//! Slightly damaged bodies: a stored form with a few changes to its JSON or its bytes.
 //!
-//! Random bytes hardly ever get past the JSON parser; what is almost right gets to the code behind it.
+//! Random bytes hardly ever get past the JSON parser; a slightly damaged body reaches the code behind it.
 
 use serde_json::{Map, Value, json as value};
 
 use crate::Choices;
 
-/// A form that was changed a little, or a lot, or not at all.
+/// Returns a form with few, many or no changes.
 pub fn body(choices: &mut Choices<'_>, seeds: &[Vec<u8>]) -> Vec<u8> {
     let seed = choices.pick(seeds);
     let mut bytes = match choices.below(8) {
@@ -23,7 +23,7 @@ pub fn body(choices: &mut Choices<'_>, seeds: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// The text of a JSON value in which some values were changed.
+/// Returns the text of a JSON value with some values changed.
 pub fn json(choices: &mut Choices<'_>, mut value: Value, seeds: &[Vec<u8>]) -> Vec<u8> {
     for _ in 0..=choices.below(3) {
         edit_json(choices, &mut value, seeds);
@@ -34,7 +34,7 @@ pub fn json(choices: &mut Choices<'_>, mut value: Value, seeds: &[Vec<u8>]) -> V
 
 type Raw = fn() -> String;
 
-/// JSON that a [`Value`] cannot hold, with what stands for it until the text is written.
+/// JSON that a [`Value`] cannot hold, with placeholders that are replaced when the text is written.
 const RAW: [(&str, Raw); 6] = [
     ("@exponent", || "1e999".into()),
     ("@surrogate", || "\"\\ud800\"".into()),
@@ -74,7 +74,7 @@ fn any_name(choices: &mut Choices<'_>, map: &Map<String, Value>) -> Option<Strin
     map.keys().nth(choices.below(map.len().max(1))).cloned()
 }
 
-/// Any value, those further out more often: they are what a form is made of.
+/// Picks any value of the tree, with a bias towards deeper ones.
 fn any<'a>(choices: &mut Choices<'_>, mut value: &'a mut Value) -> &'a mut Value {
     for _ in 0..choices.below(6) {
         let within = match value {
@@ -122,7 +122,7 @@ fn odd_number(choices: &mut Choices<'_>) -> Value {
     }
 }
 
-/// Texts that mean something somewhere, or that something may trip over.
+/// Special strings: keywords of the formats, and strings that are often handled wrongly.
 const TEXTS: [&str; 28] = [
     "",
     "a",
@@ -162,7 +162,7 @@ fn odd_text(choices: &mut Choices<'_>) -> String {
     }
 }
 
-/// One of these texts or of those that mean something somewhere, with some letters changed.
+/// Returns one of these strings, or a special one, with some characters changed.
 pub fn text(choices: &mut Choices<'_>, of: &[&str]) -> String {
     let mut text = if of.is_empty() || choices.once_in(4) { odd_text(choices) } else { (*choices.pick(of)).to_owned() };
     for _ in 0..choices.below(4) {

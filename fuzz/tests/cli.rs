@@ -1,6 +1,7 @@
-//! What people type: arguments, spans, times, names, JSON. Refused with what is wanted, or taken; never a panic.
+//! Command line input: arguments, durations, times, names, JSON. Each is accepted or rejected with the expected
+//! format; never a panic.
 
-// The command has no library: its own sources are read here, and what is not parsing lies idle.
+// The command has no library, so its source files are included here; the parts other than parsing are unused.
 #[expect(dead_code, reason = "nothing is opened")]
 #[path = "../../crates/wigwag-cli/src/args.rs"]
 mod args;
@@ -15,7 +16,7 @@ mod input;
 mod output;
 
 use clap::Parser as _;
-use wigwag::core::limits::SPAN_MAX;
+use wigwag_core::limits::SPAN_MAX;
 use wigwag_fuzz::{Choices, body, fuzz, golden, text};
 
 const WORDS: [&str; 54] = [
@@ -101,7 +102,7 @@ const VALUES: [&str; 22] = [
 ];
 
 #[test]
-fn any_arguments_are_refused_or_taken() {
+fn any_arguments_are_accepted_or_rejected() {
     fuzz!(6_000, |input: &[u8]| {
         let mut choices = Choices::new(input);
         let mut words = vec!["wigwag".to_owned()];
@@ -116,7 +117,7 @@ fn any_arguments_are_refused_or_taken() {
 }
 
 #[test]
-fn spans_times_and_names_are_refused_or_taken() {
+fn durations_times_and_names_are_accepted_or_rejected() {
     fuzz!(20_000, |input: &[u8]| {
         let mut choices = Choices::new(input);
         let given = if choices.once_in(4) {
@@ -139,12 +140,12 @@ fn spans_times_and_names_are_refused_or_taken() {
 }
 
 #[test]
-fn json_is_passed_on_as_it_came_or_refused() {
+fn json_is_passed_on_verbatim_or_rejected() {
     let seeds: Vec<Vec<u8>> = golden().into_iter().map(|(_, body)| body).collect();
     fuzz!(5_000, |input: &[u8]| {
         let mut choices = Choices::new(input);
         let given = String::from_utf8_lossy(&body(&mut choices, &seeds)).into_owned();
-        // These read files and standard input, which are the user's own.
+        // These read files and standard input, which belong to the user.
         if given.starts_with('@') || given == "-" {
             return;
         }

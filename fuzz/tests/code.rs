@@ -1,5 +1,4 @@
-//! What users' code gives to the engine, names and values: refused in words, or it can be read again by whoever comes
-//! after.
+//! Names and values that user code passes to the engine: each is rejected with a message, or can be read back later.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::time::Duration;
@@ -9,7 +8,7 @@ use wigwag::testing::Kit;
 use wigwag::{Builder, Ctx, ErrorKind, Failure, Graph, Payload, Result, RunHandle, StepCtx};
 use wigwag_fuzz::{Choices, fuzz, json, text, without_panics};
 
-/// What the code of one input does.
+/// The behaviour of one input's code.
 #[derive(Clone, Debug)]
 struct Plan {
     names: Vec<String>,
@@ -26,7 +25,7 @@ impl Plan {
         };
         let mut names: Vec<String> = (0..=choices.below(9)).map(|_| name(choices)).collect();
         if choices.once_in(6) {
-            // About as long as a path may be.
+            // Close to the maximum length of a path.
             names = vec![long[0].clone(); 8];
             names[0].truncate(63 - choices.below(40));
         }
@@ -38,7 +37,7 @@ impl Plan {
         Self { names, payload: wrapped, raw }
     }
 
-    /// A graph of one step within all these groups, begun after a while, which changes the run's data.
+    /// Returns a graph of one step nested in all these groups, with a start delay, which changes the run's data.
     fn graph(&self) -> Graph<Value> {
         let (first, groups) = self.names.split_first().unwrap();
         let payload = self.payload.clone();
@@ -90,10 +89,10 @@ async fn drive(kit: &Kit, of: &str, input: &Payload) {
     assert!(run.status().await.unwrap().is_final(), "{:?}", run.get().await.unwrap());
     run.steps().await.unwrap();
     run.history(1, 1_000).await.unwrap();
-    // The snapshot is folded from the log alone, and must say the same.
+    // A snapshot folded from the log alone must be equal.
     let state = format!("workflow/{of}/state.json");
     let before = run.get().await.unwrap().run().clone();
-    kit.store().write(wigwag::store::Batch::new().delete(state)).await.unwrap();
+    kit.store().write(wigwag_store::Batch::new().delete(state)).await.unwrap();
     let mut after = run.get().await.unwrap().run().clone();
     (after.rolled, after.unrolled) = (before.rolled.clone(), before.unrolled.clone());
     after.points.retain(|path, _| before.points.contains_key(path));
@@ -111,7 +110,7 @@ async fn all(plan: &Plan) {
 }
 
 #[test]
-fn what_code_gives_can_be_read_again() {
+fn output_of_code_can_be_read_back() {
     fuzz!(200, |input: &[u8]| {
         let mut choices = Choices::new(input);
         let plan = Plan::choose(&mut choices);

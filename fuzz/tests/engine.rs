@@ -1,14 +1,14 @@
-//! What people hand to the engine: tokens of links, and schemas with payloads.
+//! Input to the engine from outside: tokens of links, and schemas with payloads.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json as value};
-use wigwag::store::{Clock as _, Memory, System};
 use wigwag::testing::ManualClock;
 use wigwag::{Client, Engine, ErrorKind, Graph, LinkSecret, Payload, Settings};
 use wigwag_fuzz::{Choices, fuzz, json, text, without_panics};
+use wigwag_store::{Clock as _, Memory, System};
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
@@ -23,7 +23,7 @@ async fn client(secret: &str) -> Client {
 }
 
 #[test]
-fn a_token_that_was_changed_is_refused() {
+fn a_changed_token_is_rejected() {
     let runtime = runtime();
     let client = runtime.block_on(client("a secret of some length"));
     let hour = Duration::from_secs(3_600);
@@ -39,7 +39,7 @@ fn a_token_that_was_changed_is_refused() {
         let mut choices = Choices::new(input);
         let mut token = text(&mut choices, &known);
         if choices.once_in(4) {
-            // One letter for another: also one that differs only in bits that base64 does not use.
+            // Swap one letter for another, including letters that differ only in bits that base64 ignores.
             let place = choices.below(token.len().max(1));
             if token.is_char_boundary(place) && token.is_char_boundary(place + 1) {
                 let letter =
@@ -48,12 +48,12 @@ fn a_token_that_was_changed_is_refused() {
             }
         }
         if choices.once_in(4) {
-            // Cut short, for a signature must be whole.
+            // Truncate the token: a signature must be complete.
             let place = token.len().saturating_sub(choices.below(44));
             token.truncate((0..=place).rev().find(|place| token.is_char_boundary(*place)).unwrap_or(0));
         }
         match runtime.block_on(client.read_link(&token)) {
-            Ok(_) => assert!(known[..3].contains(&token.as_str()), "taken, and not one of ours: {token}"),
+            Ok(_) => assert!(known[..3].contains(&token.as_str()), "accepted, but it is a changed token: {token}"),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Invalid, "{token}: {error}");
                 assert!(!known[..3].contains(&token.as_str()) && error.advice().is_some());
@@ -91,7 +91,7 @@ fn payloads() -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
-/// One schema and one payload, through everything a sender goes through.
+/// Sends one payload under one schema, through every stage of a sender.
 async fn send(schema: Value, payload: &Payload) {
     let store = Arc::new(Memory::new());
     let graph = Graph::<Value>::new("asks").signal("go").schema(schema.clone());
@@ -107,7 +107,7 @@ async fn send(schema: Value, payload: &Payload) {
 }
 
 #[test]
-fn a_schema_is_refused_or_checks_any_payload() {
+fn a_schema_is_rejected_or_validates_any_payload() {
     let (schemas, payloads) = (schemas(), payloads());
     fuzz!(1_500, |input: &[u8]| {
         let mut choices = Choices::new(input);

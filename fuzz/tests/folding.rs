@@ -1,4 +1,4 @@
-//! Logs of events in any order: an entry is refused in words, or the run it leads to holds together.
+//! Logs of events in any order: an entry is rejected with a message, or the resulting run is consistent.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,21 +14,21 @@ use wigwag_store::{Clock as _, System};
 
 const POINTS: [&str; 8] = ["a", "b", "c", "approve", "a/x", "a#2", "b/y", "a/.delay"];
 
-/// One event of each kind, as it is stored.
+/// Returns one stored event of each kind.
 fn templates() -> Vec<Value> {
     let entries = of_form(Form::Entry);
     let entry = entries.iter().find_map(|body| serde_json::from_slice::<Value>(body).ok()?.get("events").cloned());
     entry.unwrap().as_array().unwrap().clone()
 }
 
-/// An event of any kind at any of a few points.
+/// Returns an event of any kind at one of a few steps.
 fn event(choices: &mut Choices<'_>, templates: &[Value], run: &Run) -> Option<Event> {
     let undoing = run.chain.as_ref().and_then(|chain| chain.current.as_ref());
     let mut event = choices.pick(templates).clone();
     let fields: Vec<String> = event.as_object()?.keys().cloned().collect();
     for field in fields {
         let any = match field.as_str() {
-            // Most of it happens at one point, so that there is something to go on from.
+            // Most events concern the same step, so that they build on each other.
             "point" if choices.once_in(2) => undoing.map_or(json!("a"), |undoing| json!(undoing.point)),
             "point" => json!(choices.pick(&POINTS)),
             "from" | "race" if choices.once_in(2) => json!(choices.pick(&POINTS)),
@@ -44,7 +44,7 @@ fn event(choices: &mut Choices<'_>, templates: &[Value], run: &Run) -> Option<Ev
             "children" => choices
                 .pick(&[json!({"numbered": {"count": 2}}), json!({"one": "task/x"}), json!({"tasks": []})])
                 .clone(),
-            // What may be absent often is.
+            // Optional fields are often absent.
             "refused" | "error" | "patch" if choices.once_in(2) => Value::Null,
             _ => continue,
         };
@@ -61,20 +61,20 @@ fn any_suffix(choices: &mut Choices<'_>) -> String {
     suffix(at(choices.below(20) as u64), id)
 }
 
-/// What is true of a run after each entry, when all its points are in memory.
+/// Invariants of a run after each entry, when all its steps are in memory.
 fn holds(run: &Run) {
     let settled = |path: &Path| run.points[path].status.is_settled();
     let open: BTreeSet<Path> = run.points.keys().filter(|path| !settled(path)).cloned().collect();
-    assert_eq!(run.open, open, "open points are those that are not settled");
+    assert_eq!(run.open, open, "open steps are the unsettled ones");
     let last = run.rolled.last().map_or(0, |rolled| rolled.to);
     let mut unrolled: Vec<&Path> =
         run.points.iter().filter(|(path, point)| settled(path) && point.seq > last).map(|(path, _)| path).collect();
     unrolled.sort_by_key(|path| (run.points[*path].seq, run.points[*path].place));
-    assert_eq!(run.unrolled.iter().collect::<Vec<_>>(), unrolled, "settled points are unrolled or rolled, in order");
+    assert_eq!(run.unrolled.iter().collect::<Vec<_>>(), unrolled, "settled steps are unrolled or rolled, in order");
     assert!(run.is_whole());
     assert!(!(run.parked && run.lease.is_some()), "a parked run has no owner");
     if run.status.is_final() {
-        assert!(run.lease.is_none() && !run.parked && run.next_at.is_none(), "nobody drives what has ended");
+        assert!(run.lease.is_none() && !run.parked && run.next_at.is_none(), "an ended run has no owner");
     }
     assert_eq!(run.pause.is_some(), run.status == Status::Paused);
     assert_eq!(run.result.is_some(), run.status == Status::Completed);
@@ -87,7 +87,7 @@ fn holds(run: &Run) {
         assert!(point.status != PointStatus::Completed || point.error.is_none());
     }
     for inbox in run.signals.values() {
-        assert!(inbox.taken.iter().all(|signal| *signal > inbox.floor), "what the floor has passed is forgotten");
+        assert!(inbox.taken.iter().all(|signal| *signal > inbox.floor), "consumed signals below the floor are dropped");
     }
 }
 
@@ -105,7 +105,7 @@ fn start() -> Run {
     .unwrap()
 }
 
-/// Applies an entry in all ways there are, which must agree.
+/// Applies an entry in all possible ways, which must agree.
 fn applied(run: &Run, entry: &Entry) -> Option<Run> {
     let mut applied = run.clone();
     let mut staged = run.clone();
@@ -124,7 +124,7 @@ fn applied(run: &Run, entry: &Entry) -> Option<Run> {
 }
 
 #[test]
-fn any_log_is_refused_or_holds_together() {
+fn any_log_is_rejected_or_consistent() {
     let templates = templates();
     let definition = graph();
     fuzz!(800, |input: &[u8]| {
@@ -156,7 +156,7 @@ fn any_log_is_refused_or_holds_together() {
 }
 
 #[test]
-fn what_changes_many_points_at_once_does_not_look_at_all_for_each() {
+fn an_event_that_changes_many_steps_takes_linear_time() {
     let mut run = start();
     let mut entry = Entry { seq: 2, by: "by".into(), at: at(2), events: Vec::new(), requests: Requests::default() };
     let points: Vec<Path> = (0..30_000).map(|number| format!("p/{number}").parse().unwrap()).collect();

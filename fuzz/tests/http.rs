@@ -1,5 +1,5 @@
-//! Requests that are almost right, through the server's own routes: each is answered as the API promises, or refused with
-//! a problem document of a known code. Never a 500, never a panic.
+//! Slightly malformed requests through the server's own routes: each gets an answer by the API, or a problem document
+//! with a known code. Never a 500, never a panic.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, Response};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
-use wigwag::store::Memory;
 use wigwag::{Ctx, Engine, Failure, LinkSecret, Settings, StepCtx};
 use wigwag_fuzz::{Choices, body, fuzz, text, without_panics};
 use wigwag_server::{Code, Server};
+use wigwag_store::Memory;
 
 const IDS: [&str; 10] =
     ["waiting", "done", "paused", "nobody", "..", "%2e%2e%2f", "%00", "%ff", "a%0d%0ab", "waiting.json"];
@@ -38,7 +38,7 @@ const QUERIES: [&str; 16] = [
 const KINDS: [&str; 5] =
     ["application/json", "application/json; charset=utf-8", "text/plain", "application/x-www-form-urlencoded", ""];
 
-/// Bodies that are right, to begin from.
+/// Valid bodies, used as seeds.
 fn bodies() -> Vec<Vec<u8>> {
     let span =
         json!({"type": "approve", "id": "new", "input": {"a": [1, null]}, "delay": "2h", "at": "2026-01-28T12:00:00Z"});
@@ -60,7 +60,7 @@ async fn approve(ctx: Ctx, _: Value) -> Result<Value, Failure> {
     Ok(answer)
 }
 
-/// The routes with an engine behind them, and runs to be asked about.
+/// Returns the routes with an engine behind them, and runs in various states.
 async fn served() -> (Engine, Router) {
     let mut settings = Settings::default();
     settings.link_secret = Some(LinkSecret::new("a secret of the fuzz target").expect("it is long enough"));
@@ -72,7 +72,7 @@ async fn served() -> (Engine, Router) {
     for id in ["waiting", "done", "paused"] {
         client.start("approve", &()).id(id).await.expect("a run starts");
     }
-    client.signal("done", "approval", &1).await.expect("it waits for it");
+    client.signal("done", "approval", &1).await.expect("the run waits for it");
     client.run("done").expect("an id").wait().await.expect("it ends");
     client.run("paused").expect("an id").pause().await.expect("it can be paused");
     let router = Server::builder(client).router().expect("the settings are the defaults");
@@ -105,11 +105,11 @@ fn request(choices: &mut Choices<'_>, routes: &[(String, String)], seeds: &[Vec<
         request = request.header("content-type", kind);
     }
     let body = if method == "GET" { Vec::new() } else { body(choices, seeds) };
-    // What is no request at all never gets as far as the routes.
+    // Input that is no valid request never reaches the routes.
     request.body(body.into()).ok()
 }
 
-/// A part of a path or query: one of these, or something odd with what may not stand there written with `%`.
+/// Returns a part of a path or query: one of these, or an odd text with reserved characters percent-encoded.
 fn part(choices: &mut Choices<'_>, of: &[&str]) -> String {
     if !choices.once_in(3) {
         return (*choices.pick(of)).to_owned();
@@ -120,7 +120,7 @@ fn part(choices: &mut Choices<'_>, of: &[&str]) -> String {
         .collect()
 }
 
-/// A problem is whole and of a known code; anything else is a success.
+/// Checks that a response is a success, or a complete problem with a known code.
 async fn check(what: &str, response: Response<Body>) {
     let status = response.status().as_u16();
     assert!(![500, 502].contains(&status), "{what}: {status}");
@@ -144,8 +144,8 @@ async fn check(what: &str, response: Response<Body>) {
 }
 
 #[test]
-fn any_request_is_answered_or_refused_with_a_problem() {
-    // Time that stands still unless all wait: a long-poll is over at once.
+fn any_request_is_answered_or_rejected_with_a_problem() {
+    // The clock advances only while all tasks wait, so that long-polls end immediately.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let runtime = runtime.expect("a runtime starts");
     let (engine, router) = runtime.block_on(served());

@@ -1,4 +1,5 @@
-//! Frames that are almost right, to the hub: each is answered in JSON or refused, none ends in a panic; and globs.
+//! Slightly malformed frames to the hub: each gets a JSON answer or a rejection, none causes a panic; and
+//! globs in linear time.
 
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use wigwag_fuzz::{Choices, body, fuzz, text};
 use wigwag_hub::testing::{Vector, World};
 use wigwag_hub::{Glob, Settings};
 
-/// Frames that are right, to begin from: those of the conformance vectors.
+/// Valid frames, used as seeds: those of the conformance vectors.
 fn seeds() -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../conformance/hub");
     let frames = Vector::all(&folder).into_iter().flat_map(|vector| vector.frames());
@@ -20,7 +21,7 @@ fn seeds() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_frame_is_answered_or_refused() {
+fn a_frame_is_answered_or_rejected() {
     let seeds = seeds();
     assert!(seeds.len() > 100, "{}", seeds.len());
     fuzz!(4_000, |input: &[u8]| {
@@ -45,7 +46,7 @@ fn a_frame_is_answered_or_refused() {
                 assert!(value["type"].is_string(), "{frame}");
             }
         }
-        // Whatever came before, it goes on.
+        // The hub works for other sessions whatever it received before.
         world.join_as("c", "@(c)");
         let own = world.ask("c", "@(c)", "hub:send", json!({"to": "@(c)", "type": "note"}));
         assert_eq!(own["payload"]["status"], "delivered", "{own}");

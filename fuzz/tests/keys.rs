@@ -1,4 +1,4 @@
-//! Keys, ids, names and times: what is printed is what was read, and sorts as it is meant.
+//! Keys, ids, names and times: each prints as it was parsed, and sorts as intended.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const KEYS: [&str; 16] = [
 ];
 
 #[test]
-fn a_key_is_refused_or_prints_as_it_was() {
+fn a_key_is_rejected_or_prints_unchanged() {
     fuzz!(20_000, |input: &[u8]| {
         let given = text(&mut Choices::new(input), &KEYS);
         let Ok(key) = given.parse::<Key>() else { return };
@@ -40,7 +40,7 @@ fn a_key_is_refused_or_prints_as_it_was() {
 }
 
 #[test]
-fn raw_text_is_refused_or_prints_as_it_was() {
+fn raw_text_is_rejected_or_prints_unchanged() {
     fuzz!(10_000, |input: &[u8]| {
         let given = String::from_utf8_lossy(input);
         if let Ok(key) = given.parse::<Key>() {
@@ -57,7 +57,7 @@ fn raw_text_is_refused_or_prints_as_it_was() {
     });
 }
 
-/// What was taken prints as it was given.
+/// Checks that an accepted text prints as it was given.
 fn printed<T: std::str::FromStr + std::fmt::Display>(given: &str) {
     if let Ok(taken) = given.parse::<T>() {
         assert_eq!(taken.to_string(), given);
@@ -65,7 +65,7 @@ fn printed<T: std::str::FromStr + std::fmt::Display>(given: &str) {
 }
 
 #[test]
-fn ids_and_names_make_keys_that_are_read_back() {
+fn ids_and_names_make_keys_that_can_be_parsed() {
     let ids = ["order-1", "a:b::2", "x.y_z", "0"];
     let names = ["go", "approve", "a.b"];
     let paths = ["a", "a/b", "a#2/b", "group/step/.delay"];
@@ -100,7 +100,7 @@ fn ids_and_names_make_keys_that_are_read_back() {
         }
         assert!(shard_of(&id, 4) < 4);
         assert_eq!(RunId::new(child.as_str()), Ok(child));
-        // What is made of good parts is good, or refused here and not where it is read.
+        // A key of valid parts is valid, or rejected when it is built rather than when it is read.
         let below = path.join(name.as_str());
         let elsewhere = TypeName::of_step(&of, &path).and_then(|of| of.as_str().parse());
         for made in [below, elsewhere].into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Bytes where a stored form should be: refused in words, or read and written again as they were.
+//! Arbitrary bytes in place of a stored form: rejected with a message, or read and written back unchanged.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use wigwag_core::{
@@ -8,13 +8,13 @@ use wigwag_core::{
 use wigwag_fuzz::{Choices, Form, RUN, at, body, exercise, fuzz, golden, graph, of_form};
 use wigwag_store::Layout;
 
-/// The run that a snapshot is of: one of the golden ones is of a task.
+/// Returns the run of a snapshot: one of the golden snapshots is of a task.
 fn run_of(body: &[u8]) -> RunRef {
     let task = body.windows(9).any(|part| part == br#""id":"t1""#);
     if task { "task/t1".parse().unwrap() } else { RUN.parse().unwrap() }
 }
 
-/// All bytes of that form that can be read are what was written.
+/// Checks that every readable body of a form is written back unchanged.
 fn reads(form: Form, body: &[u8]) {
     match form {
         Form::Entry => match read_entry(body) {
@@ -52,12 +52,12 @@ fn reads(form: Form, body: &[u8]) {
 }
 
 #[test]
-fn any_bytes_are_refused_or_read() {
+fn any_bytes_are_rejected_or_read() {
     fuzz!(4_000, |input: &[u8]| Form::ALL.into_iter().for_each(|form| reads(form, input)));
 }
 
 #[test]
-fn forms_that_are_almost_right_are_refused_or_read() {
+fn damaged_forms_are_rejected_or_read() {
     let seeds: Vec<_> = Form::ALL.map(|form| (form, of_form(form))).into_iter().collect();
     fuzz!(10_000, |input: &[u8]| {
         let mut choices = Choices::new(input);
@@ -67,7 +67,7 @@ fn forms_that_are_almost_right_are_refused_or_read() {
 }
 
 #[test]
-fn whatever_reads_as_a_snapshot_can_be_asked_and_driven() {
+fn any_readable_snapshot_can_be_queried_and_driven() {
     let snapshots = of_form(Form::Snapshot);
     let entries = of_form(Form::Entry);
     let chunks = of_form(Form::Chunk);
@@ -84,9 +84,9 @@ fn whatever_reads_as_a_snapshot_can_be_asked_and_driven() {
             exercise(&mut choices, &run, &definition);
         }
         if let Ok(Ok(mut entry)) = read_entry(&body(&mut choices, &entries)) {
-            // Entries are read by their number; the one that comes next is.
+            // Entries are read by their number; use the next one.
             entry.seq = run.seq.saturating_add(1);
-            // Events that come early in an entry hide the later ones by being refused.
+            // A rejected event hides the later events of its entry, so drop some of the first ones.
             let first = choices.below(entry.events.len().max(1));
             entry.events.drain(..first.min(entry.events.len()));
             if run.apply(&entry).is_ok() {
@@ -102,7 +102,7 @@ fn unroll(run: &mut Run, chunk: Chunk) {
 }
 
 #[test]
-fn definitions_of_others_can_be_asked() {
+fn foreign_definitions_can_be_queried() {
     let seeds = of_form(Form::Definition);
     let snapshots = of_form(Form::Snapshot);
     fuzz!(4_000, |input: &[u8]| {
@@ -124,7 +124,7 @@ fn a_payload_is_json_through_and_through() {
         let mut choices = Choices::new(input);
         let bytes = body(&mut choices, &seeds);
         let Ok(payload) = Payload::parse(String::from_utf8_lossy(&bytes)) else { return };
-        // Whoever takes a payload in may look into it at any later time.
+        // A payload may be parsed at any later time.
         let _ = payload.value();
         let entry = format!("{{\"input\":{}}}", payload.text());
         let data = serde_json::from_str::<std::collections::BTreeMap<String, Data>>(&entry);
@@ -135,7 +135,7 @@ fn a_payload_is_json_through_and_through() {
 }
 
 #[test]
-fn the_layout_is_refused_with_advice_or_read() {
+fn the_layout_is_rejected_with_advice_or_read() {
     let seeds = vec![
         br#"{"layout":1,"shards":1}"#.to_vec(),
         br#"{"layout":1,"shards":4,"proof":{"create_if_absent":true,"update_if_version":true,"at":"2026-01-28T12:00:00.000000Z","races":"8 x 4"}}"#
@@ -151,7 +151,7 @@ fn the_layout_is_refused_with_advice_or_read() {
 }
 
 #[test]
-fn the_seeds_are_whole() {
+fn every_seed_is_readable() {
     for form in Form::ALL {
         assert!(!of_form(form).is_empty(), "{form:?}");
     }

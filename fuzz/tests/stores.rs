@@ -1,4 +1,4 @@
-//! Stores that find what they did not write: a database with wrong bytes, a server that answers nonsense.
+//! Stores with foreign content: a database with wrong bytes, a server that answers nonsense.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::fs;
@@ -15,7 +15,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// All files of a store that was closed as a crash would: what was written last is in the log beside the database.
+/// Returns all files of a store after a simulated crash: the last writes are in the log next to the database.
 fn files_of_a_store() -> Vec<(PathBuf, Vec<u8>)> {
     let folder = tempfile::tempdir().unwrap();
     let store = Embedded::open(folder.path().join("store")).unwrap();
@@ -42,7 +42,7 @@ fn collect(root: &Path, below: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) {
     }
 }
 
-/// Everything a store is asked, none of which needs to succeed.
+/// Calls every operation of a store, none of which has to succeed.
 async fn ask(store: &dyn Store) {
     let _ = store.list("", "", 1_000).await;
     for key in ["a/000", "a/039", "b/007"] {
@@ -60,13 +60,13 @@ async fn ask(store: &dyn Store) {
 }
 
 #[test]
-fn a_directory_with_wrong_bytes_is_refused_or_served() {
+fn a_directory_with_wrong_bytes_is_rejected_or_served() {
     let files = files_of_a_store();
     assert!(files.iter().any(|(path, body)| path.ends_with("wigwag.db") && body.len() > 4_096), "{files:?}");
     fuzz!(150, |input: &[u8]| {
         let mut choices = Choices::new(input);
         let folder = tempfile::tempdir().unwrap();
-        // Most of it happens to the database and its log; the other files are small and few.
+        // Prefer the database and its log; the other files are small and few.
         let main: Vec<usize> =
             (0..files.len()).filter(|place| files[*place].0.to_string_lossy().contains("wigwag.db")).collect();
         let place = if choices.once_in(6) { choices.below(files.len()) } else { *choices.pick(&main) };
@@ -93,7 +93,7 @@ fn a_directory_with_wrong_bytes_is_refused_or_served() {
     });
 }
 
-/// Answers as servers give them, to begin from.
+/// Answers of real servers, used as seeds.
 const ANSWERS: [&str; 8] = [
     "HTTP/1.1 200 OK\r\nDate: Wed, 28 Jan 2026 12:00:05 GMT\r\nETag: \"x\"\r\nLast-Modified: Wed, 28 Jan 2026 12:00:00 GMT\r\nContent-Length: 2\r\n\r\n{}",
     "HTTP/1.1 200 OK\r\nDate: Wed, 28 Jan 2026 12:00:05 GMT\r\nContent-Type: application/xml\r\nContent-Length: 295\r\n\r\n<?xml version=\"1.0\"?><ListBucketResult><Name>b</Name><KeyCount>1</KeyCount><MaxKeys>1000</MaxKeys><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken><Contents><Key>a/1</Key><LastModified>2026-01-28T12:00:00.000Z</LastModified><ETag>\"x\"</ETag><Size>2</Size></Contents></ListBucketResult>",
@@ -105,7 +105,7 @@ const ANSWERS: [&str; 8] = [
     "HTTP/1.1 204 No Content\r\nDate: Sun Nov  6 08:49:37 1994\r\n\r\n",
 ];
 
-/// Reads a request as far as it must, says its line, and hangs up.
+/// Reads the head of a request, sends the answer, and closes the connection.
 async fn answer(mut stream: TcpStream, answer: Vec<u8>) -> Option<()> {
     let mut seen = Vec::new();
     while !seen.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -128,7 +128,7 @@ fn any_answer_of_a_server_is_an_error_or_an_answer() {
     runtime.spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let mut queue = queue.lock().unwrap();
-            // One after the other, over and over.
+            // Serve the answers in rotation.
             queue.rotate_left(1);
             let next = queue.last().cloned().unwrap_or_default();
             drop(queue);

@@ -1,9 +1,9 @@
-//! Limits drawn from the seed. A simulated run is far too small to reach the real limits; with small ones it fills
-//! entries, pages and batches all the time.
+//! Limits drawn from the seed. A simulated run is far too small to reach the real limits; with small limits it often fills
+//! entries, pages and batches.
 //!
-//! Holds: the relations between the real limits. An entry that is full by its soft limit has room for a few more events,
-//! a batch for all that one entry brings along, a body for a snapshot. Without them an engine would be blamed for what
-//! cannot happen.
+//! Holds: the relations between the real limits stay. An entry at its soft limit has room for a few more events,
+//! a batch for all objects of one entry, a body for a snapshot. Otherwise the checks would report impossible
+//! situations as bugs of the engine.
 
 use std::time::Duration;
 
@@ -31,11 +31,11 @@ impl Bounds {
         bounds
     }
 
-    /// Draws every value whatever is left out, so that leaving out one does not change the others.
+    /// Draws every value, used or not, so that leaving out one ingredient does not change the others.
     fn draw(&mut self, options: &Options, chance: &mut fastrand::Rng) {
         let mut has = |ingredient, of: u32| chance.u32(..of) == 0 && options.has(ingredient);
         let small_batches = has(Ingredient::SmallBatches, 3);
-        // A batch holds what the events of an entry bring along.
+        // A batch has room for all objects of one entry.
         let few_events = has(Ingredient::FewEvents, 2) || small_batches;
         let small_entries = has(Ingredient::SmallEntries, 2);
         let small_payloads = has(Ingredient::SmallPayloads, 3);
@@ -73,16 +73,16 @@ impl Bounds {
         let room = chance.usize(..12);
         if small_batches {
             // The events of one entry, each with an object before it and one to delete after it; the waits that are
-            // closed when the run ends; and what every entry brings along.
+            // closed when the run ends; and the objects of every entry.
             limits.waits_max = limits.waits_max.min(12);
             limits.batch_operations_max = 2 * limits.entry_events_max + limits.waits_max + 24 + room;
         }
         if small_bodies {
-            // A snapshot holds what its entries added before results leave it, beside what is open.
+            // A snapshot holds the results of recent entries until they are moved out, in addition to the open steps.
             let entries = usize::try_from(limits.snapshot_entries).unwrap_or(usize::MAX);
             limits.body_bytes_max = entries * limits.entry_bytes_max + 12 * 1_024;
             limits.joined_bytes_max = limits.body_bytes_max / 2;
-            // A quorum gives its payloads as one array.
+            // A quorum returns its payloads as one array.
             limits.payload_bytes_max = limits.body_bytes_max / limits.quorum_max as usize - 2;
         }
         let page = chance.usize(2..8);
@@ -97,14 +97,14 @@ impl Bounds {
         let (max, by_half) = (chance.usize(10..18) * 1_024, chance.bool());
         let (text, misfits) = (chance.usize(80..300), chance.usize(2..20));
         if let Some(soft) = soft {
-            // Below its soft limit an entry takes one more event of any kind, of which some kinds name many steps or tasks.
+            // An entry below its soft limit accepts one more event of any kind, and some kinds name many steps or tasks.
             let half = (max - 5_632) / 2;
             limits.entry_bytes_max = max;
             limits.entry_bytes_soft = if by_half { half } else { soft.min(half) };
             (limits.task_ids_bytes_max, limits.named_steps_bytes_max) = (half, half);
             (limits.error_bytes_max, limits.reason_bytes_max) = (text, text);
             (limits.named_misfits_max, limits.compensation_errors_max) = (misfits, misfits);
-            // The waits of a run are closed in one entry, and an input stands in the first one.
+            // The waits of a run are closed in one entry, and its input is part of the first one.
             limits.waits_max = max / 160;
             limits.inline_bytes_max = max / 32;
         }
@@ -129,6 +129,7 @@ impl Bounds {
         if short {
             let limits = &mut self.limits;
             limits.control_memory = Duration::from_secs(memory);
+            limits.controls_remembered_min = 4;
             limits.patrol_first = Duration::from_secs(patrol);
             limits.interruptions_max = interruptions;
             limits.shared_wake_from = 1;

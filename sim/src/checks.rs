@@ -1,5 +1,5 @@
-//! The promises that can only be seen from outside: what was acknowledged, by whom, in which order. Those that the store
-//! alone can answer for are in [`wigwag_core::audit`] and [`Client::audit`], which `wigwag doctor` asks too.
+//! The guarantees that can only be checked from outside: which requests were acknowledged, to which client, in which order. The guarantees that the store
+//! alone can prove are checked by [`wigwag_core::audit`] and [`Client::audit`], which `wigwag doctor` uses too.
 
 mod clients;
 mod frontier;
@@ -19,13 +19,13 @@ use crate::world::{Known, Sent};
 
 pub use clients::lists_are_complete;
 
-/// Checks every promise; returns the breaches.
+/// Checks every guarantee. Returns the violations.
 pub async fn all(memory: &Memory, client: &Client, known: &Known) -> Vec<Breach> {
     let mut broken = known.wrong.clone();
     match client.audit(&AuditOptions::at_rest(), |_| {}).await {
         Ok(audit) => {
             broken.extend(audit.broken.into_iter().filter(|breach| !is_unacknowledged_control(breach, known)));
-            // Where a batch lands in parts, a crash may leave an entry too many for the sweeper; elsewhere nothing does.
+            // Where batches are not atomic, a crash may leave a superfluous index entry for the sweeper; otherwise there must be none.
             let indexes = |breach: &Breach| memory.traits().atomic && breach.promise == Promise::IndexesFollow;
             broken.extend(audit.untidy.into_iter().filter(indexes));
         }
@@ -58,14 +58,14 @@ pub async fn all(memory: &Memory, client: &Client, known: &Known) -> Vec<Breach>
     broken
 }
 
-/// Whether a control object waits for the next look at its run whose sender was not told that it arrived. It may have
-/// arrived long after its sender gave up.
-fn is_unacknowledged_control(breach: &Breach, known: &Known) -> bool {
+/// Whether a control object without an acknowledgement waits for the next check of its run. It may have
+/// been written long after its sender gave up.
+pub(crate) fn is_unacknowledged_control(breach: &Breach, known: &Known) -> bool {
     let control = breach.what.split_once("has a control object `").and_then(|(_, rest)| rest.split('`').next());
     control.is_some_and(|control| !known.controls.iter().any(|(_, acknowledged, _)| control.contains(acknowledged)))
 }
 
-/// Number of runs that rest as paused because of a failure.
+/// Number of runs that stay paused because of a failure.
 pub async fn paused_by_failure(memory: &Memory) -> usize {
     let runs = read_all(memory).await;
     runs.iter().filter(|told| told.run.pause.as_ref().is_some_and(|pause| pause.why == PauseCause::Failure)).count()
@@ -79,14 +79,14 @@ pub async fn waiting_for(memory: &Memory, of: &str, name: &str) -> Vec<String> {
     waits.map(|told| told.run.run.id.to_string()).collect()
 }
 
-/// The logs of all runs, to be looked at.
+/// Formats the logs of all runs for inspection.
 pub async fn logs(memory: &Memory) -> String {
     let objects = objects_below(memory, "workflow/").await;
     let logs = objects.into_iter().filter(|(key, _)| key.contains("/log/"));
     logs.map(|(key, body)| format!("{key} {}", String::from_utf8_lossy(&body))).collect()
 }
 
-/// Reads and folds all logs that can be; the audit says which cannot.
+/// Reads and folds all readable logs; the audit reports the others.
 async fn read_all(memory: &Memory) -> Vec<Told> {
     let mut logs: BTreeMap<RunRef, Vec<Entry>> = BTreeMap::new();
     for prefix in ["workflow/", "task/"] {
@@ -100,7 +100,7 @@ async fn read_all(memory: &Memory) -> Vec<Told> {
     logs.into_iter().filter_map(|(run, log)| Told::fold(&run, log).ok()).collect()
 }
 
-/// What became of the signals of each run.
+/// Outcomes of the signals of each run.
 type Views = BTreeMap<String, Result<Vec<wigwag::SignalView>, String>>;
 
 async fn views(client: &Client, runs: &[Told]) -> Views {
@@ -117,7 +117,7 @@ fn events(told: &Told) -> impl Iterator<Item = (&Entry, &Event)> {
     told.log.iter().flat_map(|entry| entry.events.iter().map(move |event| (entry, event)))
 }
 
-/// A signal that was acknowledged before a wait timed out, and stamped before its deadline, is taken by it.
+/// A wait consumes a signal that was stamped before its deadline and acknowledged before its timeout was recorded.
 fn a_signal_in_time_beats_the_timeout(told: &Told, known: &Known) -> Vec<String> {
     let mut wrong = Vec::new();
     let id = told.run.run.id.as_str();
@@ -139,7 +139,7 @@ fn a_signal_in_time_beats_the_timeout(told: &Told, known: &Known) -> Vec<String>
         }
         for event in &entry.events {
             if let Event::SignalReceived(event) = event {
-                // A wait for the newest, closed by the same entry, may have passed the rest by.
+                // A `latest` wait that the same entry closed may have skipped the rest.
                 cursors.insert(event.name.as_str(), &event.cursor);
             }
             let Event::SignalTimeout(event) = event else { continue };
@@ -147,7 +147,9 @@ fn a_signal_in_time_beats_the_timeout(told: &Told, known: &Known) -> Vec<String>
             let Some((wait, until)) = open.and_then(|point| Some((point.wait.as_deref()?, point.until?))) else {
                 continue;
             };
-            let plain = wait.quorum <= 1 && wait.mode == Mode::Queue && !has_schema(told, &event.point);
+            // In a graph, code may fail on a signal.
+            let is_function = told.run.version.is_some();
+            let plain = wait.quorum <= 1 && wait.mode == Mode::Queue && is_function;
             let cursor = before.signals.get(&wait.name).map(|inbox| inbox.cursor.as_str()).unwrap_or_default();
             let cursor = cursors.get(wait.name.as_str()).copied().unwrap_or(cursor);
             let missed = mine.iter().find(|sent| {
@@ -157,6 +159,7 @@ fn a_signal_in_time_beats_the_timeout(told: &Told, known: &Known) -> Vec<String>
                 sent.name == wait.name.as_str()
                     && !sent.strict
                     && !sent.addressed
+                    && (sent.fits || wait.schema.is_none())
                     && in_time
                     && known_before
                     && !taken.contains(suffix)
@@ -193,11 +196,11 @@ fn an_acknowledged_signal_is_never_gone(runs: &[Told], views: &Views, known: &Kn
     wrong
 }
 
-/// What a function gave back names every signal that it consumed, once: none was consumed and not heard.
+/// The result of a function names every signal that it consumed once, so the code received each consumed signal.
 async fn what_was_consumed_was_heard(memory: &Memory, runs: &[Told]) -> Vec<String> {
     let mut wrong = Vec::new();
     for told in runs.iter().filter(|told| told.run.status == Status::Completed && told.run.of.as_str() == "script") {
-        // A result that is an object of its own is read by `views` of other checks; here the small ones are enough.
+        // Only inline results are checked here; other checks read large results.
         let Some(result) = told.run.result.as_ref().and_then(|result| result.inline()) else { continue };
         let mut heard: Vec<(u64, u64)> = Vec::new();
         gather(&serde_json::from_str(result.text()).unwrap_or_default(), &mut heard);
@@ -205,7 +208,7 @@ async fn what_was_consumed_was_heard(memory: &Memory, runs: &[Told]) -> Vec<Stri
         let mut plain = told.run.restarts == 0;
         for (_, event) in events(told) {
             let Event::SignalReceived(event) = event else { continue };
-            // Of a race only the winner is heard, and of several only all.
+            // Only the winner of a race is in the result, and several waits only if all of them completed.
             plain &= told.run.points.get(&event.point).is_some_and(|point| point.wait.is_some());
             for taken in &event.signals {
                 let name = told.run.points.get(&event.point).and_then(|point| Some(point.wait.as_ref()?.name.clone()));
@@ -226,7 +229,7 @@ async fn what_was_consumed_was_heard(memory: &Memory, runs: &[Told]) -> Vec<Stri
     wrong
 }
 
-/// All payloads of signals in a value.
+/// Collects all payloads of signals in a value.
 fn gather(value: &Value, into: &mut Vec<(u64, u64)>) {
     match value {
         Value::Object(map) => {
@@ -270,7 +273,7 @@ fn one_run_per_id(runs: &[Told], known: &Known) -> Vec<String> {
     wrong
 }
 
-/// A function that did not change is never paused because it would not fit its own log.
+/// A function that did not change is never paused because of a mismatch with its log.
 fn code_that_did_not_change_fits(runs: &[Told]) -> Vec<String> {
     let paused = events_of(runs).filter_map(|(told, event)| match event {
         Event::RunPaused(event) if event.why == PauseCause::Version && told.run.of.as_str() == "script" => {
@@ -285,15 +288,8 @@ fn events_of(runs: &[Told]) -> impl Iterator<Item = (&Told, &Event)> {
     runs.iter().flat_map(|told| events(told).map(move |(_, event)| (told, event)))
 }
 
-/// Whether a wait looks at payloads before it takes a signal, or its code may refuse them.
-fn has_schema(told: &Told, path: &wigwag_core::Path) -> bool {
-    let point = told.run.points.get(path).and_then(|point| point.wait.as_ref());
-    // A graph's schemas stand in its definition, and its code may fail on a signal.
-    told.run.version.is_none() || point.is_some_and(|wait| wait.schema.is_some())
-}
-
-/// Without faults, code begins as often as the log says that a step was started, and `on_receive` is called as often
-/// as it says that a signal was consumed or refused.
+/// Without faults, the code of a step starts as often as the log records a start, and `on_receive` is called as often
+/// as the log records that a signal was consumed or rejected.
 fn code_begins_as_often_as_recorded(runs: &[Told], known: &Known) -> Vec<String> {
     let mut wrong = Vec::new();
     for told in runs.iter().filter(|told| told.run.task.is_none()) {
@@ -313,7 +309,7 @@ fn code_begins_as_often_as_recorded(runs: &[Told], known: &Known) -> Vec<String>
         }
         let mut calls: BTreeMap<&str, usize> = BTreeMap::new();
         for ((run, step, signal), times) in &known.received {
-            // Of a quorum the code is given all payloads at once, which name no sender.
+            // For a quorum the code gets all payloads together, which do not name their senders.
             if run == id && !signal.contains("null") {
                 *calls.entry(step).or_default() += *times as usize;
             }
@@ -336,10 +332,10 @@ fn code_begins_as_often_as_recorded(runs: &[Told], known: &Known) -> Vec<String>
     wrong
 }
 
-/// A run is taken over at most so often where nothing fails: two workers may meet at a lease that is about to end.
+/// Maximum number of takeovers of a run without faults: two workers may race for a lease that is about to end.
 const TAKEOVERS_MAX: usize = 3;
 
-/// Number of times that a worker claimed a run which another had claimed and not given up.
+/// Number of times that a worker claimed a run that another worker had claimed and not released.
 fn takeovers(told: &Told) -> usize {
     let mut owner: Option<&str> = None;
     let mut count = 0;
@@ -356,10 +352,10 @@ fn takeovers(told: &Told) -> usize {
     count
 }
 
-/// Liveness: after trouble has ended, every run has ended or waits for something that has not come.
+/// Liveness: after the faults, every run has ended or waits for input that was never sent.
 fn whoever_can_go_on_does(runs: &[Told], views: &Views, known: &Known) -> Vec<String> {
     let mut wrong = Vec::new();
-    // A sender that was not told that its signal arrived may have left it without a hint.
+    // A signal without an acknowledgement may have no wake-up.
     let acknowledged: BTreeSet<&str> = known.sent.iter().filter_map(|sent| sent.suffix.as_deref()).collect();
     for told in runs.iter().filter(|told| !told.run.status.is_final()) {
         let id = told.run.run.id.as_str();
@@ -372,7 +368,7 @@ fn whoever_can_go_on_does(runs: &[Told], views: &Views, known: &Known) -> Vec<St
                 !child.run.status.is_final()
                     && child.run.parent.as_ref().is_some_and(|parent| parent.run == told.run.run)
             });
-        // Whoever looks after paused runs gives up after some failures; and a rewritten function may fit no more.
+        // Operators of paused runs give up after some failures, and a rewritten function may no longer match.
         let rests = told.run.pause.as_ref().is_some_and(|pause| match pause.why {
             PauseCause::ByHand | PauseCause::Failure => true,
             PauseCause::Version => told.run.of.as_str() == REWRITTEN,
@@ -401,7 +397,7 @@ fn whoever_can_go_on_does(runs: &[Told], views: &Views, known: &Known) -> Vec<St
                     && fits
                     && wait.rejects_sender(&signal.source).is_none()
             });
-            // What a changed form takes is tried apart; the schemas of other graphs are in their definitions.
+            // Signals to a changed form are tested separately; the schemas of other graphs are in their definitions.
             let there = there.filter(|signal| match told.run.of.as_str() {
                 FORM => false,
                 _ => told.run.version.is_some() || signal.misfit.is_none(),

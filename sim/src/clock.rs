@@ -26,30 +26,30 @@ pub struct SimClock {
 }
 
 impl SimClock {
-    /// A clock that begins now. The runtime's time must be paused.
+    /// Creates a clock that starts now. The runtime's time must be paused.
     #[must_use]
     pub fn new() -> Self {
         Self { origin: Instant::now(), set_by: Arc::default(), reads: Arc::default() }
     }
 
-    /// How long the simulation has gone on.
+    /// Returns the simulated time since the start.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.origin.elapsed()
     }
 
-    /// Sets the wall clock forward, or back.
+    /// Sets the wall clock forward or back.
     pub fn set_by(&self, micros: i64) {
         self.set_by.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// Whether a task read the clock again and again without ever letting time pass.
+    /// Whether a task reads the clock repeatedly while no time passes.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         self.reads.1.load(Ordering::Relaxed) > READS_AT_ONE_INSTANT_MAX
     }
 
-    /// Ends the task that spins: nothing else would give the other tasks a chance.
+    /// Ends a spinning task, which would otherwise block all other tasks.
     fn count_read(&self, now: Duration) {
         let mut last = self.reads.0.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_stuck() {

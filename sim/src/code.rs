@@ -1,4 +1,4 @@
-//! The code that workers of a world have: everything they can run, before and after a deploy.
+//! The code of a world's workers, before and after a deployment.
 
 use std::time::Duration;
 
@@ -9,27 +9,27 @@ use crate::graphs::{Shape, graph};
 use crate::ledger::Ledger;
 use crate::program::{self, Act, NAMES, takes};
 
-/// The types of graphs that a world has.
+/// Workflow names of the random graphs of a world.
 pub const GRAPHS: [&str; 2] = ["graph-0", "graph-1"];
 
-/// The type of a graph whose code changes.
+/// Name of a graph whose code changes.
 pub const EVOLVING: &str = "evolving";
 
-/// The type of a graph whose signal gets another schema.
+/// Name of a graph whose signal schema changes.
 pub const FORM: &str = "form";
 
-/// The type of a function whose new code fits runs of the old.
+/// Name of a function whose new code matches runs of the old code.
 pub const PATCHED: &str = "patched";
 
-/// The type of a function whose new code has other steps.
+/// Name of a function whose new code has other steps.
 pub const REWRITTEN: &str = "rewritten";
 
-/// Which code a worker has.
+/// Version of a worker's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// That of the beginning.
+    /// The code before the deployment.
     Old,
-    /// That of the deploy.
+    /// The code after the deployment.
     New,
 }
 
@@ -44,16 +44,16 @@ impl Code {
     }
 }
 
-/// What a worker has.
+/// Configuration of a worker's code.
 #[derive(Clone, Copy, Debug)]
 pub struct Equipment {
     /// The seed of the world.
     pub seed: u64,
-    /// Which code.
+    /// Version of the code.
     pub code: Code,
     /// Whether graphs are wide.
     pub wide: bool,
-    /// Whether it has the code of all steps, and takes tasks of all queues.
+    /// Whether it has the code of all steps, and runs tasks of all queues.
     pub has_all_code: bool,
 }
 
@@ -61,7 +61,7 @@ pub struct Equipment {
 pub fn equip(mut builder: Builder, ledger: &Ledger, equipment: Equipment) -> Builder {
     let Equipment { seed, code, wide, has_all_code } = equipment;
     for (place, name) in GRAPHS.into_iter().enumerate() {
-        // One of the two stays small.
+        // Only one of the two graphs is wide.
         let shape = Shape { seed: seed.wrapping_mul(31) + place as u64, wide: wide && place == 0, has_all_code };
         builder = builder.workflow(graph(name, ledger, shape));
     }
@@ -81,7 +81,7 @@ pub fn equip(mut builder: Builder, ledger: &Ledger, equipment: Equipment) -> Bui
         .queues(queues)
 }
 
-/// A graph whose wait gets another name, and which gets a step more.
+/// A graph whose wait is renamed by the deployment, which also adds a step.
 fn evolving(ledger: &Ledger, code: Code) -> Graph<Value> {
     let step = |graph: Graph<Value>, name: &'static str| {
         let ledger = ledger.clone();
@@ -102,7 +102,7 @@ fn evolving(ledger: &Ledger, code: Code) -> Graph<Value> {
     if code == Code::Old { graph } else { step(graph, "e3").after(["e2"]) }
 }
 
-/// A graph that waits for a signal with a schema, which the deploy changes: no payload fits both.
+/// A graph that waits for a signal with a schema, which the deployment changes: no payload matches both.
 fn form(code: Code) -> Graph<Value> {
     let (wanted, other) = match code {
         Code::Old => (Code::Old.field(), Code::New.field()),
@@ -117,7 +117,7 @@ fn form(code: Code) -> Graph<Value> {
         .after(NAMES[0])
 }
 
-/// New code asks whether a run came here before the deploy, and so fits its log.
+/// The new code calls `patched`, so that it matches the log of runs that started before the deployment.
 async fn patched(ctx: Ctx, code: Code, count: u32) -> Result<Value, Failure> {
     for _ in 0..count {
         ctx.step("before", || async { Ok::<_, Failure>(()) }).await?;
@@ -131,7 +131,7 @@ async fn patched(ctx: Ctx, code: Code, count: u32) -> Result<Value, Failure> {
     Ok(json!(signal))
 }
 
-/// New code does not come to the steps that the old one recorded.
+/// The new code does not reach the steps that the old code recorded.
 async fn rewritten(ctx: Ctx, code: Code, count: u32) -> Result<Value, Failure> {
     let name = format!("{}-way-of-doing-what-is-done-here", code.field());
     for _ in 0..count {

@@ -9,7 +9,7 @@ use wigwag_core::limits;
 use crate::ledger::Ledger;
 use crate::program::{NAMES, Undo, schema, takes};
 
-/// What decides the shape of a graph.
+/// Parameters that determine the shape of a graph.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Source of every random decision.
@@ -23,15 +23,15 @@ pub struct Shape {
 /// How the nodes of a graph depend on each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pattern {
-    /// Each on any of those before.
+    /// Each node depends on some of the earlier ones.
     Mixed,
-    /// None on any other.
+    /// No node depends on another.
     Flat,
-    /// Every second one on the one before it, and that is a signal.
+    /// Every second node depends on the previous one, which is a signal.
     Pairs,
 }
 
-/// What signals of each name are like: all waits of one name in a graph must agree.
+/// Options of the waits for one name: all waits of one name in a graph must agree.
 #[derive(Clone, Copy, Debug)]
 struct Manner {
     latest: bool,
@@ -85,7 +85,7 @@ pub fn graph(name: &str, ledger: &Ledger, shape: Shape) -> Graph<Value> {
         };
         if is_skipped && !is_group {
             let wanted = chance.usize(..count);
-            // Most are never entered; some only if a step before them changed the data.
+            // Most branches are never entered; some only if an earlier step changed the data.
             let never = chance.u32(..4) > 0;
             graph = graph.when(move |data: &Value| !never && data.get(format!("n{wanted}")).is_some());
         }
@@ -144,7 +144,7 @@ fn signal(
     }
 }
 
-/// What a step of a graph does.
+/// Behaviour of a graph's step.
 #[derive(Clone, Copy, Debug)]
 struct Doing {
     fails: u32,
@@ -177,7 +177,7 @@ fn step(
     let (noted, step) = (ledger.clone(), path.to_owned());
     let code = move |ctx: StepCtx<Value>| run(ctx, noted.clone(), step.clone(), doing);
     let mut graph = match elsewhere {
-        // The worker that has the code of all steps takes the tasks.
+        // The worker with the code of all steps runs the tasks.
         0 if !shape.has_all_code => graph.remote_step(name),
         1 => graph.step(name, code).queue("side"),
         _ => graph.step(name, code),

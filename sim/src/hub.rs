@@ -1,11 +1,11 @@
-//! The hub's core over a store and connections that fail by a seed: promise 15.
+//! The hub's core with a store and connections whose faults are drawn from a seed: guarantee 15.
 //!
-//! Connections are cut at any frame, in either direction, and what was on its way arrives up to some frame or not at all;
-//! a client comes back before its old connection is known to be gone. Store operations are refused, done, done with
-//! their answer lost, or done late, in any order. The hub dies with all of that under way. In half of the worlds two servers share the
-//! store, and clients move between them. Clients follow the protocol: they repeat unanswered asks in order under the same
-//! id, acknowledge messages, reply to questions, and handle nothing twice. Some also repeat answered asks, use one id for two
-//! targets, and send malformed flags. In the end weeks pass, and the store is swept.
+//! Connections are cut at any frame, in either direction, and frames in transit arrive up to some frame or not at all;
+//! a client reconnects before the hub has noticed the loss of its old connection. Store operations are rejected, applied, applied with
+//! their answer lost, or applied late, in any order. The hub dies in the middle of all this. In half of the worlds two servers share the
+//! store, and clients move between them. Clients follow the protocol: they retry unanswered asks in order under the same
+//! id, acknowledge messages, reply to requests, and process no message twice. Some also repeat answered asks, use one id for two
+//! targets, and send malformed flags. At the end 40 days pass, and the store is swept.
 
 mod client;
 mod ledger;
@@ -15,17 +15,18 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use fastrand::Rng;
+use wigwag_hub::mutation::{Mutation, mutate};
 use wigwag_hub::testing::World as Model;
-use wigwag_hub::{Access, Came, Done, Effect, Hub, Mutation, Op, Settings, Ticket, sweep};
+use wigwag_hub::{Access, Came, Done, Effect, Hub, Op, Settings, Ticket, sweep};
 
 use client::Client;
 use ledger::Ledger;
 use link::Link;
 
-/// So many steps things go wrong.
+/// Number of steps with faults.
 const TROUBLE: usize = 3_000;
 
-/// After that everything must be answered within so many.
+/// Maximum number of steps without faults until everything is answered.
 const CALM: usize = 60_000;
 
 const CLIENTS: usize = 4;
@@ -33,7 +34,7 @@ const CLIENTS: usize = 4;
 /// Maximum number of servers on one store.
 const SERVERS: usize = 2;
 
-/// Long enough for everything in the store to be over.
+/// Time after which all stored objects have expired.
 const AGES: u64 = 40 * 24 * 3_600_000;
 
 /// Derives the seed of a hub.
@@ -43,17 +44,17 @@ fn seed_of(life: u64) -> [u8; 32] {
     seed
 }
 
-/// What a server is called.
+/// Returns the name of a server.
 fn name_of(server: usize) -> String {
     format!("s{server}")
 }
 
-/// What a seed came to.
+/// Outcome of a seed.
 #[derive(Debug, Default)]
 pub struct HubOutcome {
-    /// Promises that were broken.
+    /// Violated guarantees.
     pub broken: Vec<String>,
-    /// What happened.
+    /// Trace of all events.
     pub trace: String,
     /// Messages that were acknowledged.
     pub acknowledged: u64,
@@ -65,16 +66,16 @@ pub struct HubOutcome {
     pub operations: u64,
 }
 
-/// A server: its hub, and which hub it is, counted.
+/// A server with its current hub, and the number of that hub.
 struct Server {
     hub: Hub,
     life: u64,
 }
 
-/// A store operation that is under way.
+/// A store operation in progress.
 struct Pending {
     server: usize,
-    /// Of which hub.
+    /// Number of the hub.
     life: u64,
     ticket: Ticket,
     op: Op,
@@ -85,11 +86,11 @@ struct World {
     now: u64,
     settings: Settings,
     servers: Vec<Server>,
-    /// Lives of all hubs.
+    /// Number of hubs so far, of all servers.
     lives: u64,
     store: Model,
     pending: Vec<Pending>,
-    /// Operations that are done some time after they were said to have failed, and by which server.
+    /// Operations that are applied some time after they were reported as failed, with their server.
     late: Vec<(usize, Op)>,
     links: Vec<Link>,
     clients: Vec<Client>,
@@ -101,7 +102,13 @@ struct World {
 /// Simulates one seed.
 #[must_use]
 pub fn simulate_hub(seed: u64, mutation: Option<Mutation>) -> HubOutcome {
-    let mut world = World::new(seed, mutation);
+    mutate(mutation);
+    let outcome = simulate_world(World::new(seed));
+    mutate(None);
+    outcome
+}
+
+fn simulate_world(mut world: World) -> HubOutcome {
     for _ in 0..TROUBLE {
         world.step();
         if !world.ledger.broken.is_empty() {
@@ -126,7 +133,7 @@ pub fn simulate_hub(seed: u64, mutation: Option<Mutation>) -> HubOutcome {
 }
 
 impl World {
-    fn new(seed: u64, mutation: Option<Mutation>) -> Self {
+    fn new(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let mut settings = Settings::default();
         settings.rate = None;
@@ -137,7 +144,6 @@ impl World {
         settings.drop_above = settings.pause_above * 2;
         settings.work_slice = rng.usize(1..12);
         settings.fan_out = rng.usize(1..4);
-        settings.mutation = mutation;
         let now = 1_763_251_200_000;
         let clients = (0..CLIENTS).map(|number| Client::new(number, CLIENTS)).collect();
         let store = Model::new(settings.clone());
@@ -198,7 +204,7 @@ impl World {
         self.effects();
     }
 
-    /// Delivers takeover notices to a server, and checks that it gave up those addresses.
+    /// Delivers takeover notices to a server, and checks that it released those addresses.
     fn hear_of_others(&mut self) {
         let server = self.rng.usize(0..self.servers.len());
         let name = name_of(server);
@@ -211,7 +217,7 @@ impl World {
             let is_asked = |pending: &Pending| pending.server == server && address_of(&pending.op) == address;
             let is_elsewhere = self.store.record(&address).is_some_and(|record| record.server != Some(name.clone()));
             let holds = self.servers[server].hub.is_registered(&address);
-            // A registration that waits for held messages to be routed has not asked the store yet.
+            // A registration that waits until held messages are routed has not called the store yet.
             let is_busy = self.pending.iter().any(is_asked) || self.servers[server].hub.has_more();
             if is_elsewhere && holds && !is_busy {
                 self.ledger.breach(format!("{address} was registered at another server, and {name} still has it"));
@@ -236,7 +242,7 @@ impl World {
         }
     }
 
-    /// A client connects, sends something, or repeats.
+    /// A client connects, sends, or retries.
     fn client_acts(&mut self) {
         let number = self.rng.usize(0..CLIENTS);
         let reconnects = self.clients[number].link.is_none() || (!self.calm && self.rng.u32(0..150) == 0);
@@ -263,7 +269,7 @@ impl World {
         }
     }
 
-    /// A client takes the next frame.
+    /// A client reads the next frame.
     fn client_reads(&mut self) {
         let number = self.rng.usize(0..CLIENTS);
         let Some(link) = self.clients[number].link else { return };
@@ -283,7 +289,7 @@ impl World {
         }
     }
 
-    /// A frame reaches the hub.
+    /// Delivers a frame to the hub.
     fn carry_up(&mut self) {
         let Some(link) = self.any_link() else { return };
         let found = &mut self.links[link];
@@ -298,7 +304,7 @@ impl World {
         }
     }
 
-    /// The hub's frames go to a connection, or a connection has written some.
+    /// Moves the hub's frames to a connection, or reports frames as written.
     fn carry_down(&mut self) {
         let Some(link) = self.any_link() else { return };
         let found = &mut self.links[link];
@@ -331,7 +337,7 @@ impl World {
         }
     }
 
-    /// A connection breaks: what was on its way arrives up to some frame.
+    /// Cuts a connection: frames in transit arrive up to some frame.
     fn cut(&mut self, link: usize) {
         let found = &mut self.links[link];
         if !found.alive {
@@ -341,7 +347,7 @@ impl World {
         found.alive = false;
         let reached = self.rng.usize(0..=found.up.len());
         let sent: Vec<String> = found.up.drain(..).take(reached).collect();
-        // The client may have got frames that nobody says were written.
+        // The client may have received frames that were not reported as written.
         let seen = self.rng.usize(0..=found.taken.len());
         found.down.extend(found.taken.drain(..).take(seen).collect::<Vec<_>>());
         let kept = self.rng.usize(0..=found.down.len());
@@ -355,7 +361,7 @@ impl World {
         self.trace(format_args!("cut {link}"));
     }
 
-    /// A hub dies with everything under way; another takes its place.
+    /// A hub dies with all operations in progress; a new one replaces it.
     fn hub_dies(&mut self) {
         let server = self.rng.usize(0..self.servers.len());
         self.outcome.deaths += 1;
@@ -400,7 +406,7 @@ impl World {
         }
     }
 
-    /// What the store does for a server.
+    /// Applies a store operation for a server.
     fn perform(&mut self, server: usize, op: Op) -> Done {
         if let Op::Put { messages, .. } = &op {
             messages.iter().for_each(|(_, body)| self.ledger.put(body));
@@ -411,7 +417,7 @@ impl World {
         self.store.done(op)
     }
 
-    /// A store operation is done, or not.
+    /// Completes or fails a store operation.
     fn store_acts(&mut self) {
         if self.pending.is_empty() {
             return;
@@ -447,14 +453,14 @@ impl World {
         }
     }
 
-    /// A put or removal may land after it was reported as failed; a version is raised in one step.
+    /// A put or removal may be applied after it was reported as failed; a version is raised atomically.
     fn land_late(&mut self, server: usize, op: Op) {
         if matches!(op, Op::Put { .. } | Op::Remove { .. } | Op::Forget { .. }) {
             self.late.push((server, op));
         }
     }
 
-    /// An operation is done, or the first part of it.
+    /// Applies an operation, or the first part of it.
     fn partly(&mut self, server: usize, op: Op) {
         let op = match op {
             Op::Put { address, mut messages } => {
@@ -475,7 +481,7 @@ impl World {
         self.perform(server, op);
     }
 
-    /// Whether all is answered and delivered.
+    /// Whether all asks are answered and all messages delivered.
     fn is_over(&self) -> bool {
         let idle = self.clients.iter().all(|client| client.link.is_some() && client.is_idle());
         let quiet = |link: &Link| link.up.is_empty() && link.down.is_empty() && link.taken.is_empty();
@@ -578,7 +584,7 @@ fn address_of(op: &Op) -> &str {
     }
 }
 
-/// Figures of many seeds.
+/// Totals of many seeds.
 #[must_use]
 pub fn hub_totals(outcomes: &[HubOutcome]) -> BTreeMap<&'static str, u64> {
     let sum = |of: fn(&HubOutcome) -> u64| outcomes.iter().map(of).sum();

@@ -1,10 +1,10 @@
-//! The same for the hub.
+//! Runs the simulator on the hub.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use wigwag_hub::Mutation;
+use wigwag_hub::mutation::Mutation;
 use wigwag_sim::{HubOutcome, hub_totals, simulate_hub};
 
 use crate::Args;
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     report(&with_seeds)
 }
 
-/// All seeds, in order.
+/// Simulates all seeds, in order.
 fn all(args: &Args, mutation: Option<Mutation>) -> Vec<(u64, HubOutcome)> {
     let (next, found) = (AtomicU64::new(args.first), Mutex::new(Vec::new()));
     let work = || {

@@ -1,4 +1,4 @@
-//! A record of what users' code did, kept outside of the system.
+//! A record of the calls of users' code, kept outside the engine.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,38 +16,38 @@ pub struct Ledger {
     state: Arc<Mutex<Noted>>,
 }
 
-/// What was noted.
+/// The recorded calls.
 #[derive(Debug, Default)]
 pub struct Noted {
-    /// How often the code of each step began, by run and step.
+    /// Number of starts of each step's code, by run and step.
     pub begun: BTreeMap<(String, String), u32>,
-    /// How often `on_receive` was called, by run, step and signal.
+    /// Number of calls of `on_receive`, by run, step and signal.
     pub received: BTreeMap<(String, String, String), u32>,
-    /// How often the compensation of each step began, by run and step.
+    /// Number of starts of each step's compensation, by run and step.
     pub undone: BTreeMap<(String, String), u32>,
-    /// What must not have happened.
+    /// Violations that were observed by users' code.
     pub wrong: Vec<Breach>,
 }
 
 impl Ledger {
-    /// An empty record that asks the watch what is in the logs.
+    /// Creates an empty record that uses the watch to read the logs.
     #[must_use]
     pub fn new(watch: Watch) -> Self {
         Self { watch, state: Arc::default() }
     }
 
-    /// What was noted.
+    /// The recorded calls.
     pub fn noted(&self) -> std::sync::MutexGuard<'_, Noted> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Code of a step begins. Its result must not be recorded by then.
+    /// Records that the code of a step starts. Its result must not be recorded yet.
     pub fn begin(&self, run: &str, step: &str) {
         *self.noted().begun.entry((run.to_owned(), step.to_owned())).or_default() += 1;
         self.is_new(run, step);
     }
 
-    /// Code of a step begins in a task of its own, which other workers may run too.
+    /// Records that the code of a step starts in a separate task, which other workers may run too.
     pub fn begin_elsewhere(&self, run: &str, step: &str) {
         self.is_new(run, step);
     }
@@ -60,7 +60,7 @@ impl Ledger {
         }
     }
 
-    /// Calls of a step's compensation, this one included.
+    /// Returns the number of calls of a step's compensation, including this one.
     pub fn undo(&self, run: &str, step: &str) -> u32 {
         let mut noted = self.noted();
         let count = noted.undone.entry((run.to_owned(), step.to_owned())).or_default();
@@ -68,7 +68,7 @@ impl Ledger {
         *count
     }
 
-    /// Calls of `on_receive` for a signal, this one included. The run's data says which run it is.
+    /// Returns the number of calls of `on_receive` for a signal, including this one. The run's data contains its id.
     pub fn receive(&self, data: &Value, step: &str, payload: &Value) -> u32 {
         let run = data["id"].as_str().unwrap_or_default().to_owned();
         let signal = format!("{}/{}", payload["sender"], payload["number"]);

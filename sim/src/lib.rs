@@ -1,7 +1,7 @@
 //! The real engine over a simulated store, clock and network, one thread, one seed.
 //!
-//! What must hold is in `checks` and in [`wigwag_core::audit`], one function per promise; what goes wrong in `store`
-//! and `world`; what the runs do in `program`, `graphs` and `code`; the limits of a world in `bounds`. The same seed
+//! The guarantees are checked in `checks` and [`wigwag_core::audit`], one function each. Faults are in `store`
+//! and `world`, the code of runs in `program`, `graphs` and `code`, the limits of a world in `bounds`. The same seed
 //! gives the same trace, byte for byte.
 
 pub mod bounds;
@@ -11,6 +11,7 @@ pub mod code;
 pub mod graphs;
 pub mod hub;
 pub mod ledger;
+pub mod notify;
 pub mod options;
 pub mod program;
 pub mod store;

@@ -1,5 +1,5 @@
-//! `wigwag-sim`: simulates worlds and says which promises were broken, and how to see it again.
-#![expect(clippy::print_stdout, reason = "it tells what it found")]
+//! `wigwag-sim`: simulates worlds, and prints violated guarantees with the commands that reproduce them.
+#![expect(clippy::print_stdout, reason = "the results are its output")]
 
 mod hub_main;
 
@@ -12,43 +12,43 @@ use clap::Parser;
 use wigwag_core::mutation::Mutation;
 use wigwag_sim::{Counts, Ingredient, LimitsChoice, Options, Outcome, shrink, simulate};
 
-/// Breaks the real engine on a simulated store, clock and network
+/// Tests the real engine on a simulated store, clock and network
 #[derive(Debug, Parser)]
 struct Args {
-    /// How many seeds to try
+    /// Number of seeds
     #[arg(long, default_value_t = 1_000)]
     seeds: u64,
-    /// The first of them
+    /// First seed
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// Only this one, with its trace
+    /// Simulate only this seed, and print its trace
     #[arg(long, conflicts_with_all = ["seeds", "first"])]
     seed: Option<u64>,
-    /// With this deliberate bug in the engine
+    /// Enable this deliberate bug in the engine
     #[arg(long)]
     mutation: Option<String>,
-    /// Only this one, without some of what goes wrong in it, such as `deaths,run-2`
+    /// With `--seed`: leave out these ingredients of the world, such as `deaths,run-2`
     #[arg(long, value_delimiter = ',', requires = "seed")]
     without: Vec<Ingredient>,
-    /// Only this one, with things going wrong for so many seconds
+    /// With `--seed`: length of the faulty phase in seconds
     #[arg(long, default_value_t = 60, requires = "seed")]
     trouble: u64,
-    /// Size of the engine's limits: drawn from the seed, those of production builds, or for each seed one of both
+    /// Size of the engine's limits: drawn from the seed, those of production builds, or a mix of both
     #[arg(long, default_value_t = LimitsChoice::Mixed)]
     limits: LimitsChoice,
-    /// Try every deliberate bug on the seeds, and say which were caught
+    /// Test every deliberate bug on the seeds, and print which ones were caught
     #[arg(long)]
     mutations: bool,
-    /// How many of the broken worlds to shrink; each takes some seconds
+    /// Number of failing worlds to shrink; each takes some seconds
     #[arg(long, default_value_t = 3)]
     shrink: usize,
-    /// How many breaches of each broken world to show
+    /// Number of violations to show for each failing world
     #[arg(long, default_value_t = 5)]
     show: usize,
-    /// How many at once
+    /// Number of threads
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// The hub instead of the engine
+    /// Simulate the hub instead of the engine
     #[arg(long, conflicts_with = "without")]
     hub: bool,
 }
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
     report(broken, &args)
 }
 
-/// Simulates all seeds, some at once; gives those that broke a promise.
+/// Simulates all seeds in several threads. Returns those that violate a guarantee.
 fn simulate_all(args: &Args, mutation: Option<Mutation>) -> (Vec<(Options, Outcome)>, Counts) {
     let next = AtomicU64::new(args.first);
     let end = args.first + args.seeds;
@@ -116,9 +116,9 @@ fn named(name: &str) -> Result<Mutation, String> {
     known.copied().ok_or_else(|| format!("no deliberate bug is called `{name}`; there are: {:?}", Mutation::ALL))
 }
 
-/// Tries every deliberate bug: all must be caught.
+/// Tests every deliberate bug: all must be caught.
 fn table(args: &Args) -> ExitCode {
-    println!("| deliberate bug | what is wrong | caught in | seed | promise |\n| --- | --- | --- | --- | --- |");
+    println!("| deliberate bug | behaviour | caught in | seed | guarantee |\n| --- | --- | --- | --- | --- |");
     let mut missed = 0;
     for mutation in Mutation::ALL.iter().copied() {
         let (caught, _) = simulate_all(args, Some(mutation));

@@ -1,4 +1,4 @@
-//! Options of one simulated world, and the search for the smallest world that breaks the same promise.
+//! Options of one simulated world, and the search for the smallest world that violates the same guarantee.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -30,7 +30,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The whole world of a seed.
+    /// Options for the complete world of a seed.
     #[must_use]
     pub fn seed(seed: u64) -> Self {
         let (without, limits) = (BTreeSet::new(), LimitsChoice::Mixed);
@@ -74,7 +74,7 @@ impl Options {
         }
     }
 
-    /// The command that simulates the same world again.
+    /// Returns the command that reproduces the world.
     #[must_use]
     pub fn command(&self) -> String {
         let limits = if self.draws_limits() { LimitsChoice::Drawn } else { LimitsChoice::Real };
@@ -177,7 +177,7 @@ ingredients! {
 }
 
 impl Ingredient {
-    /// All ingredients.
+    /// Iterates over all ingredients.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..RUNS_MAX).map(Self::Run).chain(Self::NAMED.iter().map(|(ingredient, _)| *ingredient))
     }
@@ -214,7 +214,7 @@ impl FromStr for Ingredient {
     }
 }
 
-/// Leaves out every ingredient that the world does not need to break the same promise.
+/// Leaves out every ingredient that the world does not need to violate the same guarantee.
 #[must_use]
 pub fn shrink(options: Options, outcome: Outcome) -> (Options, Outcome) {
     let wanted = outcome.broken.first().map(|breach| breach.promise);

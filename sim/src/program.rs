@@ -13,13 +13,13 @@ use crate::ledger::Ledger;
 /// The names of signals that programs wait for.
 pub const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Schema of the waits that want more than any payload: most payloads have this field.
+/// Schema of some waits: most payloads have this field.
 #[must_use]
 pub fn schema() -> Value {
     json!({"type": "object", "required": ["fit"]})
 }
 
-/// One thing that a program does. Times are in milliseconds, names are places in [`NAMES`].
+/// One act of a program. Times are in milliseconds, names are positions in [`NAMES`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the fields say what they are")]
@@ -30,60 +30,60 @@ pub enum Act {
     Late(u64),
     /// A step with a result of this size.
     Large(usize),
-    /// A sleep.
+    /// A durable sleep.
     Sleep(u64),
     /// A wait, perhaps with a timeout.
     Wait { name: usize, timeout: Option<u64>, latest: bool, schema: bool },
-    /// Several waits of one name at once: plain ones beside one that takes the newest signal, with and without schema.
+    /// Several concurrent waits of one name: plain ones and a `latest` one, with and without schema.
     Several { name: usize, count: usize, latest: bool, schema: bool, timeout: u64 },
-    /// The first of all names.
+    /// A wait for the first signal of any name.
     Any { timeout: Option<u64> },
-    /// All names, within a time.
+    /// Waits for all names, with a timeout.
     All { timeout: u64 },
-    /// Several senders of one name.
+    /// A wait for several senders of one name.
     Quorum { name: usize, senders: u32, timeout: u64 },
     /// A race of a wait against a sleep, by `select!`.
     Race { name: usize, millis: u64 },
-    /// A race of a wait against a step that takes so long.
+    /// A race of a wait against a step of this duration.
     RaceStep { name: usize, millis: u64 },
-    /// A wait beside a step that takes so long, both awaited.
+    /// A wait and a step of this duration, both awaited.
     Beside { name: usize, timeout: u64, millis: u64 },
-    /// A wait that is raced against a sleep, held while a step runs, and then dropped.
+    /// A wait that races against a sleep; its future is kept while a step runs, and then dropped.
     Held { name: usize, millis: u64 },
-    /// Steps one after the other, with results of this size.
+    /// Sequential steps with results of this size.
     Many { count: u32, bytes: usize },
     /// Another program, as a child.
     Child(Vec<Self>),
-    /// Children that end together, some of them badly, which the parent catches.
+    /// Children that end at the same time, some with errors, which the parent handles.
     Children(u32),
-    /// Fan-outs at once, each of so many tasks with results of this size.
+    /// Concurrent fan-outs, each with this number of tasks and results of this size.
     FanOuts { count: usize, tasks: u32, bytes: usize, timeout: Option<u64> },
-    /// Tasks that a step submits and the program waits for by their ids, in so many waits at once.
+    /// Tasks that a step submits and the program awaits by their ids, in several concurrent waits.
     Submit { waits: usize, tasks: u32 },
-    /// Items of a map.
+    /// A map over this number of items.
     Map(u32),
     /// A failure for good, with a message of this length.
     Fail(usize),
 }
 
-/// How the compensation of a step comes out.
+/// Behaviour of a step's compensation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Undo {
     /// The step has none.
     Not,
-    /// It succeeds.
+    /// The compensation succeeds.
     Well,
-    /// It takes some seconds.
+    /// The compensation takes some seconds.
     Slowly,
-    /// It fails once and then succeeds.
+    /// The compensation fails once and then succeeds.
     Again,
-    /// It fails for good.
+    /// The compensation fails permanently.
     Badly,
 }
 
 impl Undo {
-    /// Draws one; most succeed.
+    /// Draws a behaviour; most succeed.
     pub fn draw(chance: &mut fastrand::Rng) -> Self {
         match chance.u32(..12) {
             0..4 => Self::Not,
@@ -113,8 +113,8 @@ pub fn program(chance: &mut fastrand::Rng, depth: u32) -> Vec<Act> {
     (0..count).map(|_| act(chance, depth)).collect()
 }
 
-/// Draws a program that waits for the same name again and again, in all ways. It is hungrier than its senders are
-/// busy, so that signals meet waits that are open and cursors that are near.
+/// Draws a program that waits for the same name repeatedly, in all ways. It waits more often than its senders
+/// send, so that signals arrive at open waits and close to cursors.
 #[must_use]
 pub fn busy_program(chance: &mut fastrand::Rng) -> Vec<Act> {
     let count = chance.usize(10..30);
@@ -135,7 +135,7 @@ pub fn busy_program(chance: &mut fastrand::Rng) -> Vec<Act> {
     (0..count).map(act).collect()
 }
 
-/// Draws a program with more of everything: more than one entry, page, batch or body holds where limits are small.
+/// Draws a program with more of everything: more than one entry, page, batch or body can hold with small limits.
 #[must_use]
 pub fn wide_program(chance: &mut fastrand::Rng) -> Vec<Act> {
     let mut acts = Vec::new();
@@ -229,7 +229,7 @@ async fn perform(ctx: &Ctx, ledger: &Ledger, id: &str, place: usize, act: Act) -
         }
         Act::Race { .. } | Act::RaceStep { .. } | Act::Beside { .. } | Act::Held { .. } => race(ctx, act).await?,
         Act::Many { count, bytes } => {
-            // Names as long as people give them: a list of all of them is large.
+            // Names of realistic length: a list of all of them is large.
             let name = format!("many-{}", "results-".repeat(1 + place % 7));
             for number in 0..count {
                 let text = number.to_string().repeat(bytes);
@@ -253,7 +253,7 @@ async fn wait(ctx: &Ctx, name: usize, timeout: Option<u64>, latest: bool, with: 
     })
 }
 
-/// Other runs, and steps side by side.
+/// Runs acts with children, tasks and concurrent steps.
 async fn fan(ctx: &Ctx, act: Act) -> Result<Value, Failure> {
     let span = Duration::from_millis;
     Ok(match act {
@@ -297,7 +297,7 @@ async fn fan(ctx: &Ctx, act: Act) -> Result<Value, Failure> {
     })
 }
 
-/// A wait beside something else.
+/// Runs acts that combine a wait with another step.
 async fn race(ctx: &Ctx, act: Act) -> Result<Value, Failure> {
     let span = Duration::from_millis;
     Ok(match act {
@@ -355,7 +355,7 @@ async fn race(ctx: &Ctx, act: Act) -> Result<Value, Failure> {
     })
 }
 
-/// A step's work takes time, in which anything may happen.
+/// Simulates the work of a step, during which other events may happen.
 #[expect(clippy::disallowed_methods, reason = "it is the simulated time that passes")]
 pub async fn takes(span: Duration) {
     tokio::time::sleep(span).await;

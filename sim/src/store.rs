@@ -1,4 +1,4 @@
-//! The store as one process sees it: every operation takes its time, may be the last one of the process, and is noted.
+//! The store as one process sees it: every operation has a latency, may kill the process, and is recorded in the trace.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ const OPERATIONS_AT_ONE_INSTANT_MAX: u64 = 30_000;
 /// Operations of a whole world after which it counts as livelocked: a hundred times what a busy one needs.
 const OPERATIONS_MAX: u64 = 400_000;
 
-/// What all processes share: chance, the trace, and whether anything goes wrong at the moment.
+/// State that all processes share: the random generator, the trace, and whether faults are enabled.
 #[derive(Debug)]
 pub struct Network {
     chance: Mutex<fastrand::Rng>,
@@ -30,13 +30,13 @@ pub struct Network {
     calm: AtomicBool,
     load: Load,
     settings: NetworkSettings,
-    /// What is seen on the way.
+    /// Observer of all operations.
     pub watch: Watch,
-    /// Processes that prove that they live: those of one machine do.
+    /// Processes that other processes of the same machine can detect as alive.
     living: Mutex<BTreeMap<String, Arc<Process>>>,
 }
 
-/// How a network behaves.
+/// Settings of a network.
 #[derive(Clone, Copy, Debug)]
 pub struct NetworkSettings {
     /// Probability that a process dies at an operation.
@@ -45,13 +45,15 @@ pub struct NetworkSettings {
     pub latency: u64,
     /// Longest additional latency of a put, in microseconds.
     pub put_latency: u64,
+    /// Whether every operation takes exactly the latency: then time counts the operations that follow each other.
+    pub steady: bool,
     /// Keys on a page of a listing.
     pub page: usize,
     /// Whether operations are written to the trace.
     pub traced: bool,
 }
 
-/// Number of operations, to notice a livelock.
+/// Number of operations, to detect a livelock.
 #[derive(Debug, Default)]
 struct Load {
     total: AtomicU64,
@@ -61,7 +63,7 @@ struct Load {
 }
 
 impl Network {
-    /// A network in which everything is drawn from the seed.
+    /// Creates a network whose behaviour is drawn from the seed.
     #[must_use]
     pub fn new(seed: u64, settings: NetworkSettings) -> Arc<Self> {
         let chance = Mutex::new(fastrand::Rng::with_seed(seed));
@@ -70,13 +72,13 @@ impl Network {
         Arc::new(Self { chance, trace, calm: AtomicBool::new(false), load, settings, watch, living })
     }
 
-    /// From here on nobody dies and nothing is slow.
+    /// Ends all faults: no more deaths and no slow operations.
     pub fn calm_down(&self) {
         self.calm.store(true, Ordering::Relaxed);
         self.watch.calm_down();
     }
 
-    /// All that was noted.
+    /// Returns the trace.
     #[must_use]
     pub fn trace(&self) -> String {
         let trace = self.trace.as_ref();
@@ -89,13 +91,13 @@ impl Network {
         usize::try_from(self.load.total.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
     }
 
-    /// Why the world counts as livelocked, if it does.
+    /// Returns why the world counts as livelocked, if it does.
     #[must_use]
     pub fn livelock(&self) -> Option<String> {
         self.load.livelock.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes something that happened, if there is a trace.
+    /// Adds an event to the trace, if the world is traced.
     pub fn note(&self, clock: &SimClock, who: &str, what: impl FnOnce() -> String) {
         if let Some(trace) = &self.trace {
             let mut trace = trace.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,7 +105,7 @@ impl Network {
         }
     }
 
-    /// From here on others see whether the process lives.
+    /// Makes the life of a process visible to other processes.
     pub fn watch_over(&self, process: &Arc<Process>) {
         let mut living = self.living.lock().unwrap_or_else(PoisonError::into_inner);
         living.insert(process.name.clone(), Arc::clone(process));
@@ -140,7 +142,10 @@ impl Network {
         if self.is_calm() {
             return Duration::ZERO;
         }
-        let NetworkSettings { latency, put_latency, .. } = self.settings;
+        let NetworkSettings { latency, put_latency, steady, .. } = self.settings;
+        if steady {
+            return Duration::from_micros(latency);
+        }
         let micros = self.draw(|chance| match chance.u32(..20) {
             0 => chance.u64(..=latency * 10),
             _ => chance.u64(..=latency),
@@ -150,25 +155,25 @@ impl Network {
     }
 }
 
-/// A process: it lives until it dies, and then does nothing more.
+/// A process, which performs no operation after its death.
 #[derive(Debug)]
 pub struct Process {
     /// Its name in the trace.
     pub name: String,
     dead: AtomicBool,
     mortal: bool,
-    /// Until when it stands still, as one does whose machine was suspended.
+    /// End of its suspension, like that of a suspended machine.
     stalled: Mutex<Duration>,
 }
 
 impl Process {
-    /// A process that may die.
+    /// Creates a process that may die.
     #[must_use]
     pub fn mortal(name: impl Into<String>) -> Arc<Self> {
         Arc::new(Self { name: name.into(), dead: AtomicBool::new(false), mortal: true, stalled: Mutex::default() })
     }
 
-    /// A process that lives on.
+    /// Creates a process that never dies.
     #[must_use]
     pub fn immortal(name: impl Into<String>) -> Arc<Self> {
         Arc::new(Self { name: name.into(), dead: AtomicBool::new(false), mortal: false, stalled: Mutex::default() })
@@ -180,12 +185,12 @@ impl Process {
         self.dead.load(Ordering::Relaxed)
     }
 
-    /// Ends it.
+    /// Kills the process.
     pub fn kill(&self) {
         self.dead.store(true, Ordering::Relaxed);
     }
 
-    /// Lets it stand still until that moment of the simulation.
+    /// Suspends it until this simulated time.
     pub fn stall(&self, until: Duration) {
         *self.stalled.lock().unwrap_or_else(PoisonError::into_inner) = until;
     }
@@ -202,9 +207,9 @@ pub struct SimStore {
     network: Arc<Network>,
     process: Arc<Process>,
     clock: SimClock,
-    /// By how many microseconds its idea of the store's time is wrong: at first, and from that moment on.
+    /// Error of its estimate of the store's time in microseconds: before and after a moment.
     skew: (i64, Duration, i64),
-    /// It is one of several on a machine, and proves that it lives.
+    /// Whether other processes on its machine can detect that it is alive.
     is_peer: bool,
 }
 
@@ -231,24 +236,24 @@ impl Peers for SimPeers {
     }
 }
 
-/// How far off any process's idea of the store's time may be, where it is not told.
+/// Uncertainty of a process's estimate of the store's time.
 const UNCERTAINTY: Duration = Duration::from_secs(1);
 
 impl SimStore {
-    /// The view of a process.
+    /// Creates the store as a process sees it.
     #[must_use]
     pub fn new(memory: Memory, network: Arc<Network>, process: Arc<Process>, clock: SimClock) -> Self {
         Self { memory, network, process, clock, skew: Default::default(), is_peer: false }
     }
 
-    /// Its idea of the store's time is wrong by so many microseconds, and from that moment on by so many.
+    /// Sets the error of its estimate of the store's time in microseconds, before and after a moment.
     #[must_use]
     pub fn skewed(mut self, before: i64, until: Duration, after: i64) -> Self {
         self.skew = (before, until, after);
         self
     }
 
-    /// It proves to the others of its machine that it lives.
+    /// Makes its life visible to the other processes of its machine.
     #[must_use]
     pub fn peer(mut self) -> Self {
         self.network.watch_over(&self.process);
@@ -256,7 +261,7 @@ impl SimStore {
         self
     }
 
-    /// The way there: the process may die before the operation, or stand still.
+    /// Simulates the request: the process may die before the operation, or be suspended.
     async fn go(&self, what: impl Fn() -> String, is_put: bool) {
         self.network.count(&self.clock, &self.process.name, &what);
         if self.process.mortal && self.network.happens(self.network.settings.deaths / 2.0) {
@@ -275,7 +280,7 @@ impl SimStore {
         self.live_on().await;
     }
 
-    /// The way back: the process may die before it learns of the outcome.
+    /// Simulates the response: the process may die before it gets the outcome.
     async fn come(&self, what: impl Fn() -> String, outcome: impl FnOnce() -> String) {
         self.network.note(&self.clock, &self.process.name, || format!("{} → {}", what(), outcome()));
         if self.process.mortal && self.network.happens(self.network.settings.deaths / 2.0) {
@@ -333,7 +338,7 @@ impl Store for SimStore {
         if self.memory.traits().atomic {
             return self.write_one(batch).await;
         }
-        // On a bucket every put and delete is an operation of its own, and a process may die between two.
+        // On a bucket every put and delete is a separate operation, and a process may die between two.
         let mut receipt = Receipt::default();
         for operation in batch.operations() {
             let one = match operation {
@@ -386,7 +391,7 @@ impl Store for SimStore {
     }
 }
 
-/// A layer that refuses batches and bodies beyond the drawn limits, as every store does beyond the real ones.
+/// A layer that rejects batches and bodies beyond the drawn limits, as every store does with the real ones.
 #[derive(Debug)]
 pub struct Bounded {
     inner: Arc<dyn Store>,
@@ -396,13 +401,13 @@ pub struct Bounded {
 }
 
 impl Bounded {
-    /// The layer around the store of a process.
+    /// Wraps the store of a process.
     pub fn new(inner: Arc<dyn Store>, network: Arc<Network>, process: &Process, clock: SimClock) -> Self {
         Self { inner, network, clock, name: process.name.clone() }
     }
 }
 
-/// Why a batch is beyond the drawn limits, if it is.
+/// Returns why a batch exceeds the drawn limits, if it does.
 fn excess(batch: &Batch) -> Option<String> {
     let limits = limits::current();
     let count = batch.operations().len();

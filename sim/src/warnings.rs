@@ -1,5 +1,5 @@
-//! Warnings of the engine, collected while a world is simulated: a turn that is refused for the same reason again and
-//! again shows nowhere else.
+//! Warnings of the engine, collected while a world is simulated: they are the only sign of a turn that is rejected
+//! repeatedly for the same reason.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -29,14 +29,14 @@ pub struct Warning {
 }
 
 impl Warnings {
-    /// A subscriber for this thread that adds to the list.
+    /// Returns a subscriber for this thread that adds to the list.
     #[must_use]
     pub fn subscriber(&self, clock: &SimClock) -> impl Subscriber + use<> {
         Collector { warnings: self.clone(), clock: clock.clone() }
     }
 
-    /// Errors that the same run met at least `times` times since then, each with its number. A run that was stopped in
-    /// between, at one of the times that `stopped` gives for its id, began anew.
+    /// Returns the errors that the same run met at least `times` times since then, with their numbers. The count of a run restarts
+    /// at each time in `stopped`, when a failure paused it.
     #[must_use]
     pub fn repeated(
         &self,
@@ -47,7 +47,7 @@ impl Warnings {
         let warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut seen: BTreeMap<(String, String, usize), (Warning, usize)> = BTreeMap::new();
         for warning in warnings.iter().filter(|warning| warning.at >= since) {
-            // Numbers, such as that of an entry or its size, may differ from try to try.
+            // Numbers, such as that of an entry or its size, may differ between attempts.
             let shape = warning.error.chars().filter(|letter| !letter.is_ascii_digit()).collect();
             let run = warning.run.trim_start_matches("workflow/").to_owned();
             let stops = stopped.get(&run).map_or(0, |stops| stops.iter().filter(|at| **at < warning.at).count());

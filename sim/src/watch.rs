@@ -1,4 +1,4 @@
-//! Watches the store while things happen, for what cannot be seen in the end.
+//! Watches the store during the simulation, for violations that are not visible at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,27 +10,27 @@ use wigwag_core::audit::{Breach, Promise};
 use wigwag_core::{Event, Key, Path, PauseCause, Point, Run, RunRef, prefix, read_entry, read_state};
 use wigwag_store::{Batch, Memory, Operation, Store as _};
 
-/// What was seen. Clones are the same.
+/// The observations. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Watch(Arc<Mutex<Seen>>);
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// The entry that each run's snapshot is of.
+    /// Number of the entry of each run's snapshot.
     snapshots: BTreeMap<RunRef, u64>,
     /// Simulated time of each entry.
     entries: BTreeMap<(RunRef, u64), Duration>,
-    /// Batches that were refused because they are beyond a drawn limit: the last one of each process.
+    /// Batches that were rejected because they exceed a drawn limit: the last one of each process.
     excesses: BTreeMap<String, String>,
     /// Simulated times at which a failure paused each run, by its id.
     stopped: BTreeMap<String, Vec<Duration>>,
-    /// Every run as its log folds to it so far.
+    /// Every run, folded from its log so far.
     folded: BTreeMap<RunRef, Run>,
-    /// What runs were when retention took them.
+    /// Objects of runs at the time when retention removed them.
     attic: BTreeMap<RunRef, Vec<(String, Bytes)>>,
     /// Control objects that each process put, in order: the run and the control's id.
     controls: BTreeMap<String, Vec<(RunRef, String)>>,
-    /// Number of reads of each run's snapshot by workers since its last entry, once all is calm.
+    /// Number of reads of each run's snapshot by workers since its last entry, after the faults.
     visits: BTreeMap<RunRef, u32>,
     calm: bool,
     wrong: Vec<Breach>,
@@ -41,24 +41,24 @@ impl Watch {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From here on visits count.
+    /// Starts to count reads.
     pub fn calm_down(&self) {
         self.seen().calm = true;
     }
 
-    /// What was wrong.
+    /// Returns the observed violations.
     #[must_use]
     pub fn wrong(&self) -> Vec<Breach> {
         self.seen().wrong.clone()
     }
 
-    /// Runs that retention took, with all that was theirs.
+    /// Returns the runs that retention removed, with all their objects.
     #[must_use]
     pub fn attic(&self) -> BTreeMap<RunRef, Vec<(String, Bytes)>> {
         self.seen().attic.clone()
     }
 
-    /// Whether retention took the run.
+    /// Whether retention removed the run.
     #[must_use]
     pub fn is_removed(&self, run: &RunRef) -> bool {
         self.seen().attic.contains_key(run)
@@ -85,24 +85,24 @@ impl Watch {
         self.seen().stopped.clone()
     }
 
-    /// A batch of a process is beyond a drawn limit.
+    /// Records that a batch of a process exceeds a drawn limit.
     pub fn refuse(&self, process: &str, excess: String) {
         self.seen().excesses.insert(process.to_owned(), excess);
     }
 
-    /// Batches that were refused.
+    /// Returns the rejected batches.
     #[must_use]
     pub fn excesses(&self) -> BTreeSet<String> {
         self.seen().excesses.values().cloned().collect()
     }
 
-    /// Control objects that a process put so far.
+    /// Returns the control objects that a process has written so far.
     #[must_use]
     pub fn controls_by(&self, process: &str) -> Vec<(RunRef, String)> {
         self.seen().controls.get(process).cloned().unwrap_or_default()
     }
 
-    /// Runs whose snapshot workers read more than `max` times in vain: no entry came of it.
+    /// Returns the runs whose snapshot workers read more than `max` times without appending an entry.
     #[must_use]
     pub fn visited_in_vain(&self, max: u32) -> Vec<(RunRef, u32)> {
         let seen = self.seen();
@@ -110,7 +110,7 @@ impl Watch {
         often.map(|(run, count)| (run.clone(), *count)).collect()
     }
 
-    /// A process reads an object.
+    /// Records that a process reads an object.
     pub fn read(&self, process: &str, key: &str) {
         if !process.starts_with('w') || !key.ends_with("/state.json") {
             return;
@@ -123,12 +123,12 @@ impl Watch {
         }
     }
 
-    /// Before something is written: the runs that retention takes with it, as they are.
+    /// Called before a write: returns the runs that it removes for retention, with their objects.
     pub async fn before(&self, memory: &Memory, batch: &Batch) -> Vec<(RunRef, Vec<(String, Bytes)>)> {
         let mut taken = Vec::new();
         for operation in batch.operations() {
             let Operation::Put(put) = operation else { continue };
-            // A tombstone is far smaller than any entry: most entries need not be read for this.
+            // A tombstone is far smaller than any entry, so most entries need not be parsed.
             if !put.key.contains("/log/") || put.body.len() > 512 {
                 continue;
             }
@@ -142,7 +142,7 @@ impl Watch {
         taken
     }
 
-    /// After something was written by a process, and these runs were taken with it.
+    /// Called after a write of a process, with the runs that it removed.
     pub fn after(&self, process: &str, at: Duration, batch: &Batch, taken: Vec<(RunRef, Vec<(String, Bytes)>)>) {
         let mut seen = self.seen();
         seen.attic.extend(taken);
@@ -153,7 +153,7 @@ impl Watch {
                 Operation::Put(put) if key.ends_with("/state.json") => seen.snapshot(key, &put.body),
                 Operation::Put(put) if key.contains("/log/") => seen.entry(key, &put.body, at),
                 Operation::Delete(_) if key.ends_with("/log/0000000001.json") => {
-                    // The id is free: what follows is another run.
+                    // The id is free: a later run with it is another one.
                     if let Ok(Key::Entry { run, .. }) = key.parse::<Key>() {
                         seen.snapshots.remove(&run);
                         seen.folded.remove(&run);
@@ -191,7 +191,7 @@ impl Seen {
         if entry.events.iter().any(stops) {
             self.stopped.entry(run.id.to_string()).or_default().push(at);
         }
-        // The audit says what does not fold.
+        // The audit reports logs that cannot be folded.
         match self.folded.get_mut(&run) {
             Some(folded) => _ = folded.apply(&entry),
             None => self.folded.extend(Run::begin(run.clone(), &entry).ok().map(|begun| (run, begun))),
@@ -199,7 +199,7 @@ impl Seen {
     }
 }
 
-/// All objects below a prefix.
+/// Returns all objects below a prefix.
 pub async fn objects_below(memory: &Memory, below: &str) -> Vec<(String, Bytes)> {
     let mut objects = Vec::new();
     for key in keys_below(memory, below).await {
@@ -210,7 +210,7 @@ pub async fn objects_below(memory: &Memory, below: &str) -> Vec<(String, Bytes)>
     objects
 }
 
-/// All keys below a prefix.
+/// Returns all keys below a prefix.
 pub async fn keys_below(memory: &Memory, below: &str) -> Vec<String> {
     let mut keys = Vec::new();
     let mut after = String::new();

@@ -1,4 +1,4 @@
-//! One simulated world: workers that die and come back, senders, operators, and a time after which nothing goes wrong.
+//! One simulated world: workers that die and restart, senders, operators, and a faulty phase followed by a calm one.
 
 mod finale;
 mod operators;
@@ -13,46 +13,49 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use wigwag::{Client, Engine, ErrorKind, LinkSecret, Settings};
+use wigwag::{Builder, Client, Engine, ErrorKind, LinkSecret, Settings};
 use wigwag_core::audit::{Breach, Promise};
 use wigwag_core::limits::{self, Limits};
 use wigwag_core::mutation::mutate;
 use wigwag_core::{RunRef, Time};
-use wigwag_store::{Batch, Clock as _, Faults, Faulty, LAYOUT_KEY, Memory, Retry, RetrySettings, Store};
+use wigwag_store::{
+    Announced, Batch, Clock as _, Faults, Faulty, LAYOUT_KEY, Memory, Notices, Retry, RetrySettings, Store,
+};
 
 use crate::bounds::Bounds;
 use crate::checks;
 use crate::clock::SimClock;
 use crate::code::{EVOLVING, FORM, GRAPHS, PATCHED, REWRITTEN};
 use crate::ledger::Ledger;
+use crate::notify::{Exchange, Notification};
 use crate::options::{Ingredient, Options, RUNS_MAX};
 use crate::program::{busy_program, program, wide_program};
 use crate::store::{Bounded, Network, NetworkSettings, Process, SimStore};
 use crate::warnings::Warnings;
 use style::Style;
 
-/// Length of the calm phase, in which every run ends or comes to rest.
+/// Length of the calm phase, in which every run ends or parks.
 const REST: Duration = Duration::from_secs(700);
 
 /// Lease of the workers.
 const LEASE: Duration = Duration::from_secs(8);
 
-/// What came of it.
+/// Outcome of a world.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Promises that were broken.
+    /// Violated guarantees.
     pub broken: Vec<Breach>,
     /// Every operation, in order, if the options ask for it.
     pub trace: String,
     /// The logs of all runs in the end, if the options ask for a trace.
     pub logs: String,
-    /// How much happened.
+    /// Counts of events.
     pub counts: Counts,
 }
 
 macro_rules! counts {
     ($($(#[doc = $doc:literal])* $name:ident $text:literal,)*) => {
-        /// How much happened.
+        /// Counts of events.
         #[derive(Clone, Copy, Debug, Default)]
         pub struct Counts {
             $($(#[doc = $doc])* pub $name: usize,)*
@@ -90,9 +93,9 @@ counts! {
     restarts "restarts",
     /// Runs that were migrated to changed code.
     migrations "migrations",
-    /// Runs that rest as paused because of a failure.
+    /// Runs that stay paused because of a failure.
     paused "paused runs",
-    /// Runs that retention took.
+    /// Runs that retention removed.
     removed "removed runs",
     /// Times that the clock was set.
     clock_steps "clock steps",
@@ -100,7 +103,7 @@ counts! {
     damaged "damaged objects",
 }
 
-/// A signal that somebody tried to send.
+/// A signal that a sender tried to send.
 #[derive(Clone, Debug)]
 pub struct Sent {
     /// The receiving run.
@@ -111,13 +114,13 @@ pub struct Sent {
     pub sender: usize,
     /// Number of the signal among those of its sender.
     pub number: usize,
-    /// Whether only a wait that is open may take it.
+    /// Whether only an open wait may consume it.
     pub strict: bool,
-    /// Whether it is meant for one step.
+    /// Whether it is addressed to one step.
     pub addressed: bool,
-    /// Whether its payload fits the waits that have a schema.
+    /// Whether its payload matches the schema of waits that have one.
     pub fits: bool,
-    /// Idempotency key.
+    /// Idempotency key of the signal.
     pub key: Option<String>,
     /// The last part of its key in the store, if it was acknowledged.
     pub suffix: Option<String>,
@@ -129,35 +132,35 @@ pub struct Sent {
     pub acknowledged: Option<Duration>,
 }
 
-/// What is known outside of the system.
+/// Knowledge about a world that is kept outside the engine.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     /// Runs whose start was acknowledged, with their type and input.
     pub started: BTreeMap<String, (String, Value)>,
-    /// Signals.
+    /// Signals of all senders.
     pub sent: Vec<Sent>,
     /// Control objects that were acknowledged, by their ids, with the simulated time.
     pub controls: Vec<(RunRef, String, Duration)>,
-    /// Breaches that were seen while they happened.
+    /// Violations that were observed during the simulation.
     pub wrong: Vec<Breach>,
-    /// How often code began, by run and step, in a world without faults.
+    /// Number of starts of code, by run and step, in a world without faults.
     pub begun: BTreeMap<(String, String), u32>,
-    /// How often `on_receive` was called, by run, step and signal, in a world without faults.
+    /// Number of calls of `on_receive`, by run, step and signal, in a world without faults.
     pub received: BTreeMap<(String, String, String), u32>,
-    /// Runs that somebody paused or restarted.
+    /// Runs that an operator paused or restarted.
     pub touched: BTreeSet<String>,
     /// Simulated time of each entry.
     pub entries: BTreeMap<(RunRef, u64), Duration>,
-    /// Runs that retention took.
+    /// Runs that retention removed.
     pub removed: BTreeSet<RunRef>,
-    /// How much happened.
+    /// Counts of events.
     pub counts: Counts,
 }
 
 /// Simulates one world.
 #[must_use]
 pub fn simulate(options: &Options) -> Outcome {
-    // The engine draws from the thread's own generator.
+    // The engine uses the thread's random generator.
     fastrand::seed(options.seed);
     mutate(options.mutation);
     let bounds = Bounds::of(options);
@@ -187,15 +190,17 @@ struct World {
     clock: SimClock,
     memory: Memory,
     network: Arc<Network>,
+    notification: Notification,
+    exchange: Arc<Exchange>,
     ledger: Ledger,
     warnings: Warnings,
     known: Arc<Mutex<Known>>,
     faulty: Arc<Mutex<Vec<Faulty<SimStore>>>>,
-    /// The clients that workers have: what is sent through them, the worker may consume at once.
+    /// The workers' clients: signals sent through them may be delivered inline.
     workers: Arc<Mutex<Vec<Worker>>>,
 }
 
-/// A run that is to be started.
+/// A run to start.
 #[derive(Clone, Debug)]
 struct Plan {
     id: String,
@@ -218,11 +223,29 @@ impl World {
         let deaths = if style.has(&options, Ingredient::Deaths) { deaths } else { 0.0 };
         let put_latency = if style.slow_puts { chance.u64(..LEASE.as_micros() as u64 / 10) } else { 0 };
         let (page, traced) = (bounds.page, options.traced);
-        let network = Network::new(options.seed, NetworkSettings { deaths, latency, put_latency, page, traced });
+        let network =
+            Network::new(options.seed, NetworkSettings { deaths, latency, put_latency, steady: false, page, traced });
         let ledger = Ledger::new(network.watch.clone());
         let (known, faulty, workers, warnings) = Default::default();
+        let notification = if as_bucket { Notification::draw(options.seed) } else { Notification::None };
+        let lost = if let Notification::Fleet { lost } = notification { lost } else { 0 };
+        let exchange = Exchange::new(options.seed, clock.clone(), lost);
         let options = Arc::new(options);
-        Self { options, bounds, style, clock, memory, network, ledger, warnings, known, faulty, workers }
+        Self {
+            options,
+            bounds,
+            style,
+            clock,
+            memory,
+            network,
+            notification,
+            exchange,
+            ledger,
+            warnings,
+            known,
+            faulty,
+            workers,
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -241,7 +264,7 @@ impl World {
         fastrand::Rng::with_seed(self.options.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt)
     }
 
-    /// Length of the faulty phase. Retention takes nothing that ended within a minute: it needs more time to meet trouble.
+    /// Length of the faulty phase. Retention keeps runs that ended within the last minute, so worlds with retention need more time.
     fn trouble(&self) -> Duration {
         self.options.trouble * if self.style.retention { 3 } else { 1 }
     }
@@ -254,17 +277,21 @@ impl World {
         self.clock.sleep(Duration::from_millis(millis)).await;
     }
 
-    /// The store as a process sees it, with all that can go wrong on the way.
+    /// Returns the store as a process sees it, with all faults.
     fn store(&self, process: &Arc<Process>, salt: u64, sender: bool) -> Arc<dyn Store> {
         let mut chance = self.chance(salt);
         let atomic = self.memory.traits().atomic;
         let often = |ingredient, often: f64| if self.has(ingredient) { often } else { 0.0 };
-        // A sender that stalls between its stamp and its put is overtaken by others.
+        // A sender that stalls between its timestamp and its put is overtaken by others.
         let (slow, slow_for) = match sender && self.style.busy {
             true => (chance.f64() * 0.3, [chance.u64(500..4_500), chance.u64(4_500..30_000)][chance.usize(..2)]),
             false => (chance.f64() * 0.08, chance.u64(100..8_000)),
         };
+        // In some worlds workers sometimes get the answer that the bucket does not exist. Clients treat that answer as final.
+        let is_worker = process.name.starts_with('w');
+        let bucket_missing = if !atomic && is_worker && self.options.seed % 32 == 30 { 0.02 } else { 0.0 };
         let faults = Faults {
+            bucket_missing: often(Ingredient::Refusals, bucket_missing),
             refused: often(Ingredient::Refusals, chance.f64() * 0.04),
             answer_lost: often(Ingredient::LostAnswers, chance.f64() * if self.style.bare { 0.1 } else { 0.04 }),
             request_lost: often(Ingredient::LostRequests, chance.f64() * 0.02),
@@ -274,7 +301,7 @@ impl World {
         };
         let mut seat =
             SimStore::new(self.memory.clone(), Arc::clone(&self.network), Arc::clone(process), self.clock.clone());
-        // On one machine all share its clock; elsewhere each process knows the store's time by so much.
+        // On one machine all processes share its clock; otherwise each process estimates the store's time with an error.
         let mut skew = || chance.i64(-1_000_000..=1_000_000);
         let (before, after) = (skew(), skew());
         if !atomic && self.has(Ingredient::Skew) {
@@ -293,7 +320,22 @@ impl World {
             true => Arc::new(faulty),
             false => Arc::new(Retry::with_clock(faulty, RetrySettings::default(), clock)),
         };
-        Arc::new(Bounded::new(store, Arc::clone(&self.network), process, self.clock.clone()))
+        let store = Arc::new(Bounded::new(store, Arc::clone(&self.network), process, self.clock.clone()));
+        match self.notification {
+            Notification::None => store,
+            Notification::Process => Arc::new(Announced::new(store, Notices::new())),
+            Notification::Fleet { .. } => Arc::new(Announced::new(store, self.exchange.join(process))),
+        }
+    }
+
+    /// Returns the builder of an engine on the store of a process.
+    fn builder(&self, store: Arc<dyn Store>) -> Builder {
+        let builder = Engine::builder(store).clock(Arc::new(self.clock.clone()));
+        match self.notification {
+            // By default the engine would notify itself of its own writes.
+            Notification::None => builder.notices(Notices::new()),
+            _ => builder,
+        }
     }
 
     async fn client(&self, name: &str, salt: u64) -> Client {
@@ -302,16 +344,16 @@ impl World {
             let store = self.store(&process, salt + again * 100_000_000, true);
             let mut settings = Settings::default();
             settings.link_secret = LinkSecret::new("sixteen letters and more to sign with").ok();
-            let builder = Engine::builder(store).settings(settings).clock(Arc::new(self.clock.clone()));
+            let builder = self.builder(store).settings(settings);
             if let Ok(client) = builder.client().await {
                 return client;
             }
             self.pass(50).await;
         }
-        unreachable!("it is tried for ever")
+        unreachable!("it retries without end")
     }
 
-    /// A client to whom nothing happens.
+    /// Returns a client without faults.
     async fn calm_client(&self, memory: &Memory) -> Client {
         let store = Arc::new(memory.clone());
         let client = Engine::builder(store).clock(Arc::new(self.clock.clone())).client().await;
@@ -353,12 +395,12 @@ impl World {
         self.outcome(broken).await
     }
 
-    /// All promises that are broken once all is calm.
+    /// Returns all violated guarantees after the calm phase.
     async fn breaches(&self) -> Vec<Breach> {
         let clock = self.clock.is_stuck().then(|| "a task reads the clock without end and lets no time pass".into());
         if let Some(livelock) = self.network.livelock().or(clock) {
             let mut broken = vec![Breach::new(Promise::WokenUp, livelock)];
-            // A run that is refused again and again makes the most operations.
+            // A run that is rejected repeatedly makes the most operations.
             broken.extend(self.efforts_in_vain());
             return broken;
         }
@@ -411,21 +453,21 @@ impl World {
                 _ => ("s", "script", json!(program(&mut chance, 0))),
             };
             let id = format!("{kind}{number}");
-            // The data of a graph says which run it is, for code that is not told.
+            // The data of a graph contains the run's id, for code that has no context.
             let input = if input.is_null() { json!({"id": id}) } else { input };
             Plan { id, of: of.to_owned(), input }
         };
         (0..count).map(plan).collect()
     }
 
-    /// Starts a run, and lets senders and operators loose on it.
+    /// Starts a run, with its senders and operators.
     async fn attend(self, number: usize, plan: Plan) {
         let mut chance = self.chance(200 + number as u64);
         self.pass(chance.u64(..15_000)).await;
         let rival = chance.u32(..4);
         let mut tasks = Vec::new();
         if rival < 2 && self.options.has(Ingredient::Rivals) {
-            // Another starts the same, or something else under the same id.
+            // Another client starts the same run, or a different one under the same id.
             let mut other = plan.clone();
             if rival == 1 {
                 (other.of, other.input) = ("script".into(), json!([{"sleep": 10}]));

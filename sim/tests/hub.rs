@@ -1,6 +1,6 @@
-//! The hub in the simulator: fixed seeds keep promise 15, the same seed gives the same trace, and deliberate bugs are found.
+//! The hub in the simulator: fixed seeds keep guarantee 15, the same seed gives the same trace, and deliberate bugs are found.
 
-use wigwag_hub::Mutation;
+use wigwag_hub::mutation::Mutation;
 use wigwag_sim::simulate_hub;
 
 #[test]
@@ -20,18 +20,18 @@ fn fixed_seeds_keep_every_promise() {
     }
 }
 
-/// Seeds that found bugs, which are fixed. The numbers are of the world as it was then; they stay as ordinary seeds.
+/// Seeds that found bugs, which are fixed. Worlds have changed since; the seeds stay as ordinary ones.
 #[test]
 fn seeds_that_broke_a_promise_keep_it() {
     let seeds = [
-        (990, "undelivered messages of a session came after newer ones when its address was taken over"),
+        (990, "undelivered messages of a session were delivered after newer ones when its address was taken over"),
         (938, "the hub died while two messages were being stored, and only the later one was"),
-        (24, "a repeat that came while the queue was read was delivered under another id"),
-        (1534, "a stale copy of a delivered message expired, and its sender was told so"),
+        (24, "a duplicate that arrived while the queue was read was delivered under another id"),
+        (1534, "a stale copy of a delivered message expired, and its sender got `message_expired`"),
         (2184, "another server delivered a message between the listing and the reading of its queue"),
-        (2546, "a repeat of a reply whose put had failed was stored twice"),
+        (2546, "a retry of a reply whose put had failed was stored twice"),
         (3844, "a message under the key of a failed put was delivered after its time to live"),
-        (4635, "another server expired a queue that it is not responsible for, and repeats were answered `queued`"),
+        (4635, "another server expired a queue that it is not responsible for, and duplicates were answered `queued`"),
         (8310, "the same before the server had read the takeover notice"),
     ];
     for (seed, what) in seeds {
@@ -40,7 +40,7 @@ fn seeds_that_broke_a_promise_keep_it() {
     }
 }
 
-/// A seed that catches each deliberate bug.
+/// For each deliberate bug, a seed that catches it.
 const CAUGHT: [(Mutation, u64); 22] = [
     (Mutation::AnswerBeforeStored, 3),
     (Mutation::RemoveBeforeWritten, 0),

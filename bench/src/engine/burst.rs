@@ -1,4 +1,4 @@
-//! W3: ten thousand runs parked on a signal, all signalled at once, beside the bare store committing the same batches.
+//! W3: ten thousand runs parked on a signal, all signalled concurrently, compared with the raw store committing the same batches.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -20,21 +20,21 @@ use crate::measure::{Load, Span};
 
 const RUNS: usize = 10_000;
 
-/// For information: the engine commits ends while others are still being signalled, so more than its senders write.
+/// For information: the engine commits ends while other runs are still being signalled, so it has more writers than senders.
 const MORE_WRITERS: usize = 2 * MANY;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// All of them, several times, each time in a new store.
+/// Figures of several rounds, each in a new store.
 #[derive(Debug, Serialize)]
 pub(crate) struct Burst {
     pub(crate) runs: usize,
     pub(crate) senders: usize,
-    /// From the first start to all being parked.
+    /// Seconds from the first start until all runs are parked.
     pub(crate) start_s: f64,
-    /// From the first signal to the last being durable.
+    /// Seconds from the first signal until the last one is durable.
     pub(crate) all_sent_s: f64,
-    /// From the first signal to the last run having ended.
+    /// Seconds from the first signal until the last run has ended.
     pub(crate) complete_s: f64,
     pub(crate) runs_per_s: f64,
     pub(crate) cpu_us_per_run: f64,
@@ -43,19 +43,19 @@ pub(crate) struct Burst {
     /// The same with more writers, for information.
     pub(crate) more_writers: usize,
     pub(crate) more_writers_runs_per_s: f64,
-    /// Runs per second as a share of the bare store's.
+    /// Runs per second as a share of the raw store's.
     pub(crate) share: f64,
     pub(crate) rounds: Vec<f64>,
-    /// What the bare store writes for each run, from its signal to its end.
+    /// Number of commits of the raw store for each run, from its signal to its end.
     pub(crate) commits_per_run: usize,
     pub(crate) puts_per_run: usize,
     pub(crate) deletes_per_run: usize,
     pub(crate) bytes_per_run: usize,
-    /// What the engine asks of the store for each run from the first signal on.
+    /// Store requests of the engine for each run from the first signal on.
     pub(crate) asked: Asked,
 }
 
-/// One time.
+/// Figures of one round.
 #[derive(Debug)]
 pub(crate) struct Round {
     parked: Duration,
@@ -65,7 +65,7 @@ pub(crate) struct Round {
     asked: Usage,
 }
 
-/// In turns, so that a slow minute of the machine falls on both.
+/// Alternates between both, so that a slow minute of the machine affects both.
 pub(crate) fn measure(folder: &Path, runtime: &Runtime, script: &Arc<Script>) -> Result<Burst> {
     let (mut engine, mut bare, mut more) = (Load::default(), Load::default(), Load::default());
     let (mut parked, mut sent, mut rounds, mut asked) = (Duration::ZERO, Duration::ZERO, Vec::new(), Asked::default());
@@ -106,13 +106,13 @@ pub(crate) fn measure(folder: &Path, runtime: &Runtime, script: &Arc<Script>) ->
     })
 }
 
-/// The commits that the signal begins.
+/// Returns the commits from the signal on.
 fn wakes(script: &Script) -> Result<Range<usize>> {
     let signal = script.place_of("/signals/").ok_or("the recorded run wrote no signal")?;
     Ok(signal..script.commits())
 }
 
-/// Parks all, signals all, and waits until all have ended, in a new store that is removed afterwards.
+/// Parks all runs, signals them, and waits until all have ended, in a new store that is removed afterwards.
 pub(crate) async fn engine_round(folder: &Path) -> Result<Round> {
     let place = tempfile::tempdir_in(folder)?;
     let opened = wigwag_store::open(&place.path().to_string_lossy(), &OpenSettings::default())?;
@@ -138,7 +138,7 @@ pub(crate) async fn engine_round(folder: &Path) -> Result<Round> {
     Ok(Round { parked, sent, signalled, asked })
 }
 
-/// Starts all, and waits until nothing is driven any more.
+/// Starts all runs, and waits until none is in progress.
 async fn park(engine: &Engine) -> Vec<RunId> {
     let client = engine.client();
     let ids = make_all(move || {
@@ -152,7 +152,7 @@ async fn park(engine: &Engine) -> Vec<RunId> {
     ids
 }
 
-/// Makes as many runs as are wanted, and gives their ids in the order they were made.
+/// Creates all runs, and returns their ids in the order of creation.
 async fn make_all<F, Fut>(make: F) -> Vec<RunId>
 where
     F: Fn() -> Fut + Clone + Send + 'static,
@@ -171,7 +171,7 @@ where
     std::mem::take(&mut *ids.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The runs that ended, as the store tells: cheaper than to ask for each, and not counted as the engine's asking.
+/// The ended runs according to the store's notifications: cheaper than a request for each, and not counted as requests of the engine.
 struct Ends {
     store: Embedded,
     changes: Changes,
@@ -192,13 +192,13 @@ impl Ends {
                 _ => self.list().await?,
             }
         }
-        // The key says how a run ended.
+        // The key contains the status of the run.
         let other = self.keys.iter().find(|key| !key.contains("~completed~"));
         assert_eq!(other, None, "all runs complete");
         Ok(())
     }
 
-    /// More ended than could be told.
+    /// Lists the ends after missed notifications.
     async fn list(&mut self) -> wigwag_store::Result<()> {
         let mut after = String::new();
         loop {
@@ -212,12 +212,12 @@ impl Ends {
     }
 }
 
-/// The same commits on the bare store, in which as many runs are parked.
+/// The same commits on the raw store, which holds the same number of parked runs.
 async fn bare_round(folder: &Path, writers: usize, script: &Arc<Script>) -> Result<Load> {
     let place = tempfile::tempdir_in(folder)?;
     let (store, script, wakes) = (Embedded::open(place.path())?, Arc::clone(script), wakes(script)?);
     let (to, by, parks) = (store.clone(), Arc::clone(&script), 0..wakes.start);
-    // Ids are made one by one, as the engine does: all made at once would lie in another order than they are written.
+    // Ids are created one by one, as in the engine: ids created in advance would sort in another order than they are written.
     let ids = make_all(move || {
         let (to, by, parks, id) = (to.clone(), Arc::clone(&by), parks.clone(), new_id());
         async move {

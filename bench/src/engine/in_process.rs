@@ -1,4 +1,4 @@
-//! What is measured over HTTP, done in this process: the same workflows on the same store, without a server between.
+//! The workloads of the HTTP benchmark in this process: the same workflows on the same store, without a server.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,21 +12,21 @@ use super::signals::{self, GO, with_go};
 use super::steps::{run_once, three};
 use crate::measure::{Load, Span};
 
-/// What a client does again and again.
+/// Work that a client repeats.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
     /// Starts a run of three steps and awaits its result.
     Three,
-    /// Starts a run that waits, signals it and awaits its result. Timed is what comes after the start.
+    /// Starts a run that waits, signals it and awaits its result. The start is not timed.
     Signal,
 }
 
-/// The workflows that are measured over HTTP.
+/// Registers the workflows of the HTTP benchmark.
 pub(crate) fn workloads(builder: Builder) -> Builder {
     with_go(builder).function("three", 1, three)
 }
 
-/// Lets that many clients work for a while, on an engine of their own.
+/// Runs this number of clients for a while, on a separate engine.
 pub(crate) fn load(dir: &Path, work: Work, clients: usize, span: Duration) -> Result<Load, wigwag::Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKER_THREADS).enable_all().build();
     let runtime = runtime.expect("there are threads to be had");

@@ -1,4 +1,4 @@
-//! The same load on the engine and on the bare store, in turns.
+//! The same load on the engine and on the raw store, alternating.
 
 use std::future::Future;
 use std::ops::Range;
@@ -16,25 +16,25 @@ use crate::measure::{Load, RunFigures, Span};
 
 pub(crate) const ROUNDS: usize = 3;
 
-/// How many clients at once, where many are wanted.
+/// Number of concurrent clients, where many are needed.
 pub(crate) const MANY: usize = 64;
 
-/// Before each measurement, so that caches and threads are there.
+/// Warm-up before each measurement, so that caches are filled and threads are started.
 pub(crate) const WARM: Duration = Duration::from_millis(300);
 
-/// The engine and the bare store with as many clients, doing the same writes.
+/// The engine and the raw store with the same number of clients and the same writes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Pair {
     pub(crate) clients: usize,
     pub(crate) engine: RunFigures,
     pub(crate) bare: RunFigures,
-    /// Runs per second of the engine as a share of the bare store's.
+    /// Runs per second of the engine as a share of the raw store's.
     pub(crate) share: f64,
-    /// CPU per run of the engine as a multiple of the bare store's.
+    /// CPU per run of the engine as a multiple of the raw store's.
     pub(crate) cpu: f64,
-    /// p50 of the engine as a multiple of the bare store's.
+    /// p50 of the engine as a multiple of the raw store's.
     pub(crate) p50: f64,
-    /// The same three of each round by itself: how noisy it was.
+    /// The same three ratios for each round, to show the noise.
     pub(crate) rounds: Vec<Ratios>,
 }
 
@@ -55,7 +55,7 @@ impl Ratios {
     }
 }
 
-/// What both did, round by round.
+/// Results of both, by round.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     engine: Load,
@@ -77,7 +77,7 @@ impl Turns {
     }
 }
 
-/// What was asked of the store for each run.
+/// Store requests for each run.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Asked {
     pub(crate) gets: f64,
@@ -87,7 +87,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Adds what was asked, as the share of each of so many runs.
+    /// Adds requests, divided by the number of runs.
     #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^53")]
     pub(crate) fn add(&mut self, usage: &Usage, runs: usize) {
         let runs = runs as f64;
@@ -98,7 +98,7 @@ impl Asked {
     }
 }
 
-/// Lets that many writers commit what a run writes, again and again for a while.
+/// Runs this number of writers, which repeat the commits of a run for a while.
 pub(crate) async fn bare_load(
     path: &Path,
     clients: usize,
@@ -114,7 +114,7 @@ pub(crate) async fn bare_load(
     Ok(load(clients, span, once).await)
 }
 
-/// Commits these batches of a run of this id, one after the other.
+/// Commits these batches in sequence for a run with this id.
 pub(crate) async fn commit(store: &Embedded, script: &Script, places: Range<usize>, id: &str) {
     for place in places {
         let written = store.write(script.batch(place, id)).await;
@@ -122,7 +122,7 @@ pub(crate) async fn commit(store: &Embedded, script: &Script, places: Range<usiz
     }
 }
 
-/// Lets that many clients do something again and again for a while.
+/// Runs this number of clients, which repeat an operation for a while.
 pub(crate) async fn load<F, Fut>(clients: usize, span: Duration, once: F) -> Load
 where
     F: Fn() -> Fut + Clone + Send + 'static,
@@ -132,7 +132,7 @@ where
     repeat(clients, move || (Instant::now() < end).then_some(()), move |()| once()).await
 }
 
-/// Lets that many clients do something to each of so many.
+/// Runs an operation once for each item, with this number of clients.
 pub(crate) async fn to_each<F, Fut>(clients: usize, count: usize, once: F) -> Load
 where
     F: Fn(usize) -> Fut + Clone + Send + 'static,

@@ -1,4 +1,4 @@
-//! Runs that sleep for a month, or wait for a signal: what they take, and how long it takes to wake one of them.
+//! Runs that sleep for a month, or wait for a signal: their memory and disk usage, and the time to wake one of them.
 
 use std::ops::Range;
 use std::path::Path;
@@ -20,18 +20,18 @@ const FEW: u64 = 10_000;
 
 const MANY: u64 = 1_000_000;
 
-/// About what a parked run takes, as measured; of few runs the store's log takes more.
+/// Approximate disk usage of a parked run; with few runs the store's log dominates.
 const DISK_BYTES_PER_RUN: u64 = 4_000;
 
-/// What an idle process is given to come to rest.
+/// Time for a process to become idle.
 const REST: Duration = Duration::from_secs(2);
 
-/// What runs are parked on.
+/// The reason why runs are parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum On {
-    /// A sleep; one is woken by ending it.
+    /// A sleep; a run is woken by cancelling it.
     Sleep,
-    /// A signal; one is woken by sending it.
+    /// A signal; a run is woken by sending it.
     Signal,
 }
 
@@ -43,7 +43,7 @@ impl On {
         }
     }
 
-    /// How many are woken, one after the other.
+    /// Number of runs that are woken in sequence.
     fn wakes(self) -> u64 {
         match self {
             Self::Sleep => 50,
@@ -52,27 +52,27 @@ impl On {
     }
 }
 
-/// So many runs, parked.
+/// Figures for a number of parked runs.
 #[derive(Debug, Serialize)]
 pub(crate) struct Parked {
     pub(crate) runs: u64,
-    /// Started per second, until the last start was answered.
+    /// Starts per second, until the last start was answered.
     pub(crate) starts_per_s: f64,
-    /// From the first start until nothing was driven any more.
+    /// Seconds from the first start until no run was in progress.
     pub(crate) all_parked_s: f64,
     pub(crate) cpu_us_per_run: f64,
-    /// Not told if the process did something else before: what that left in the allocator would hide it.
+    /// Absent if the process did other work before: memory left in the allocator would hide it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) memory_mb_above_idle: Option<f64>,
     pub(crate) disk_mb: f64,
-    /// Of those looked at, how many are parked.
+    /// Number of parked runs in the sample.
     pub(crate) sample: usize,
     pub(crate) sample_parked: usize,
-    /// From the call that wakes it to the end of the run being known.
+    /// Time from the call that wakes a run until its end is known.
     pub(crate) wake: Spread,
 }
 
-/// What all of them are beside.
+/// Figures for all sizes, with the idle process as baseline.
 #[derive(Debug, Serialize)]
 pub(crate) struct Crowd {
     /// Anonymous memory of the process with an idle engine.
@@ -86,7 +86,7 @@ async fn month(ctx: Ctx, (): ()) -> Result<(), Failure> {
     ctx.sleep("month", Duration::from_secs(30 * 24 * 3_600)).await
 }
 
-/// `fresh`: this process has done nothing else yet, so that its memory tells something.
+/// `fresh`: this process has done no other work yet, so that its memory is meaningful.
 pub(crate) async fn measure(path: &Path, on: On, long: bool, fresh: bool) -> Result<Crowd, Box<dyn std::error::Error>> {
     if long {
         check_room(path)?;
@@ -100,12 +100,12 @@ pub(crate) async fn measure(path: &Path, on: On, long: bool, fresh: bool) -> Res
         sizes.push(park(&engine, path, on, FEW..MANY, above).await?);
     }
     engine.stop().await;
-    // The next crowd needs the room. What cannot be removed because it is just being closed goes with the whole folder.
+    // The next size needs the disk space. Files that are still being closed are removed with the whole folder.
     _ = std::fs::remove_dir_all(path);
     Ok(Crowd { idle_mb: mb(idle), sizes })
 }
 
-/// Says what disk a million will take, and refuses if there is not a quarter more.
+/// Prints the disk space that a million runs need, and fails unless a quarter more is free.
 fn check_room(path: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let (bytes, free) = (MANY * DISK_BYTES_PER_RUN, free_bytes(path.parent().unwrap_or(path))?);
     let (bytes_gb, free_gb) = (mb(bytes) / 1e3, mb(free) / 1e3);
@@ -116,7 +116,7 @@ fn check_room(path: &Path) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Parks as many as are missing, and wakes a few of them.
+/// Parks the missing runs, and wakes a few of them.
 #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^53")]
 async fn park(
     engine: &Engine,
@@ -156,7 +156,7 @@ async fn park(
     })
 }
 
-/// Starts so many and gives the ids of some, evenly spread.
+/// Starts this number of runs. Returns the ids of some, evenly spread.
 async fn start(client: &Client, on: On, count: u64) -> Vec<RunId> {
     let next = Arc::new(AtomicU64::new(0));
     let mut starters = JoinSet::new();
@@ -179,7 +179,7 @@ async fn start(client: &Client, on: On, count: u64) -> Vec<RunId> {
     starters.join_all().await.into_iter().flatten().collect()
 }
 
-/// Wakes some of them, one after the other, from outside.
+/// Wakes some runs in sequence through a client.
 async fn wake(client: &Client, on: On, ids: &[RunId]) -> Result<Spread, wigwag::Error> {
     let mut spans = Vec::new();
     for id in ids {
@@ -202,7 +202,7 @@ fn mb(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
-/// Memory of this process that no file is behind.
+/// Returns the anonymous memory of this process.
 fn anonymous_bytes() -> Result<u64, Box<dyn std::error::Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).ok_or("the system tells no `RssAnon`")?;

@@ -1,4 +1,4 @@
-//! What a run writes, recorded once, so that the bare store can commit the very same batches.
+//! Records the writes of a run once, so that the raw store can commit the same batches.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,7 @@ impl<S: Store> Recorder<S> {
         Self { inner, batches: Mutex::default() }
     }
 
-    /// The batches that name this run in a key, in the order they were written.
+    /// Returns the batches that name this run in a key, in the order in which they were written.
     pub(crate) fn batches_of(&self, id: &RunId) -> Vec<Batch> {
         let batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
         let names = |batch: &&Batch| batch.operations().iter().any(|operation| operation.key().contains(id.as_str()));
@@ -62,7 +62,7 @@ impl<S: Store> Store for Recorder<S> {
     }
 }
 
-/// The commits of one run, with a gap wherever its id stands.
+/// The commits of one run, with placeholders for its id.
 #[derive(Debug)]
 pub(crate) struct Script {
     commits: Vec<Vec<Line>>,
@@ -82,7 +82,7 @@ impl Line {
     }
 }
 
-/// Text cut wherever the id stood.
+/// Text split at the places of the id.
 #[derive(Debug)]
 struct Gapped(Vec<String>);
 
@@ -123,7 +123,7 @@ impl Script {
         self.commits.len()
     }
 
-    /// Of these commits: how many puts, how many deletes, and the bytes of keys and bodies.
+    /// Returns the number of puts and deletes of these commits, and the bytes of keys and bodies.
     pub(crate) fn size(&self, places: Range<usize>) -> (usize, usize, usize) {
         let id = new_id();
         let batches: Vec<Batch> = places.map(|place| self.batch(place, id.as_str())).collect();
@@ -134,19 +134,19 @@ impl Script {
         (puts, operations.count() - puts, keys + bodies)
     }
 
-    /// The first commit that names such a key.
+    /// Returns the position of the first commit that has such a key.
     pub(crate) fn place_of(&self, part: &str) -> Option<usize> {
         let names = |line: &Line| line.key().0.iter().any(|text| text.contains(part));
         self.commits.iter().position(|lines| lines.iter().any(names))
     }
 
-    /// Nothing of a commit but the entry it adds to the log, for a run of this id.
+    /// Returns only the log entry of a commit, for a run with this id.
     pub(crate) fn entry(&self, place: usize, id: &str) -> Batch {
         let batch = self.batch(place, id);
         batch.conditional().map_or_else(Batch::new, |put| Batch::new().create(&put.key, put.body.clone()))
     }
 
-    /// One commit, for a run of this id.
+    /// Returns one commit, for a run with this id.
     pub(crate) fn batch(&self, place: usize, id: &str) -> Batch {
         self.commits[place].iter().fold(Batch::new(), |batch, line| match line {
             Line::Put { key, body, when } => batch.put_when(key.with(id), Bytes::from(body.with(id)), when.clone()),
@@ -155,7 +155,7 @@ impl Script {
     }
 }
 
-/// A fresh id as the engine makes them: the time, then chance.
+/// Creates an id like the engine: the time, then random digits.
 pub(crate) fn new_id() -> RunId {
     RunId::at(Time::from_micros(System.wall().micros()), fastrand::u128(..))
 }

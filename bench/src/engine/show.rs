@@ -1,7 +1,8 @@
-//! The engine's figures as text.
+//! Prints the figures of the engine.
 
 use std::fmt;
 
+use super::backlog::Backlog;
 use super::burst::Burst;
 use super::load::{Asked, Pair};
 use super::parked::{Crowd, Parked};
@@ -13,7 +14,7 @@ use crate::measure::RunFigures;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} worker threads, for the engine and the bare store alike\n", self.worker_threads)?;
+        writeln!(f, "{} worker threads, for the engine and the raw store alike\n", self.worker_threads)?;
         if let Some(steps) = &self.steps {
             show_steps(f, steps)?;
         }
@@ -22,6 +23,9 @@ impl fmt::Display for Report {
         }
         if let Some(sleeps) = &self.sleeps {
             show_sleeps(f, sleeps)?;
+        }
+        if !self.backlogs.is_empty() {
+            show_backlogs(f, &self.backlogs)?;
         }
         if let Some(signals) = &self.signals {
             show_trips(f, &signals.one)?;
@@ -61,7 +65,7 @@ fn show_steps(f: &mut fmt::Formatter<'_>, steps: &Steps) -> fmt::Result {
     writeln!(f, "{:<34} {:>10} {:>9} {:>9} {:>11}", "", "runs/s", "p50 ms", "p99 ms", "CPU µs/run")?;
     for pair in [&steps.one, &steps.many] {
         show_runs(f, &format!("engine, {} clients", pair.clients), &pair.engine)?;
-        show_runs(f, &format!("bare store, {} writers", pair.clients), &pair.bare)?;
+        show_runs(f, &format!("raw store, {} writers", pair.clients), &pair.bare)?;
     }
     show_runs(f, &format!("engine, as a graph, {} clients", steps.many.clients), &steps.graph)?;
     writeln!(f)?;
@@ -77,7 +81,7 @@ fn show_ratios(f: &mut fmt::Formatter<'_>, pair: &Pair) -> fmt::Result {
     let each = each.collect::<Vec<_>>().join(", ");
     writeln!(
         f,
-        "{clients:>3} clients: {share:.0} % of the bare store's runs/s, {cpu:.2} x its CPU per run, {p50:.2} x its p50 (by round: {each})"
+        "{clients:>3} clients: {share:.0} % of the raw store's runs/s, {cpu:.2} x its CPU per run, {p50:.2} x its p50 (by round: {each})"
     )
 }
 
@@ -87,7 +91,7 @@ fn show_trips(f: &mut fmt::Formatter<'_>, one: &Trips) -> fmt::Result {
     writeln!(f, "W2: 1 client, {trips} runs; one is parked, then signalled, and its result awaited")?;
     writeln!(f, "{:<44} {:>9} {:>9}", "", "p50 ms", "p99 ms")?;
     writeln!(f, "{:<44} {:>9.3} {:>9.3}", "signal to result", signal.p50_ms, signal.p99_ms)?;
-    let name = format!("one commit of the bare store, {commit_bytes} bytes");
+    let name = format!("one commit of the raw store, {commit_bytes} bytes");
     writeln!(f, "{name:<44} {:>9.3} {:>9.3}", commit.p50_ms, commit.p99_ms)?;
     writeln!(f, "{p50:.2} x one commit (by round: {each})\n")
 }
@@ -102,7 +106,7 @@ fn show_many(f: &mut fmt::Formatter<'_>, many: &Many) -> fmt::Result {
     show_asked(f, &many.asked)?;
     writeln!(f, "{:<34} {:>10} {:>9} {:>9} {:>11}", "", "rounds/s", "p50 ms", "p99 ms", "CPU µs/run")?;
     show_runs(f, &format!("engine, {} clients", pair.clients), &pair.engine)?;
-    show_runs(f, &format!("bare store, {} writers", pair.clients), &pair.bare)?;
+    show_runs(f, &format!("raw store, {} writers", pair.clients), &pair.bare)?;
     show_ratios(f, pair)?;
     writeln!(f)
 }
@@ -124,12 +128,20 @@ fn show_burst(f: &mut fmt::Formatter<'_>, burst: &Burst) -> fmt::Result {
     show_asked(f, &burst.asked)?;
     writeln!(f, "{:<34} {:>10} {:>11}", "", "runs/s", "CPU µs/run")?;
     writeln!(f, "{:<34} {:>10.0} {:>11.1}", "engine", burst.runs_per_s, burst.cpu_us_per_run)?;
-    let name = format!("bare store, {senders} writers");
+    let name = format!("raw store, {senders} writers");
     writeln!(f, "{name:<34} {:>10.0} {:>11.1}", burst.bare_runs_per_s, burst.bare_cpu_us_per_run)?;
-    let name = format!("bare store, {more_writers} writers");
+    let name = format!("raw store, {more_writers} writers");
     writeln!(f, "{name:<34} {:>10.0}", burst.more_writers_runs_per_s)?;
     let each = burst.rounds.iter().map(|round| format!("{:.0} %", round * 100.0)).collect::<Vec<_>>().join(", ");
-    writeln!(f, "{:.0} % of the bare store's runs/s (by round: {each})\n", burst.share * 100.0)
+    writeln!(f, "{:.0} % of the raw store's runs/s (by round: {each})\n", burst.share * 100.0)
+}
+
+fn show_backlogs(f: &mut fmt::Formatter<'_>, backlogs: &[Backlog]) -> fmt::Result {
+    writeln!(f, "signals buffered for one run, from the start of its worker to its result")?;
+    for Backlog { signals, seconds, snapshot_bytes } in backlogs {
+        writeln!(f, "{signals:>9} signals {seconds:>9.3} s, snapshot {snapshot_bytes} bytes")?;
+    }
+    writeln!(f)
 }
 
 fn show_sleeps(f: &mut fmt::Formatter<'_>, sleeps: &Sleeps) -> fmt::Result {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokio::runtime::Runtime;
-use wigwag::core::Event;
 use wigwag::{Builder, Client, Ctx, Engine, Failure, RunHandle, Status};
+use wigwag_core::Event;
 use wigwag_store::{Clock as _, Embedded, OpenSettings, Store as _, System, Usage};
 
 use super::burst::{self, Burst};
@@ -16,16 +16,16 @@ use super::parked::{self, Crowd, On};
 use super::record::{Recorder, Script, new_id};
 use crate::measure::{Load, RunFigures, Spread};
 
-/// The workflow's name, and the signal's.
+/// Name of the workflow and of its signal.
 pub(crate) const GO: &str = "go";
 
-/// What is sent, and what the run ends with.
+/// Payload of the signal, and result of the run.
 pub(crate) const PAYLOAD: u64 = 42;
 
-/// So many runs are recorded, to know what is usual.
+/// Number of recorded runs, to find the most common commits.
 const RECORDED: usize = 15;
 
-/// Of so many runs the log is read afterwards.
+/// Number of runs whose logs are read afterwards.
 const SAMPLE: usize = 200;
 
 #[derive(Debug, Serialize)]
@@ -36,20 +36,20 @@ pub(crate) struct Signals {
     pub(crate) crowd: Crowd,
 }
 
-/// One client: from calling `signal` to its knowing the run's result, and one durable commit before each.
+/// One client: the time from calling `signal` to receiving the run's result, and one durable commit before each.
 #[derive(Debug, Serialize)]
 pub(crate) struct Trips {
     pub(crate) trips: usize,
     pub(crate) signal: Spread,
     pub(crate) commit: Spread,
     pub(crate) commit_bytes: usize,
-    /// p50 of the first as a multiple of the second's.
+    /// p50 of the round trip as a multiple of the commit's.
     pub(crate) p50: f64,
-    /// The same of each round by itself.
+    /// The same for each round.
     pub(crate) rounds: Vec<f64>,
 }
 
-/// Many clients: each starts a run, signals it and awaits its result, again and again.
+/// Many clients, which repeatedly start a run, signal it and await its result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Many {
     pub(crate) commits_per_run: usize,
@@ -57,10 +57,10 @@ pub(crate) struct Many {
     pub(crate) deletes_per_run: usize,
     pub(crate) bytes_per_run: usize,
     pub(crate) pair: Pair,
-    /// Of those looked at, how many were parked before their signal came.
+    /// Number of runs in the sample that were parked before their signal.
     pub(crate) sample: usize,
     pub(crate) sample_parked: usize,
-    /// What the engine asked of the store for each round.
+    /// Store requests of the engine for each round.
     pub(crate) asked: Asked,
 }
 
@@ -80,7 +80,7 @@ pub(crate) async fn signal(client: &Client, run: &RunHandle) -> Result<(), wigwa
     Ok(())
 }
 
-/// `fresh`: this process has done nothing else yet, so that its memory tells something.
+/// `fresh`: this process has done no other work yet, so that its memory is meaningful.
 pub(crate) fn measure(
     folder: &Path,
     span: Duration,
@@ -96,7 +96,7 @@ pub(crate) fn measure(
     Ok(Signals { one, many, burst, crowd })
 }
 
-/// Only the engine, parking and signalling ten thousand again and again, for a profiler.
+/// Only the engine, which repeatedly parks and signals ten thousand runs, for a profiler.
 pub(crate) fn profile(folder: &Path, span: Duration, runtime: &Runtime) -> burst::Result<RunFigures> {
     let (end, mut load) = (Instant::now() + span, Load::default());
     while Instant::now() < end {
@@ -105,21 +105,21 @@ pub(crate) fn profile(folder: &Path, span: Duration, runtime: &Runtime) -> burst
     Ok(load.runs())
 }
 
-/// Runs some runs, one after the other, on a store that keeps what is written, and gives what most of them wrote.
+/// Executes some runs in sequence on a recording store, and returns the most common commits.
 ///
-/// Not all write the same: whether the entry that starts a run also parks it depends on how threads take turns.
+/// Runs differ: whether the entry that starts a run also parks it depends on thread scheduling.
 async fn record(path: &Path) -> Result<Script, Box<dyn std::error::Error>> {
     let store = Arc::new(Recorder::new(Embedded::open(path)?));
     let engine = with_go(Engine::builder(Arc::clone(&store) as _)).start().await?;
     let (client, mut runs) = (engine.client(), Vec::new());
     for _ in 0..RECORDED {
-        // The id is of the same length as those that replace it.
+        // The id has the same length as those that replace it.
         let run = client.start(GO, &()).id(new_id().as_str()).await?;
         until_parked(&engine, &run).await?;
         signal(&client, &run).await?;
         runs.push(run);
     }
-    // What is written after the answer is written by now.
+    // After the stop, all writes of the run are recorded, including those after the answer.
     engine.stop().await;
     let shape = |run: &RunHandle| -> Vec<usize> {
         store.batches_of(run.id()).iter().map(|batch| batch.operations().len()).collect()
@@ -131,7 +131,7 @@ async fn record(path: &Path) -> Result<Script, Box<dyn std::error::Error>> {
     Script::new(&store.batches_of(run), run)
 }
 
-/// Waits until nothing of the run is in memory any more.
+/// Waits until the run has left memory.
 async fn until_parked(engine: &Engine, run: &RunHandle) -> Result<(), wigwag::Error> {
     loop {
         let view = run.get().await?;
@@ -155,7 +155,7 @@ async fn trips(folder: &Path, span: Duration, script: &Script) -> Result<Trips, 
     Ok(Trips { trips: signals.len(), signal, commit, commit_bytes, p50: signal.p50_ms / commit.p50_ms, rounds })
 }
 
-/// A commit of the bare store and a signal in turns, so that a slow moment of the disk falls on both.
+/// Alternates a commit of the raw store with a signal, so that a slow moment of the disk affects both.
 async fn trips_for(
     folder: &Path,
     span: Duration,
@@ -167,7 +167,7 @@ async fn trips_for(
     let (mut signals, mut commits) = (Vec::new(), Vec::new());
     let warm = Instant::now() + WARM;
     while Instant::now() < warm + span {
-        // The last commit of a run has the largest entry: the claim, what was received, and the end.
+        // The last commit of a run has the largest entry: the claim, the received signal, and the end.
         let batch = script.entry(script.commits() - 1, new_id().as_str());
         let began = Instant::now();
         bare.write(batch).await?;
@@ -214,7 +214,7 @@ fn many(
     })
 }
 
-/// What many clients did for a while, and how many of some runs were parked.
+/// Load of many clients, and the number of parked runs in a sample.
 struct ManyRound {
     load: Load,
     asked: Usage,
@@ -222,7 +222,7 @@ struct ManyRound {
     sample_parked: usize,
 }
 
-/// That runs were parked is read from their logs afterwards: to ask before each signal would be a load of its own.
+/// Whether runs were parked is read from their logs afterwards: a request before each signal would add load.
 async fn many_for(path: &Path, span: Duration) -> Result<ManyRound, Box<dyn std::error::Error>> {
     let opened = wigwag_store::open(&path.to_string_lossy(), &OpenSettings::default())?;
     let engine = with_go(Engine::builder(Arc::clone(&opened.store))).start().await?;
@@ -253,7 +253,7 @@ async fn many_for(path: &Path, span: Duration) -> Result<ManyRound, Box<dyn std:
     Ok(ManyRound { load, asked, sample: runs.len(), sample_parked })
 }
 
-/// Whether it was parked before it took its signal, by its log.
+/// Whether the run was parked before it consumed its signal, according to its log.
 async fn was_parked(run: &RunHandle) -> Result<bool, wigwag::Error> {
     let events = run.history(1, 100).await?.into_iter().flat_map(|entry| entry.events);
     let mut before = events.take_while(|event| !matches!(event, Event::SignalReceived(_)));

@@ -1,12 +1,12 @@
-//! W4: a thousand durable sleeps of a second at once, and how late they end.
+//! W4: a thousand concurrent durable sleeps of one second, and their delay.
 
 use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::task::JoinSet;
-use wigwag::core::Event;
 use wigwag::{Ctx, Engine, Failure, RunHandle, Time};
+use wigwag_core::Event;
 use wigwag_store::{Clock as _, System};
 
 use crate::measure::Spread;
@@ -18,15 +18,15 @@ const NAP: Duration = Duration::from_secs(1);
 #[derive(Debug, Serialize)]
 pub(crate) struct Sleeps {
     sleeps: usize,
-    /// Of how many the log says that they were parked.
+    /// Number of runs that were parked according to their logs.
     pub(crate) parked: usize,
-    /// How many were seen parked when all had been started.
+    /// Number of parked runs when all had been started.
     pub(crate) seen_parked: usize,
-    /// From the moment that was wanted to the step after the sleep.
+    /// Time from the due time to the step after the sleep.
     pub(crate) overshoot: Spread,
 }
 
-/// Sleeps, and then says what time it is.
+/// Sleeps, and then returns the current time.
 async fn nap(ctx: Ctx, (): ()) -> Result<u64, Failure> {
     ctx.sleep("nap", NAP).await?;
     ctx.step("awake", || async { Ok::<_, Failure>(System.wall().micros()) }).await
@@ -49,7 +49,7 @@ pub(crate) async fn measure(path: &Path) -> Result<Sleeps, wigwag::Error> {
     for run in &runs {
         let awake = Time::from_micros(run.result().await?);
         let (until, was_parked) = slept(run).await?;
-        // Both by the machine's clock, which the store's time follows.
+        // Both times are from the machine's clock, which the store's time follows.
         overshoots.push(awake.since(until));
         parked += usize::from(was_parked);
     }
@@ -57,7 +57,7 @@ pub(crate) async fn measure(path: &Path) -> Result<Sleeps, wigwag::Error> {
     Ok(Sleeps { sleeps: SLEEPS, parked, seen_parked, overshoot: Spread::of(&mut overshoots) })
 }
 
-/// Until when it wanted to sleep, and whether it was parked meanwhile, by its log.
+/// Returns the due time of the sleep and whether the run parked, according to its log.
 async fn slept(run: &RunHandle) -> Result<(Time, bool), wigwag::Error> {
     let (mut until, mut parked) = (Time::default(), false);
     for event in run.history(1, 100).await?.into_iter().flat_map(|entry| entry.events) {

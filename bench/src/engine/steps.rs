@@ -1,4 +1,4 @@
-//! W1: three trivial steps, beside the bare store committing the batches of such a run.
+//! W1: three trivial steps, compared with the raw store committing the batches of such a run.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::load::{MANY, Pair, ROUNDS, Turns, WARM, bare_load, load};
 use super::record::{Recorder, Script, new_id};
 use crate::measure::{Load, RunFigures};
 
-/// A run of three steps, and the bare store with as many clients.
+/// A run of three steps, and the raw store with the same number of clients.
 #[derive(Debug, Serialize)]
 pub(crate) struct Steps {
     pub(crate) commits_per_run: usize,
@@ -39,7 +39,7 @@ pub(crate) fn profile(folder: &Path, span: Duration, runtime: &Runtime) -> Resul
     Ok(runtime.block_on(engine_load(&folder.join("engine"), "three", MANY, span))?.runs())
 }
 
-/// In turns, so that a slow minute of the machine falls on all. The graph is only measured with many clients.
+/// Alternates, so that a slow minute of the machine affects all. The graph is only measured with many clients.
 fn pair(
     folder: &Path,
     span: Duration,
@@ -80,19 +80,19 @@ pub(crate) async fn run_once(client: &Client, of: &str) {
     assert_eq!(result, 42, "of `{of}`");
 }
 
-/// Runs one run on a store that keeps what is written.
+/// Executes one run on a recording store.
 async fn record(path: &Path) -> Result<Script, Box<dyn std::error::Error>> {
     let store = Arc::new(Recorder::new(Embedded::open(path)?));
     let engine = Engine::builder(Arc::clone(&store) as _).function("three", 1, three).start().await?;
-    // The id is of the same length as those that replace it.
+    // The id has the same length as those that replace it.
     let run = engine.client().start("three", &39_u64).id(new_id().as_str()).await?;
     run.result::<u64>().await?;
-    // What is written after the answer is written by now.
+    // After the stop, all writes of the run are recorded, including those after the answer.
     engine.stop().await;
     Script::new(&store.batches_of(run.id()), run.id())
 }
 
-/// The engine is made anew for each round, so that it does not idle beside the others.
+/// Each round has a new engine, so that no engine idles while the raw store is measured.
 async fn engine_load(path: &Path, of: &'static str, clients: usize, span: Duration) -> Result<Load, wigwag::Error> {
     let builder = Engine::open(&path.to_string_lossy())?;
     let engine = builder.function("three", 1, three).workflow(three_graph()).start().await?;

@@ -1,4 +1,4 @@
-//! Those who only wait: long-polls and followers, what each takes, and that all are answered.
+//! Waiting clients: long-polls and followers, the memory of each, and a check that all are answered.
 
 use std::time::{Duration, Instant};
 
@@ -11,35 +11,35 @@ use super::side::Side;
 use super::wire::{Answer, Connection};
 use super::{Result, parked};
 
-/// So many long-polls, each for a run of its own.
+/// Number of long-polls, each for a different run.
 const POLLS: u64 = 10_000;
 
-/// So many runs are followed, by so many each.
+/// Number of followed runs, and of followers of each.
 const FOLLOWED: u64 = 100;
 const FOLLOWERS: usize = 10;
 
-/// Signals of one request.
+/// Number of signals in one request.
 const AT_ONCE: usize = 500;
 
-/// How long it may take until all are held.
+/// Timeout until all connections are held.
 const HELD_MAX: Duration = Duration::from_secs(45);
 
-/// Connections of other kinds, and a few more.
+/// Open files for other purposes.
 const SPARE_FILES: u64 = 500;
 
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Held {
     pub(crate) connections: usize,
-    /// Of the server before they came, at rest, and with all of them.
+    /// Memory of the server before the connections, when idle, and with all of them.
     pub(crate) before: Memory,
     pub(crate) with: Memory,
-    /// What each takes.
+    /// Memory of each connection.
     pub(crate) kb_each: f64,
-    /// From the first signal until all were answered.
+    /// Seconds from the first signal until all clients were answered.
     pub(crate) answered_s: f64,
 }
 
-/// Ten thousand long-polls for runs that wait, which are then signalled.
+/// Measures ten thousand long-polls for waiting runs, which are then signalled.
 pub(crate) async fn polls(side: &Side) -> Result<Held> {
     let keys = parked::start(side, POLLS).await?;
     let paths = keys.iter().map(|key| format!("/v1/runs/p-{key}/result?timeout=55s")).collect();
@@ -47,7 +47,7 @@ pub(crate) async fn polls(side: &Side) -> Result<Held> {
     hold(side, &keys, paths, true, is_answered).await
 }
 
-/// A thousand who follow a hundred runs that wait, which are then signalled.
+/// Measures a thousand followers of a hundred waiting runs, which are then signalled.
 pub(crate) async fn followers(side: &Side) -> Result<Held> {
     let keys = parked::start(side, FOLLOWED).await?;
     let paths = keys.iter().flat_map(|key| vec![format!("/v1/runs/p-{key}/events"); FOLLOWERS]).collect();
@@ -59,7 +59,7 @@ pub(crate) async fn followers(side: &Side) -> Result<Held> {
     hold(side, &keys, paths, false, is_answered).await
 }
 
-/// `silent`: the answer does not begin before what it waits for, so that the server counts it as under way.
+/// `silent`: the response begins only after the awaited event, so that the server counts the request as in progress.
 #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^53")]
 async fn hold(
     side: &Side,
@@ -81,7 +81,7 @@ async fn hold(
         waiting.spawn(async move {
             loop {
                 let answer = on.receive().await?;
-                // A long-poll may be over before its run, and is repeated then.
+                // A long-poll may time out before its run ends, and is then repeated.
                 match answer.text().contains(r#""code":"timed_out""#) {
                     true => on.send("GET", &path, "").await?,
                     false => return Result::Ok(answer),
@@ -106,15 +106,15 @@ async fn hold(
     Ok(Held { connections, before, with, kb_each, answered_s: began.elapsed().as_secs_f64() })
 }
 
-/// Waits until the server says that it serves all of them.
+/// Waits until the server reports that it serves all of them.
 #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^53")]
 async fn until_held(side: &Side, connections: usize) -> Result<()> {
     let (mut on, end) = (Connection::open(side.target.addr).await?, Instant::now() + HELD_MAX);
     loop {
         let text = on.get("/metrics").await?.text();
         let line = text.lines().find_map(|line| line.strip_prefix("wigwag_http_requests_under_way "));
-        let held: f64 = line.ok_or("the server does not say what is under way")?.parse()?;
-        // One of them asks this.
+        let held: f64 = line.ok_or("the server reports no requests in progress")?.parse()?;
+        // One of the requests is this one.
         if held > connections as f64 {
             return Ok(());
         }

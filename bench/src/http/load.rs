@@ -1,4 +1,4 @@
-//! The same load on each side, and what it cost whom.
+//! The same load on each server, and its cost for each process.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,19 +10,19 @@ use super::Result;
 use super::side::{Side, Work, Worker};
 use crate::measure::{Load, Span};
 
-/// Before each measurement, so that caches, connections and threads are there.
+/// Warm-up before each measurement, so that caches, connections and threads exist.
 const WARM: Duration = Duration::from_millis(500);
 
-/// What one load did, and what each process used for it.
+/// Results of one load, with the CPU time of each process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cost {
-    /// The time and CPU are those of this process, the clients.
+    /// Time and CPU of this process, which runs the clients.
     clients: Load,
     server: Duration,
     handlers: Duration,
 }
 
-/// The same in figures. A latency of a signal is from sending it to the result being there.
+/// The same as figures. The latency of a signal is the time from sending it to receiving the result.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Figures {
     pub(crate) runs: usize,
@@ -57,7 +57,7 @@ impl Cost {
     }
 }
 
-/// Lets that many clients work for a while.
+/// Runs this number of clients for a while.
 pub(crate) async fn load(side: &Side, work: Work, clients: usize, span: Duration) -> Result<Cost> {
     let mut workers = Vec::new();
     for _ in 0..clients {
@@ -73,7 +73,7 @@ pub(crate) async fn load(side: &Side, work: Work, clients: usize, span: Duration
     Ok(Cost { clients, server, handlers })
 }
 
-/// All work until the time is over, and finish what they have begun.
+/// All clients work until the time is over, and finish their current work.
 async fn all(workers: Vec<Worker>, work: Work, span: Duration) -> Result<(Vec<Worker>, Vec<Duration>)> {
     let end = Instant::now() + span;
     let mut tasks = JoinSet::new();

@@ -1,4 +1,4 @@
-//! Ten thousand runs parked on a signal: what the server holds for them.
+//! Ten thousand runs parked on a signal: the memory of the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,22 +12,22 @@ use super::side::Side;
 use super::wire::Connection;
 use super::{CLIENTS, Result};
 
-/// So many are parked.
+/// Number of parked runs.
 const RUNS: u64 = 10_000;
 
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Parked {
     pub(crate) runs: u64,
     pub(crate) start_s: f64,
-    /// Of the server before, at rest.
+    /// Memory of the idle server before.
     pub(crate) idle: Memory,
-    /// Of the server with all of them, at rest again.
+    /// Memory of the server with all of them, idle again.
     pub(crate) server: Memory,
-    /// Of the process with users' code, if that is another one.
+    /// Memory of the process with users' code, if that is separate.
     pub(crate) handlers: Option<Memory>,
 }
 
-/// Parks them on a server that has done nothing else, and counts them there.
+/// Parks runs on a fresh server, and counts them there.
 pub(crate) async fn measure(side: &Side) -> Result<Parked> {
     rest(&side.processes()).await?;
     let idle = side.server.memory()?;
@@ -37,7 +37,7 @@ pub(crate) async fn measure(side: &Side) -> Result<Parked> {
     rest(&side.processes()).await?;
     let server = side.server.memory()?;
     let handlers = side.handlers.as_ref().map(|process| process.memory()).transpose()?;
-    // Counted afterwards: counting takes memory too.
+    // Counted after the memory is read, because counting needs memory too.
     let parked = side.target.parked().await?;
     match parked == RUNS {
         true => Ok(Parked { runs: RUNS, start_s, idle, server, handlers }),
@@ -45,7 +45,7 @@ pub(crate) async fn measure(side: &Side) -> Result<Parked> {
     }
 }
 
-/// Starts so many runs that wait; gives what they are called.
+/// Starts this number of waiting runs. Returns their keys.
 pub(crate) async fn start(side: &Side, runs: u64) -> Result<Vec<u64>> {
     let taken = Arc::new(AtomicU64::new(0));
     let mut starters = JoinSet::new();

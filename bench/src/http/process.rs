@@ -1,4 +1,4 @@
-//! A process that is measured: started, looked at from outside, and ended with us.
+//! A measured process: started, observed from outside, and killed with this process.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -10,19 +10,19 @@ use wigwag_store::{Clock as _, System};
 
 use super::Result;
 
-/// How long a process may take until it says where it listens, or has ended.
+/// Timeout until a process prints its address, or has ended.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A process at rest uses less of a core than this share.
+/// An idle process uses less than this share of a core.
 const REST_SHARE: f64 = 0.03;
 
-/// Over such a span.
+/// Time over which the share is measured.
 const REST_SPAN: Duration = Duration::from_secs(1);
 
-/// How long a process may take to come to rest.
+/// Timeout until a process is idle.
 const REST_MAX: Duration = Duration::from_secs(120);
 
-/// Killed when it is dropped.
+/// A child process, which is killed on drop.
 #[derive(Debug)]
 pub(crate) struct Process(Child);
 
@@ -33,7 +33,7 @@ impl Process {
         Ok(Self(started.map_err(|error| format!("`{name}` does not start: {error}"))?))
     }
 
-    /// Starts it, and reads from its output where it listens. That comes first, or never.
+    /// Starts it, and reads its listening address from the first line of its output.
     pub(crate) fn listening(command: &mut Command) -> Result<(Self, SocketAddr)> {
         let mut process = Self::start(command.stdout(Stdio::piped()))?;
         let output = process.0.stdout.take().ok_or("a process without an output")?;
@@ -43,17 +43,17 @@ impl Process {
         Ok((process, addr.parse()?))
     }
 
-    /// CPU time that it has used until now.
+    /// Returns the CPU time that it has used so far.
     pub(crate) fn cpu(&self) -> Result<Duration> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id()))?;
-        // The name, in parentheses, may hold anything; what follows does not.
+        // The name, in parentheses, may contain any character; the following fields do not.
         let fields = stat.rsplit_once(") ").ok_or("a process without a name")?.1;
         let ticks = |place: usize| -> Result<u64> { Ok(fields.split(' ').nth(place).unwrap_or_default().parse()?) };
         let per_second = rustix::param::clock_ticks_per_second();
         Ok(Duration::from_micros((ticks(11)? + ticks(12)?) * 1_000_000 / per_second))
     }
 
-    /// Memory that it holds: all of it, and what no file is behind.
+    /// Returns its resident and anonymous memory.
     pub(crate) fn memory(&self) -> Result<Memory> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
         let kib = |name: &str| -> Result<f64> {
@@ -63,7 +63,7 @@ impl Process {
         Ok(Memory { resident_mb: kib("VmRSS:")? * 1_024.0 / 1e6, anonymous_mb: kib("RssAnon:")? * 1_024.0 / 1e6 })
     }
 
-    /// Tells it to end, and waits until it has.
+    /// Asks it to end, and waits until it has ended.
     pub(crate) async fn stop(mut self) -> Result<()> {
         if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
             kill_process(pid, Signal::TERM)?;
@@ -71,7 +71,7 @@ impl Process {
         let end = Instant::now() + PATIENCE;
         while self.0.try_wait()?.is_none() {
             if Instant::now() > end {
-                return Err("a server does not end when it is told to".into());
+                return Err("a server does not end on request".into());
             }
             System.sleep(Duration::from_millis(20)).await;
         }
@@ -81,20 +81,20 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // One that has ended cannot be killed, and need not.
+        // Killing fails if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// What a process holds.
+/// Memory of a process.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub(crate) struct Memory {
     pub(crate) resident_mb: f64,
     pub(crate) anonymous_mb: f64,
 }
 
-/// Waits until these processes do next to nothing.
+/// Waits until these processes are idle.
 pub(crate) async fn rest(processes: &[&Process]) -> Result<()> {
     let used = || -> Result<f64> { processes.iter().map(|process| Ok(process.cpu()?.as_secs_f64())).sum() };
     let end = Instant::now() + REST_MAX;
@@ -108,7 +108,7 @@ pub(crate) async fn rest(processes: &[&Process]) -> Result<()> {
     Err(format!("a server did not come to rest within {REST_MAX:?}").into())
 }
 
-/// As many open files as the system lets us have; how many that is.
+/// Raises the limit on open files to the maximum. Returns the limit.
 pub(crate) fn raise_files() -> Result<u64> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;

@@ -1,4 +1,4 @@
-//! The server that is measured: its own process, with HTTP, the engine and the workflows in it, on the embedded store.
+//! The measured server: a separate process with HTTP, the engine and the workflows, on the embedded store.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -11,14 +11,14 @@ use super::Result;
 use super::process::raise_files;
 use crate::engine::workloads;
 
-/// Room for ten thousand that wait, and those who wake them.
+/// Room for ten thousand waiting connections, and for those that send signals.
 const CONNECTIONS_MAX: usize = 15_000;
 
-/// Serves until it is told to end, or until whoever started it is gone.
+/// Serves until it is asked to end, or until the parent process has ended.
 pub(crate) fn run(dir: &Path, metrics: bool) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(serve(dir, metrics));
-    // Not waited for is the thread that reads the input: it may never end.
+    // Does not wait for the thread that reads the input, which may never end.
     runtime.shutdown_background();
     served
 }

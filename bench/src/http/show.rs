@@ -1,4 +1,4 @@
-//! The figures over HTTP as text.
+//! Prints the figures of the HTTP benchmark.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ impl fmt::Display for Report {
             "all on one machine; clients: {threads} thread, one connection kept for each, and one more for signals"
         )?;
         if let Some(version) = &self.restate_version {
-            writeln!(f, "beside {version}, its handlers in a process of their own")?;
+            writeln!(f, "compared with {version}, whose handlers are a separate process")?;
         }
         writeln!(f)?;
         if !self.works.is_empty() {
@@ -58,7 +58,7 @@ fn show_works(f: &mut fmt::Formatter<'_>, works: &[Compared]) -> fmt::Result {
             let each = work.rounds.iter().map(|round| {
                 format!("{:.1} x runs/s, {:.2} x p50, {:.2} x CPU", round.runs_per_s, round.p50, round.server_cpu)
             });
-            writeln!(f, "  by round, beside Restate: {}", each.collect::<Vec<_>>().join("; "))?;
+            writeln!(f, "  by round, compared with Restate: {}", each.collect::<Vec<_>>().join("; "))?;
         }
     }
     writeln!(f)

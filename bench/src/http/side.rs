@@ -1,4 +1,4 @@
-//! The two sides, as their clients see them: how a run is started, signalled and awaited over HTTP.
+//! The two servers as their clients see them: how a run is started, signalled and awaited over HTTP.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -15,26 +15,26 @@ use super::Result;
 use super::process::Process;
 use super::wire::Connection;
 
-/// What is sent by a signal, and what a run of three steps ends with.
+/// Payload of a signal, and result of a run of three steps.
 const PAYLOAD: &str = "42";
 
-/// What a client does again and again.
+/// Work that a client repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// W1: starts a run of three steps and awaits its result.
     Three,
-    /// W2: starts a run that waits, signals it and awaits its result. Timed is what comes after the start.
+    /// W2: starts a run that waits, signals it and awaits its result. The start is not timed.
     Signal,
-    /// The same; what is parked when it waits is seen to be so before it is signalled.
+    /// The same; verifies that the run is parked before it is signalled, if the server parks waiting runs.
     SignalParked,
 }
 
-/// A server to be measured, with all that belongs to it.
+/// A server to measure, with its processes and its folder.
 #[derive(Debug)]
 pub(crate) struct Side {
     pub(crate) target: Arc<Target>,
     pub(crate) server: Process,
-    /// Where the users' code is, if that is a process of its own.
+    /// The process of users' code, if it is separate.
     pub(crate) handlers: Option<Process>,
     pub(crate) folder: tempfile::TempDir,
 }
@@ -47,17 +47,17 @@ impl Side {
     pub(crate) async fn stop(self) -> Result<()> {
         self.server.stop().await?;
         drop(self.handlers);
-        // What a killed process leaves behind goes with the folder; what cannot be removed lies below `target`.
+        // Removes the files of the killed process; files that cannot be removed remain below `target`.
         let _ = self.folder.close();
         Ok(())
     }
 }
 
-/// Where it listens, and what it understands.
+/// Address and protocol of a server.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) addr: SocketAddr,
-    /// What runs are called is told apart by it.
+    /// Makes the keys of runs unique.
     next: AtomicU64,
     kind: Kind,
 }
@@ -81,7 +81,7 @@ impl Target {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Starts a run that waits for a signal, and does not wait for it; gives what it is called.
+    /// Starts a run that waits for a signal, without awaiting it. Returns its key.
     pub(crate) async fn park(&self, on: &mut Connection) -> Result<u64> {
         let key = self.new_key();
         match &self.kind {
@@ -95,7 +95,7 @@ impl Target {
         Ok(key)
     }
 
-    /// How many runs are parked, by the server's own account.
+    /// Queries the server for the number of parked runs.
     pub(crate) async fn parked(&self) -> Result<u64> {
         match &self.kind {
             Kind::Wigwag => self.waiting().await,
@@ -122,7 +122,7 @@ impl Target {
     }
 }
 
-/// One who works: a connection for what is waited for, and one for what is done meanwhile.
+/// A client with two connections: one for the awaited result, and one for requests in between.
 #[derive(Debug)]
 pub(crate) struct Worker {
     target: Arc<Target>,
@@ -136,7 +136,7 @@ impl Worker {
         Ok(Self { target, waits, tells })
     }
 
-    /// Does it once, and says how long it took.
+    /// Does the work once, and returns its duration.
     pub(crate) async fn work(&mut self, work: Work) -> Result<Duration> {
         let target = Arc::clone(&self.target);
         match (work, &target.kind) {
@@ -187,7 +187,7 @@ fn done(body: &[u8], began: Instant) -> Result<Duration> {
     }
 }
 
-/// Awakeables as their handlers tell them.
+/// Awakeables as reported by their handlers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told(Arc<Mutex<HashMap<u64, oneshot::Sender<String>>>>);
 
@@ -198,14 +198,14 @@ impl Told {
         told
     }
 
-    /// Reads lines `KEY ID`. One that nobody expects is of a run that is left to wait, or was told before.
+    /// Reads lines `KEY ID`. An unexpected key belongs to a run that stays parked, or is a duplicate.
     pub(crate) async fn listen(self, stream: TcpStream) -> Result<()> {
         let mut lines = BufReader::new(stream).lines();
         while let Some(line) = lines.next_line().await? {
             let (key, id) = line.split_once(' ').ok_or("want `KEY ID`")?;
             let expected = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&key.parse()?);
             if let Some(tell) = expected {
-                // Whoever expected it may have given up.
+                // The receiver may have given up.
                 let _ = tell.send(id.to_owned());
             }
         }

@@ -1,4 +1,4 @@
-//! Starts a side: wigwag from this very binary, Restate from npm and its handlers from `bench/peers/restate`.
+//! Starts a server: wigwag from this binary, Restate from npm and its handlers from `bench/peers/restate`.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::process::Process;
 use super::side::{Side, Target, Told};
 use super::wire::Connection;
 
-/// How long Restate may take until it answers.
+/// Timeout until Restate responds.
 const READY_MAX: Duration = Duration::from_secs(90);
 
 pub(crate) fn wigwag(dir: &Path, metrics: bool) -> Result<Side> {
@@ -27,7 +27,7 @@ pub(crate) fn wigwag(dir: &Path, metrics: bool) -> Result<Side> {
     Ok(Side { target: Arc::new(Target::wigwag(addr)), server, handlers: None, folder })
 }
 
-/// What Restate is run from.
+/// Paths of the installed Restate.
 #[derive(Clone, Debug)]
 pub(crate) struct Installed {
     server: PathBuf,
@@ -35,7 +35,7 @@ pub(crate) struct Installed {
     pub(crate) version: String,
 }
 
-/// Installs and builds what is missing, by `bench/peers/restate.sh`, which says on its last lines where all is.
+/// Installs and builds missing parts with `bench/peers/restate.sh`, whose last lines print the paths.
 pub(crate) fn install() -> Result<Installed> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/restate.sh");
     let output = Command::new("bash").arg(&script).stderr(std::process::Stdio::inherit()).output()?;
@@ -50,7 +50,7 @@ pub(crate) fn install() -> Result<Installed> {
     Ok(Installed { server: said("server ")?.into(), handlers: said("handlers ")?.into(), version: said("version ")? })
 }
 
-/// Starts Restate as it comes, all durable, on loopback, and registers the handlers.
+/// Starts Restate with its default settings, which are durable, on loopback, and registers the handlers.
 pub(crate) async fn restate(dir: &Path, installed: &Installed) -> Result<Side> {
     let folder = tempfile::tempdir_in(dir)?;
     let [node, ingress, admin] = free_ports()?;
@@ -72,20 +72,20 @@ pub(crate) async fn restate(dir: &Path, installed: &Installed) -> Result<Side> {
     Ok(Side { target, server, handlers: Some(handlers), folder })
 }
 
-/// Ports that were free a moment ago.
+/// Returns ports that were free just now.
 fn free_ports() -> Result<[SocketAddr; 3]> {
     let open = || TcpListener::bind("127.0.0.1:0");
     let held = [open()?, open()?, open()?];
     Ok([held[0].local_addr()?, held[1].local_addr()?, held[2].local_addr()?])
 }
 
-/// Tells it where its handlers are, again and again until it is there to be told.
+/// Registers the handlers, with retries until Restate responds.
 async fn register(admin: SocketAddr, handlers: SocketAddr) -> Result<()> {
     let body = format!(r#"{{"uri":"http://{handlers}"}}"#);
     until(|| async { Connection::open(admin).await?.post("/deployments", &body).await?.expect(201) }).await
 }
 
-/// Waits until a call goes all the way through.
+/// Waits until a call succeeds end to end.
 async fn ready(ingress: SocketAddr) -> Result<()> {
     until(|| async { Connection::open(ingress).await?.post("/Bench/three", "39").await?.expect(200) }).await
 }

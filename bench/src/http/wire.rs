@@ -1,4 +1,4 @@
-//! HTTP/1.1 over one connection that is kept, as lean as can be: what the load costs is taken from the servers.
+//! A minimal HTTP/1.1 client over one persistent connection: the load generator shares its cores with the servers.
 
 use std::net::SocketAddr;
 
@@ -11,16 +11,16 @@ use super::Result;
 /// More headers than any server here sends.
 const HEADERS_MAX: usize = 32;
 
-/// One connection, for one request after the other.
+/// One connection, for sequential requests.
 #[derive(Debug)]
 pub(crate) struct Connection {
     addr: SocketAddr,
     stream: TcpStream,
-    /// What was read and not yet used.
+    /// Data that was read and not yet used.
     read: Vec<u8>,
 }
 
-/// An answer that was read whole.
+/// A complete response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -28,7 +28,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The body, if the answer has this status.
+    /// Returns the body, if the response has this status.
     pub(crate) fn expect(self, status: u16) -> Result<Vec<u8>> {
         match self.status == status {
             true => Ok(self.body),
@@ -41,7 +41,7 @@ impl Answer {
     }
 }
 
-/// How a body ends.
+/// The way in which the end of a body is determined.
 #[derive(Clone, Copy, Debug)]
 enum Length {
     Bytes(usize),
@@ -65,7 +65,7 @@ impl Connection {
         self.receive().await
     }
 
-    /// Sends a request; its answer is to be received before the next.
+    /// Sends a request; its response must be received before the next one is sent.
     pub(crate) async fn send(&mut self, method: &str, path: &str, body: &str) -> Result<()> {
         let (host, length) = (self.addr, body.len());
         let about = match method {
@@ -102,7 +102,7 @@ impl Connection {
             };
             self.read.drain(..line);
             let size = usize::try_from(size)?;
-            // After each chunk, and after the last, which is empty, there is the end of a line.
+            // Each chunk, including the last empty one, ends with a line break.
             let chunk = self.take(size + 2).await?;
             if size == 0 {
                 return Ok(body);
@@ -127,7 +127,7 @@ impl Connection {
     }
 }
 
-/// The status, how the body ends, and the bytes of the head; `None` if that is not whole yet.
+/// Parses the status, the length of the body, and the length of the head; `None` if the head is incomplete.
 fn head(read: &[u8]) -> Result<Option<(u16, Length, usize)>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
@@ -148,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// What is read of an answer that comes byte by byte.
+    /// Returns a connection whose response arrives byte by byte.
     async fn read_of(text: &'static str) -> (Connection, tokio::task::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! Connections by the thousand on one thread, with `epoll` and nothing between: the load must cost less than the server.
+//! Thousands of connections on one thread with plain `epoll`: the load generator must cost less than the server.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -13,13 +13,13 @@ use super::dialect::{Ear, Got, Side, Who};
 use super::wire::{self, Frame, Opcode, Template};
 use crate::http::Result;
 
-/// So much is read at once; no frame is longer.
+/// Size of the read buffer; no frame is longer.
 const READ_BYTES: usize = 1 << 20;
 
-/// A server that says nothing for so long has lost something.
+/// Timeout after which a silent server has lost a message.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// So many connections are looked at in one turn.
+/// Maximum number of events per poll.
 const EVENTS: usize = 1_024;
 
 pub(crate) struct Crowd {
@@ -35,12 +35,12 @@ pub(crate) struct Crowd {
 #[derive(Debug)]
 struct Socket {
     stream: TcpStream,
-    /// The beginning of a frame.
+    /// An incomplete frame.
     part: Vec<u8>,
-    /// The beginning of something that is longer than a frame.
+    /// An incomplete message that spans several frames.
     said: Vec<u8>,
     out: Vec<u8>,
-    /// Whether it is told when it can write again.
+    /// Whether it waits to become writable.
     stuck: bool,
 }
 
@@ -62,15 +62,15 @@ impl Crowd {
         (0..self.sockets.len()).try_for_each(|at| self.hear(at, &mut |_, _| Ok(())))
     }
 
-    /// Connects one more and says who it is; gives its place.
+    /// Connects and identifies one more client. Returns its index.
     pub(crate) fn join(&mut self, who: &Who) -> Result<usize> {
         self.join_and(who, &mut |got| match got {
             Got::Ack(_) => Ok(()),
-            got => Err(format!("not expected by one that joins: {got:?}").into()),
+            got => Err(format!("unexpected message while joining: {got:?}").into()),
         })
     }
 
-    /// The same; what comes beside the answers is handed over.
+    /// The same; other frames are passed to `on`.
     pub(crate) fn join_and(&mut self, who: &Who, on: &mut impl FnMut(Got<'_>) -> Result<()>) -> Result<usize> {
         let mut stream = TcpStream::connect(self.addr)?;
         stream.set_nodelay(true)?;
@@ -87,7 +87,7 @@ impl Crowd {
         Ok(at)
     }
 
-    /// Says something and waits for the answer; for what is not measured.
+    /// Sends a text and waits for the answer; used outside of measurements.
     fn ask(&mut self, at: usize, text: &str, answer: &str, on: &mut impl FnMut(Got<'_>) -> Result<()>) -> Result<()> {
         wire::write_once(self.side.opcode(), text, &mut self.sockets[at].out);
         self.flush(at)?;
@@ -106,12 +106,12 @@ impl Crowd {
         Ok(())
     }
 
-    /// Puts a message behind what is to be written.
+    /// Appends a message to the write buffer.
     pub(crate) fn put(&mut self, at: usize, template: &Template, number: u64) {
         template.write(number, &mut self.sockets[at].out);
     }
 
-    /// Writes what waits, as far as it goes.
+    /// Writes the buffer until the socket is full.
     pub(crate) fn flush(&mut self, at: usize) -> Result<()> {
         let socket = &mut self.sockets[at];
         match socket.stream.write(&socket.out) {
@@ -129,7 +129,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Waits until something has come, and hands over all that has.
+    /// Waits for input, and passes all complete messages to `on`.
     pub(crate) fn turn(&mut self, on: &mut impl FnMut(usize, Got<'_>) -> Result<()>) -> Result<()> {
         let patience = Timespec::try_from(PATIENCE)?;
         let mut events = std::mem::take(&mut self.events);
@@ -151,7 +151,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Reads once from a connection, and hands over all that is whole.
+    /// Reads once from a connection, and passes on all complete messages.
     fn hear(&mut self, at: usize, on: &mut impl FnMut(usize, Got<'_>) -> Result<()>) -> Result<()> {
         let socket = &mut self.sockets[at];
         let kept = socket.part.len();
@@ -187,7 +187,7 @@ impl Crowd {
     }
 }
 
-/// Hands over what is said without regard to frames; says whether the server wants to know if one is there.
+/// Passes on messages of a byte stream that ignores frames. Returns whether the server has sent a ping.
 fn stream(ear: &Ear, said: &mut Vec<u8>, payload: &[u8], on: &mut impl FnMut(Got<'_>) -> Result<()>) -> Result<bool> {
     if said.is_empty() {
         let (used, ping) = all_of(ear, payload, on)?;
@@ -216,7 +216,7 @@ fn is_answer(word: &[u8], answer: &str) -> bool {
     memmem::find(word, answer.as_bytes()).is_some() && memmem::find(word, br#""error":{"#).is_none()
 }
 
-/// An error that shows what was said instead of what was waited for.
+/// Returns an error that shows an unexpected message.
 pub(crate) fn unexpected(word: &[u8]) -> Box<dyn std::error::Error + Send + Sync> {
-    format!("the server says what was not expected: {}", String::from_utf8_lossy(word)).into()
+    format!("unexpected message of the server: {}", String::from_utf8_lossy(word)).into()
 }

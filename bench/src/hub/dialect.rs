@@ -1,4 +1,4 @@
-//! What is said to each server, and what its answers mean, as far as is needed to count them and to be sure of them.
+//! The protocol of each server, as far as needed to send, count and verify messages.
 
 use memchr::memmem::{self, Finder};
 
@@ -6,14 +6,14 @@ use super::relay;
 use super::wire::{NUMBER, Opcode, Template, number_of};
 use crate::http::Result;
 
-/// How long the JSON is that is carried; what each protocol needs around it comes on top.
+/// Length of the JSON payload; the envelope of each protocol is added.
 const PAYLOAD_BYTES: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Side {
     Wigwag,
-    /// The same, for a client that does not want acknowledgements together.
+    /// The same, for a client without combined acknowledgements.
     Each,
     /// The bare relay.
     Relay,
@@ -22,22 +22,22 @@ pub(crate) enum Side {
     Nats,
 }
 
-/// One end of a connection: what it is called, to whom it sends, and how.
+/// One end of a connection: its name, its target, and its options.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Who {
     pub(crate) name: Option<String>,
     pub(crate) to: String,
-    /// Each of its messages is acknowledged to it.
+    /// Whether each of its messages is acknowledged.
     pub(crate) acks: bool,
-    /// `to` is a topic.
+    /// Whether `to` is a topic.
     pub(crate) publishes: bool,
-    /// What it subscribes to.
+    /// Topic that it subscribes to.
     pub(crate) topic: Option<String>,
-    /// What it sends is stored, for those who are away.
+    /// Whether its messages are stored for absent actors.
     pub(crate) stores: bool,
-    /// It leaves as soon as it has been there: others may send to it then, and find it away.
+    /// Whether it registers and leaves immediately, so that others may send to it while it is absent.
     pub(crate) leaves: bool,
-    /// It was away, and wants what is stored for it.
+    /// Whether it returns to fetch its stored messages.
     pub(crate) returns: bool,
 }
 
@@ -47,16 +47,16 @@ impl Who {
     }
 }
 
-/// What a server said.
+/// A message of a server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Got<'a> {
     /// A message, by its number.
     Message(u64),
-    /// A message was delivered; which, if the server says so.
+    /// A message was delivered, with its number if the server sends it.
     Ack(Option<u64>),
-    /// Several were; their numbers, as they were written.
+    /// Several messages were delivered, with the text of their numbers.
     Acks(&'a [u8]),
-    /// A message is stored until its target comes back.
+    /// A message is stored until its target reconnects.
     Queued,
     Word(&'a [u8]),
 }
@@ -72,7 +72,7 @@ impl Side {
         }
     }
 
-    /// Measured only where it tells something.
+    /// Whether it is a variant, which is measured only where it is meaningful.
     pub(crate) const fn is_variant(self) -> bool {
         matches!(self, Self::Each | Self::Enveloped)
     }
@@ -91,7 +91,7 @@ impl Side {
         }
     }
 
-    /// What is said first, each with what its answer contains.
+    /// Returns the first messages, each with a text that its answer contains.
     pub(crate) fn greeting(self, who: &Who) -> Vec<(String, &'static str)> {
         match self {
             Self::Wigwag => wigwag_greeting(who, "together"),
@@ -110,7 +110,7 @@ impl Side {
         }
     }
 
-    /// A message, of which each that is sent has a number of its own.
+    /// Returns the template of a message; each message sent has a different number.
     pub(crate) fn message(self, who: &Who) -> Template {
         Template::new(self.opcode(), &self.message_text(who))
     }
@@ -120,14 +120,14 @@ impl Side {
         match self {
             Self::Wigwag | Self::Each | Self::Enveloped => wigwag_message(who, &payload),
             Self::Relay => payload,
-            // What is stored is acknowledged by an answer.
+            // A stored message is acknowledged by an answer.
             Self::Nats if who.stores => nats_request(&format!("{STORED}.{}", who.to), who, &payload),
             Self::Nats => format!("PUB {} {}\r\n{payload}\r\n", who.to, payload.len()),
         }
     }
 }
 
-/// The stream of NATS that keeps what is sent to `stored.…`.
+/// The stream of NATS that stores messages to `stored.…`.
 const STREAM: &str = "STORED";
 const STORED: &str = "stored";
 
@@ -152,18 +152,18 @@ fn nats_greeting(who: &Who) -> Vec<(String, &'static str)> {
     greeting
 }
 
-/// What is answered to whoever asks.
+/// Builds a NATS request that is answered to its sender.
 fn nats_request(subject: &str, who: &Who, payload: &str) -> String {
     let answer_to = who.name.as_deref().unwrap_or_default();
     format!("PUB {subject} {answer_to} {}\r\n{payload}\r\n", payload.len())
 }
 
-/// An address of ours.
+/// Returns the address of an actor on our hub.
 pub(crate) fn address(name: &str) -> String {
     format!("@(bench/{name})")
 }
 
-/// Some JSON as it might be sent, with its number in front.
+/// Returns a realistic JSON payload that begins with its number.
 pub(crate) fn payload() -> String {
     let some = r#""customer":"c-20417","items":[{"sku":"A-1001","count":2,"price":19.95},{"sku":"B-7","count":1,"price":4.5}]"#;
     let short = format!(r#"{{"n":"{NUMBER}",{some},"note":""}}"#);
@@ -171,7 +171,7 @@ pub(crate) fn payload() -> String {
     short.replace(r#""note":"""#, &format!(r#""note":"{note}""#))
 }
 
-/// A request to the hub; `from` is not looked at in those that say who one is.
+/// Builds a request to the hub; `from` is ignored in requests that identify the sender.
 pub(crate) fn wigwag_request(kind: &str, from: &str, payload: &str) -> String {
     let timestamp = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_millis();
     format!(
@@ -213,12 +213,12 @@ fn wigwag_message(who: &Who, payload: &str) -> String {
     )
 }
 
-/// The numbers of messages that are acknowledged together.
+/// Parses the numbers of a combined acknowledgement.
 pub(crate) fn numbers(list: &[u8]) -> impl Iterator<Item = Option<u64>> {
     list.split(|byte| *byte == b',').map(|id| number_of(id.strip_prefix(b"\"m-")?))
 }
 
-/// Understands what one kind of server says.
+/// Parses the messages of one kind of server.
 #[derive(Debug)]
 pub(crate) struct Ear {
     side: Side,
@@ -246,7 +246,7 @@ impl Ear {
         }
     }
 
-    /// Of servers that say one thing with each frame.
+    /// Parses a frame of a server that sends one message per frame.
     pub(crate) fn hear<'a>(&self, text: &'a [u8]) -> Got<'a> {
         if let Some(number) = self.message_number(text) {
             return Got::Message(number);
@@ -277,12 +277,12 @@ impl Ear {
         self.queued.find(text).map(|_| Got::Queued)
     }
 
-    /// Whether what is said does not care for frames.
+    /// Whether the protocol is a byte stream that ignores frames.
     pub(crate) const fn is_stream(&self) -> bool {
         matches!(self.side, Side::Nats)
     }
 
-    /// Of NATS, which says things one after the other: what is first, and how long it is.
+    /// Parses the first message of NATS's byte stream. Returns it with its length.
     pub(crate) fn hear_first<'a>(&self, text: &'a [u8]) -> Result<Option<(Got<'a>, usize)>> {
         let Some(end) = memmem::find(text, b"\r\n") else { return Ok(None) };
         let (line, body) = (&text[..end], end + 2);

@@ -1,4 +1,4 @@
-//! H5: messages for those who are away, a server that is killed, and all of them in order once they are back.
+//! H5: messages for absent actors, a killed server, and all messages in order once the actors reconnect.
 
 use std::path::Path;
 use std::time::Instant;
@@ -10,17 +10,17 @@ use super::dialect::{Got, Side, Who};
 use super::start::{Server, Starter};
 use crate::http::Result;
 
-/// So many for each who is away; a hub stores no more.
+/// Messages for each absent actor; a hub stores no more.
 const EACH: u64 = 100;
 
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Drained {
     pub(crate) messages: u64,
-    /// How many were away.
+    /// Number of absent actors.
     pub(crate) targets: u64,
-    /// Until all were acknowledged as stored, sent without waiting for one another.
+    /// Time until all messages were acknowledged as stored, sent without waiting for each other.
     pub(crate) stored_ms: f64,
-    /// From the first who connects again until all have all.
+    /// Time from the first reconnect until all actors have all messages.
     pub(crate) drained_ms: f64,
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn measure(starter: &Starter, side: Side, folder: &Path, targets: u64
     let server = starter.start(side, folder)?;
     let names: Vec<String> = (0..targets).map(|_| server.new_name()).collect();
     let stored_ms = store(&server, &names)?;
-    // It is killed, and has no time to write anything.
+    // Kills the server without a graceful stop.
     drop(server);
     let server = starter.start(side, folder)?;
     let drained_ms = drain(&server, &names)?;
@@ -78,7 +78,7 @@ fn drain(server: &Server, names: &[String]) -> Result<f64> {
     Ok(began.elapsed().as_secs_f64() * 1e3)
 }
 
-/// Only the next one is right.
+/// Accepts only the next number.
 fn take(next: &mut u64, got: Got<'_>) -> Result<()> {
     match got {
         Got::Message(number) if number == *next => *next += 1,

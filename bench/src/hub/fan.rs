@@ -1,4 +1,4 @@
-//! H3: one publishes, very many subscribe. Everyone must get every message once, in order.
+//! H3: one publisher, many subscribers. Each subscriber must get every message once, in order.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use super::pairs::{Done, Meter};
 use super::start::Server;
 use crate::http::Result;
 
-/// What has been published and not yet come to all.
+/// Published messages that not all subscribers have received yet.
 #[derive(Debug)]
 struct Publishes {
     subscribers: usize,
-    /// Of each subscriber, how many it has got.
+    /// Number of received messages of each subscriber.
     received: Vec<u64>,
-    /// Of each message under way, how many have got it.
+    /// Number of subscribers that have received each message in flight.
     under_way: VecDeque<usize>,
-    /// How many have come to all.
+    /// Number of messages that all subscribers have received.
     whole: u64,
     sent: u64,
     acked: u64,
@@ -38,13 +38,13 @@ impl Publishes {
         Ok(())
     }
 
-    /// How many have come to all and are acknowledged.
+    /// Returns the number of messages that all subscribers have received and that are acknowledged.
     fn done(&self) -> u64 {
         self.whole.min(self.acked)
     }
 }
 
-/// Publishes with so many under way. What is counted is deliveries.
+/// Publishes with this number of messages in flight. Counts deliveries.
 pub(crate) fn out(server: &Server, subscribers: usize, in_flight: u64, span: Duration) -> Result<Done> {
     let mut crowd = Crowd::new(server.side, server.addr)?;
     let topic = server.new_name();

@@ -1,4 +1,4 @@
-//! H4: what a connection takes of the server's memory that says nothing.
+//! H4: memory of an idle connection on the server.
 
 use serde::Serialize;
 
@@ -8,13 +8,13 @@ use super::start::Server;
 use crate::http::Result;
 use crate::http::process::{Memory, raise_files, rest};
 
-/// Files that are open beside the connections.
+/// Open files besides the connections.
 const SPARE_FILES: u64 = 500;
 
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Idle {
     pub(crate) connections: usize,
-    /// Each has a name of its own that others may send to.
+    /// Whether each connection registers an address.
     pub(crate) named: bool,
     pub(crate) before: Memory,
     pub(crate) with: Memory,

@@ -1,4 +1,4 @@
-//! H1 and H2: pairs, of which one sends to the other. Every message must come once, in order, and be acknowledged once.
+//! H1 and H2: pairs of sender and receiver. Every message must arrive once, in order, and be acknowledged once.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use super::start::Server;
 use super::wire::Template;
 use crate::http::Result;
 
-/// Before each measurement, so that caches, buffers and tables are there.
+/// Warm-up before each measurement, so that caches, buffers and tables are filled.
 const WARM: Duration = Duration::from_millis(500);
 
-/// What was done in some time, and what it cost.
+/// Results of a measurement: work, time and cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) count: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Rate {
     pub(crate) per_s: f64,
     pub(crate) server_us_each: f64,
     pub(crate) load_us_each: f64,
-    /// How much of its core the load took.
+    /// Share of its core that the load generator used.
     pub(crate) load_share: f64,
 }
 
@@ -52,7 +52,7 @@ impl Done {
     }
 }
 
-/// A clock over what is done: first some time that is not counted, then what is.
+/// A meter with a warm-up that is not counted, followed by the measurement.
 #[derive(Debug)]
 pub(crate) struct Meter<'a> {
     server: &'a Server,
@@ -66,7 +66,7 @@ impl<'a> Meter<'a> {
         Self { server, span, from: Instant::now(), at_begin: None }
     }
 
-    /// Looks at the clock; gives what was done once the time is over.
+    /// Checks the clock. Returns the results once the time is over.
     pub(crate) fn look(&mut self, count: u64) -> Result<Option<Done>> {
         let elapsed = self.from.elapsed();
         match self.at_begin {
@@ -89,7 +89,7 @@ fn load_cpu() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
-/// H1: one message there and one back, again and again; how long each took.
+/// H1: repeated round trips. Returns the time of each.
 pub(crate) fn trips(server: &Server, acks: bool, span: Duration) -> Result<Vec<Duration>> {
     let mut crowd = Crowd::new(server.side, server.addr)?;
     let (a, b) = (server.new_name(), server.new_name());
@@ -115,7 +115,7 @@ pub(crate) fn trips(server: &Server, acks: bool, span: Duration) -> Result<Vec<D
     Ok(took)
 }
 
-/// Waits until one has the message of this number.
+/// Waits until a client has received the message with this number.
 fn until_message(crowd: &mut Crowd, to: usize, number: u64) -> Result<()> {
     let mut is_there = false;
     while !is_there {
@@ -137,13 +137,13 @@ struct Pair {
     sent: u64,
     received: u64,
     acked: u64,
-    /// The sum of the numbers of all that are acknowledged, where the server says which.
+    /// Sum of the numbers of all acknowledged messages, if the server sends them.
     sum: Option<u64>,
     is_waiting: bool,
 }
 
 impl Pair {
-    /// How many are acknowledged and received.
+    /// Returns the number of messages that are acknowledged and received.
     fn done(&self) -> u64 {
         self.received.min(self.acked)
     }
@@ -161,7 +161,7 @@ impl Pair {
         self.sum = self.sum.zip(number).map(|(sum, number)| sum + number);
     }
 
-    /// All that was sent has come and was acknowledged, each once.
+    /// Checks that each sent message was received and acknowledged once.
     fn check(&self) -> Result<()> {
         let sum = (0..self.sent).sum::<u64>();
         let is_right = self.received == self.sent && self.acked == self.sent && self.sum.is_none_or(|it| it == sum);
@@ -169,7 +169,7 @@ impl Pair {
     }
 }
 
-/// H2: each sender has as many messages under way as its window is wide.
+/// H2: each sender keeps its window of messages in flight.
 pub(crate) fn windows(server: &Server, count: usize, window: u64, span: Duration) -> Result<Done> {
     let mut crowd = Crowd::new(server.side, server.addr)?;
     let mut pairs = Vec::new();
@@ -210,7 +210,7 @@ pub(crate) fn windows(server: &Server, count: usize, window: u64, span: Duration
     Ok(done.unwrap_or_default())
 }
 
-/// The place of a pair's sender; its receiver is the next.
+/// Returns the index of a pair's sender; its receiver is the next one.
 const fn sender(pair: usize) -> usize {
     2 * pair
 }

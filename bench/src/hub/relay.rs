@@ -1,7 +1,7 @@
-//! The bare relay: the same WebSocket library as the hub's, which forwards each frame as it is and acknowledges it.
+//! The bare relay: uses the same WebSocket library as the hub, forwards each frame unchanged and acknowledges it.
 //!
-//! It is written to be fast: one thread, one task for each connection, no lock, no copy of what is forwarded, and all
-//! that waits for a connection written at once. What it does not do is what a hub is for: it reads nothing.
+//! It is optimised for speed: one thread, one task for each connection, no lock, no copy of forwarded frames, and all
+//! frames that wait for a connection written at once. Unlike a hub, it does not parse frames.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -18,19 +18,19 @@ use tokio_websockets::{Config, Message, ServerBuilder, WebSocketStream};
 use crate::http::Result;
 use crate::http::process::raise_files;
 
-/// What the sender of a frame gets for it.
+/// Acknowledgement to the sender of a frame.
 pub(crate) const ACK: &str = r#"{"type":"ack"}"#;
 
-/// The same, as long as what our hub answers.
+/// The same, with the length of our hub's acknowledgement.
 pub(crate) const LONG_ACK: &str = r#"{"id":"h-mwjfe1cv-2a","from":"@(hub)","to":"@(bench/a0)","type":"hub:delivery_ack","pattern":"tell","correlationId":"m-0000000000000042","timestamp":1763251200000,"payload":{"messageId":"m-0000000000000042","deliveredAt":1763251200000,"status":"delivered"},"metadata":{},"ttl":null,"signature":null}"#;
 
-/// What a connection gets for its first frame.
+/// Answer to the first frame of a connection.
 pub(crate) const JOINED: &str = r#"{"type":"joined"}"#;
 
-/// So many bytes may wait in the library before it writes by itself.
+/// Size of the library's write buffer.
 const FLUSH_BYTES: usize = 64 * 1_024;
 
-/// Serves until it is killed, or until whoever started it is gone.
+/// Serves until it is killed, or until the parent process has ended.
 pub(crate) fn serve() -> Result<()> {
     raise_files()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -54,11 +54,11 @@ async fn accept(listener: &TcpListener) -> Result<()> {
     }
 }
 
-/// Who is connected, by name.
+/// The connections by name.
 #[derive(Default)]
 struct Lines(RefCell<HashMap<String, Named>>);
 
-/// All of one name: those who subscribe share one.
+/// All connections with one name; subscribers share a name.
 type Named = Rc<RefCell<Vec<Rc<Line>>>>;
 
 impl Lines {
@@ -67,7 +67,7 @@ impl Lines {
     }
 }
 
-/// What waits to be written to a connection.
+/// Frames that wait to be written to a connection.
 #[derive(Default)]
 struct Line {
     waiting: RefCell<VecDeque<Message>>,
@@ -83,8 +83,8 @@ impl Line {
     }
 }
 
-/// The first frame is `NAME TO`, `NAME TO ack` or `NAME TO long-ack`: what others call it, to whom it sends, and what it gets for
-/// each frame.
+/// The first frame is `NAME TO`, `NAME TO ack` or `NAME TO long-ack`: its name, its target, and the acknowledgement for
+/// each of its frames.
 async fn connection(stream: TcpStream, lines: Rc<Lines>) -> Result<()> {
     let config = Config::default().flush_threshold(FLUSH_BYTES);
     let (_, mut socket) = ServerBuilder::new().config(config).accept(stream).await?;
@@ -112,12 +112,12 @@ struct Relay {
     line: Rc<Line>,
     to: Named,
     ack: Option<&'static str>,
-    /// How many frames are to be acknowledged.
+    /// Number of frames to acknowledge.
     owed: usize,
 }
 
 impl Relay {
-    /// Reads all there is before anything is written, so that what was caused by it goes out at once.
+    /// Reads all available input before writing, so that all resulting frames are written at once.
     fn poll(&mut self, socket: &mut WebSocketStream<TcpStream>, context: &mut Context<'_>) -> Poll<Result<()>> {
         loop {
             match Pin::new(&mut *socket).poll_next(context) {
@@ -128,7 +128,7 @@ impl Relay {
                 Poll::Ready(Some(Ok(_))) => {}
             }
         }
-        // Before the queue is looked at: what comes later wakes this task again.
+        // Set before the queue is checked, so that later frames wake this task again.
         self.line.waker.set(Some(context.waker().clone()));
         self.write(socket, context)
     }

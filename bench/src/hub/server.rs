@@ -1,4 +1,4 @@
-//! The hub that is measured: a server as `wigwag serve` runs it, with no limit to how fast one may send.
+//! The measured hub: a server as `wigwag serve` runs it, without a rate limit.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -10,14 +10,14 @@ use wigwag_server::{Server, Settings};
 use crate::http::Result;
 use crate::http::process::raise_files;
 
-/// Room for ten thousand that idle, and a few more.
+/// Room for ten thousand idle connections, and a few more.
 const CONNECTIONS_MAX: usize = 15_000;
 
-/// Serves until it is told to end, or until whoever started it is gone.
+/// Serves until it is asked to end, or until the parent process has ended.
 pub(crate) fn run(dir: &Path) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(serve(dir));
-    // Not waited for is the thread that reads the input: it may never end.
+    // Does not wait for the thread that reads the input, which may never end.
     runtime.shutdown_background();
     served
 }
@@ -27,7 +27,7 @@ async fn serve(dir: &Path) -> Result<()> {
     let engine = Engine::open(&dir.to_string_lossy())?.start().await?;
     let mut settings = Settings::default();
     settings.connections_max = CONNECTIONS_MAX;
-    // As `--hub-rate off`: whoever measures sends as fast as it can.
+    // Same as `--hub-rate off`: the benchmark sends as fast as it can.
     settings.hub.rate = None;
     let server = Server::builder(engine.client()).bind(([127, 0, 0, 1], 0).into()).settings(settings).start().await?;
     println!("listening {}", server.addr());

@@ -1,4 +1,4 @@
-//! The figures of hubs as text.
+//! Prints the figures of the hub benchmark.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use super::{Compared, Measure, Of, Report, Size};
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Size { pairs, window, subscribers, .. } = self.size;
-        writeln!(f, "each server on a core of its own, the load on another; 256 bytes of JSON")?;
+        writeln!(f, "each server on a separate core, the load generator on another; 256 bytes of JSON")?;
         writeln!(f, "H1: one pair; H2: {pairs} pairs, window {window}; H3: one publisher, {subscribers} subscribers")?;
         if let Some(version) = &self.nats_version {
-            writeln!(f, "beside {version} over WebSocket")?;
+            writeln!(f, "compared with {version} over WebSocket")?;
         }
         writeln!(f)?;
         self.loads.iter().try_for_each(|load| show_load(f, load))?;

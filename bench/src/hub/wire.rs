@@ -1,21 +1,21 @@
-//! WebSocket as a client writes and reads it, by hand: a frame that is sent again and again is masked once, and what comes
-//! is read where it lies.
+//! A minimal WebSocket client: a frame that is sent repeatedly is masked once, and received frames
+//! are parsed in place.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use crate::http::Result;
 
-/// Stands in a text where the number of a message is to be. It is as long as the number.
+/// Placeholder in a text for the number of a message. It has the length of the number.
 pub(crate) const NUMBER: &str = "################";
 
 const DIGITS: usize = NUMBER.len();
 
-/// Key and answer of the opening handshake, which are an example of RFC 6455.
+/// Key and answer of the opening handshake, from an example of RFC 6455.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
-/// An answer to the opening handshake is shorter than this.
+/// Maximum length of an answer to the opening handshake.
 const ANSWER_MAX: usize = 8 * 1_024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,16 +27,16 @@ pub(crate) enum Opcode {
     Pong = 0xA,
 }
 
-/// A whole frame from a server.
+/// A complete frame from a server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Frame<'a> {
     pub(crate) opcode: Opcode,
     pub(crate) payload: &'a [u8],
-    /// How many bytes it takes, its head too.
+    /// Length in bytes, including its head.
     pub(crate) length: usize,
 }
 
-/// The frame at the beginning of what was read, if all of it is there.
+/// Parses the first frame of the data, if it is complete.
 pub(crate) fn first_frame(bytes: &[u8]) -> Result<Option<Frame<'_>>> {
     let &[head, size, ref rest @ ..] = bytes else { return Ok(None) };
     let (head_length, payload_length) = match (size, rest) {
@@ -58,20 +58,20 @@ pub(crate) fn first_frame(bytes: &[u8]) -> Result<Option<Frame<'_>>> {
     Ok(bytes.get(head_length..length).map(|payload| Frame { opcode, payload, length }))
 }
 
-/// A masked frame, to be sent again and again with another number in each place that wants one.
+/// A masked frame, which is sent repeatedly with a different number in its placeholders.
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     bytes: Vec<u8>,
-    /// Where a number is, and the mask over it.
+    /// Positions of the numbers, with their masks.
     places: Vec<(usize, u128)>,
 }
 
 impl Template {
-    /// The key is the same each time, which no server can tell from a new one.
+    /// The masking key is the same each time, which a server cannot distinguish from a new one.
     pub(crate) fn new(opcode: Opcode, text: &str) -> Self {
         let key: [u8; 4] = fastrand::u32(1..).to_ne_bytes();
         let mut bytes = vec![0x80 | opcode as u8];
-        match u16::try_from(text.len()).expect("what is sent is short") {
+        match u16::try_from(text.len()).expect("messages are short") {
             short @ 0..=125 => bytes.push(0x80 | short as u8),
             long => {
                 bytes.push(0x80 | 126);
@@ -97,7 +97,7 @@ impl Template {
     }
 }
 
-/// One frame that is sent once.
+/// Writes a frame that is sent only once.
 pub(crate) fn write_once(opcode: Opcode, text: &str, to: &mut Vec<u8>) {
     Template::new(opcode, text).write(0, to);
 }
@@ -111,13 +111,13 @@ fn digits(mut number: u64) -> [u8; DIGITS] {
     digits
 }
 
-/// The number that stands at the beginning.
+/// Parses the number at the beginning.
 pub(crate) fn number_of(bytes: &[u8]) -> Option<u64> {
     let digits = bytes.get(..DIGITS)?;
     digits.iter().try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0')))
 }
 
-/// Opens a WebSocket; gives what came already after the answer.
+/// Opens a WebSocket. Returns the data that arrived after the answer.
 pub(crate) fn handshake(stream: &mut TcpStream, path: &str) -> Result<Vec<u8>> {
     let host = stream.peer_addr()?;
     write!(
@@ -147,7 +147,7 @@ pub(crate) fn handshake(stream: &mut TcpStream, path: &str) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// What a server makes of a client's frame.
+    /// Unmasks a client's frame, as a server does.
     fn unmasked(frame: &[u8]) -> (u8, Vec<u8>) {
         let head = if frame[1] == 0xFE { 4 } else { 2 };
         let key = &frame[head..head + 4];

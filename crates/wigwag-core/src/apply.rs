@@ -1,17 +1,16 @@
-//! Folding entries into a run: the only thing that changes one.
+//! Folds log entries into a run. Folding is the only thing that changes a run.
 //!
-//! Holds: an entry that was folded before changes nothing, so that a lost answer and a lost race share one path. What
-//! cannot follow what was folded so far is refused, with the entry and the event named.
+//! Holds: an entry that was folded before changes nothing, so that a lost response and a lost race share one path. An
+//! entry that contradicts the state folded so far is rejected, and the error names the entry and the event.
 
 use crate::event::*;
-use crate::mutation::{Mutation, is_mutated};
 use crate::{
     Chain, Children, CompensationError, Data, Ending, Entry, Event, Family, Lease, Mode, Path, Pause, PauseCause,
     Point, PointKind, PointStatus, Refusal, Requests, Run, RunRef, Status, Time, Undoing, Wait, limits,
 };
 
 impl Run {
-    /// The run that an entry 1 begins.
+    /// Creates a run from its first entry.
     pub fn begin(run: RunRef, entry: &Entry) -> Result<Self, Refusal> {
         let [Event::RunStarted(started), rest @ ..] = &entry.events[..] else {
             return Err(Refusal::new(format!("the log of `{run}` does not begin with `run.started`")));
@@ -63,9 +62,9 @@ impl Run {
         }
     }
 
-    /// Folds the next entry. One that was folded before changes nothing.
+    /// Folds the next entry. An entry that was folded before changes nothing.
     ///
-    /// A refusal means that the log is broken; the run may then hold part of that entry and is of no further use.
+    /// An error means that the log is broken; the run may then hold part of that entry and must be discarded.
     pub fn apply(&mut self, entry: &Entry) -> Result<(), Refusal> {
         if entry.seq <= self.seq {
             return Ok(());
@@ -77,10 +76,10 @@ impl Run {
         self.fold_all(&entry.events, 0, entry)
     }
 
-    /// Adds an event to an entry that is being made, and folds it: the same as applying that entry when it is done.
+    /// Adds an event to a new entry and folds it. The result is the same as applying the finished entry.
     ///
-    /// The entry must be the next one. It is not there until it is written; a run with staged events whose entry was
-    /// refused is of no further use.
+    /// The entry must be the next one. It is not durable until it is written; if the store rejects the entry, discard
+    /// the run with the staged events.
     pub fn stage(&mut self, entry: &mut Entry, event: Event) -> Result<(), Refusal> {
         if entry.events.is_empty() && (entry.seq != self.seq + 1 || entry.seq > limits::ENTRIES_MAX) {
             return Err(Refusal::new(format!(
@@ -98,8 +97,7 @@ impl Run {
         Ok(())
     }
 
-    /// Says in the entry that is being made, and in the run, what was asked of the store: the same as applying that entry
-    /// when it is done.
+    /// Records requests in the new entry and in the run. The result is the same as applying the finished entry.
     pub fn stage_requests(&mut self, entry: &mut Entry, requests: Requests) {
         entry.requests = entry.requests.and(requests);
         self.requests = self.requests.and(requests);
@@ -169,9 +167,9 @@ impl Run {
                 let Some(open) = self.points.get_mut(point).filter(|open| !open.status.is_settled()) else {
                     return Err(Refusal::new(format!("there is no open point `{point}`")));
                 };
-                // Nobody knows how far a step had come: it counts as failed when it comes to undoing.
+                // The progress of an interrupted step is unknown, so compensation treats it as failed.
                 let status = if open.kind == PointKind::Step { PointStatus::Failed } else { PointStatus::Skipped };
-                open.error = Some(crate::Fault::new(DROPPED, "it was no longer waited for"));
+                open.close(Closing::Lost);
                 self.settle(point, status, *at, here)?;
             }
             Event::CompensationStarted(event) => self.fold_compensation_started(event)?,
@@ -214,7 +212,7 @@ impl Run {
         if matches!(self.status, Status::Pending | Status::WaitingSignal) {
             self.become_status(Status::Running)?;
         }
-        // A lease that another holds was taken over: its worker died, or was thought to.
+        // The lease of another worker was taken over: the worker died or was presumed dead.
         if self.lease.as_ref().is_some_and(|lease| lease.owner != event.owner) {
             for path in &self.open {
                 if let Some(point) = self.points.get_mut(path).filter(|point| point.kind == PointKind::Step) {
@@ -250,7 +248,7 @@ impl Run {
         let pause =
             self.pause.get_or_insert_with(|| Pause { why: event.why, reason: event.reason.clone(), at: here.at });
         if event.why == PauseCause::Version {
-            // Whatever it was paused for, it cannot go on before the code fits.
+            // Whatever the reason for the pause, the run cannot continue before the code matches.
             pause.why = PauseCause::Version;
         }
         if event.error.is_some() {
@@ -269,7 +267,7 @@ impl Run {
         self.error = None;
         for path in &self.open {
             if let Some(point) = self.points.get_mut(path).filter(|point| point.relative) {
-                // A wait whose own timeout paused the run is in time until it is resumed.
+                // A wait whose own timeout paused the run may still be satisfied until the resume.
                 let least = paused_at.filter(|_| point.kind == PointKind::Wait).unwrap_or_default();
                 point.until = point.until.map(|until| until.max(least).after(event.shift));
             }
@@ -294,8 +292,8 @@ impl Run {
         }
         if event.from.is_none() {
             self.data = initial_data(&self.input);
-            // From the start it follows whatever code takes it.
-            if !is_mutated(Mutation::RestartKeepsDefinition) {
+            // A restart from the beginning adopts the definition of the worker that runs it.
+            if !deliberate_bug!(RestartKeepsDefinition) {
                 (self.definition_hash, self.version) = Default::default();
             }
         }
@@ -348,7 +346,7 @@ impl Run {
         Ok(())
     }
 
-    /// What an earlier try of a step no longer waited for, the next one may wait for again.
+    /// Forgets the waits that an earlier attempt of a step dropped: the next attempt may open them again.
     fn forget_dropped_below(&mut self, event: &StepStarted) {
         if event.attempt < 2 {
             return;
@@ -424,7 +422,7 @@ impl Run {
         Ok(())
     }
 
-    /// One of the chain is behind us.
+    /// Records that a step was compensated.
     fn undone(&mut self, point: &Path) -> Result<(), Refusal> {
         match &mut self.chain {
             Some(chain) if chain.current.as_ref().is_some_and(|current| current.point == *point) => {
@@ -471,13 +469,7 @@ impl Run {
                 self.settle(point, status, *at, here)?;
             }
             Event::SignalClosed(SignalClosed { point, why, at }) => {
-                let kind = if *why == Closing::Lost { DROPPED } else { CLOSED };
-                let message = match why {
-                    Closing::Lost => "it was no longer waited for",
-                    Closing::Cancelled => "the run was cancelled",
-                    Closing::Finished => "the run ended",
-                };
-                self.of_kind(point, PointKind::Wait)?.error = Some(crate::Fault::new(kind, message));
+                self.of_kind(point, PointKind::Wait)?.close(*why);
                 self.settle(point, PointStatus::Skipped, *at, here)?;
             }
             Event::SignalLate(SignalLate { name, signal, control, refused }) => {
@@ -497,7 +489,7 @@ impl Run {
         let wait = open.wait.as_deref().filter(|wait| wait.name == *name && !signals.is_empty());
         let mode = wait.ok_or_else(|| Refusal::new(format!("`{point}` does not wait for `{name}`")))?.mode;
         let inbox = self.signals.entry(name.clone()).or_default();
-        let forgotten = is_mutated(Mutation::DedupForgotten);
+        let forgotten = deliberate_bug!(DedupForgotten);
         if let Some(twice) = signals.iter().find(|taken| inbox.taken.contains(&taken.signal)).filter(|_| !forgotten) {
             return Err(Refusal::new(format!("signal `{}` was taken before", twice.signal)));
         }
@@ -514,11 +506,19 @@ impl Run {
         self.settle(point, PointStatus::Completed, *at, here)
     }
 
+    /// Remembers a folded control object. The newest are kept regardless of age: if workers die before they delete the
+    /// object, a later scan finds it again, and it must not be folded twice.
     fn remember(&mut self, control: Option<&String>, here: Here) {
-        if let Some(control) = control {
-            self.controls.retain(|_, at| here.at.since(*at) < limits::current().control_memory);
-            self.controls.insert(control.clone(), here.at);
-        }
+        let Some(control) = control else { return };
+        self.controls.insert(control.clone(), here.at);
+        let limits = limits::current();
+        let mut surplus = self.controls.len().saturating_sub(limits.controls_remembered_min);
+        // Their names start with their creation time, so the oldest come first.
+        self.controls.retain(|_, at| {
+            let is_forgotten = surplus > 0 && here.at.since(*at) >= limits.control_memory;
+            surplus -= usize::from(is_forgotten);
+            !is_forgotten
+        });
     }
 
     fn open_point(&mut self, path: &Path, kind: PointKind, here: Here) -> Result<&mut Point, Refusal> {
@@ -538,6 +538,7 @@ impl Run {
             ended_at: None,
             result: None,
             error: None,
+            closing: None,
             until: None,
             relative: false,
             compensate: false,
@@ -550,7 +551,7 @@ impl Run {
         Ok(self.points.entry(path.clone()).or_insert(point))
     }
 
-    /// The open point of that path, which must be of that kind.
+    /// Returns the open point at a path; an error if its kind differs.
     fn of_kind(&mut self, path: &Path, kind: PointKind) -> Result<&mut Point, Refusal> {
         match self.points.get_mut(path) {
             Some(point) if point.kind == kind && !point.status.is_settled() => Ok(point),
@@ -576,7 +577,7 @@ impl Run {
         Ok(())
     }
 
-    /// What was rolled out may hold points that have changed: it is all in memory here, and goes back into the snapshot.
+    /// Moves offloaded points back into the snapshot: they may have changed, and they are all in memory here.
     fn take_back(&mut self) {
         self.rolled.clear();
         let mut settled: Vec<(&Path, &Point)> =
@@ -592,7 +593,7 @@ impl Run {
         alike.filter(|point| point.is_within(path)).cloned().collect()
     }
 
-    /// Drops a record. Whoever does so takes back what was rolled out.
+    /// Removes a record. The caller must call `take_back` for offloaded points.
     fn forget(&mut self, path: &Path) {
         if let Some(wait) = self.points.remove(path).and_then(|point| point.wait)
             && let Some(inbox) = self.signals.get_mut(&wait.name)
@@ -602,7 +603,7 @@ impl Run {
         self.open.remove(path);
     }
 
-    /// Gives a record another name. Whoever does so takes back what was rolled out.
+    /// Renames a record. The caller must call `take_back` for offloaded points.
     fn rename(&mut self, old: &Path, new: &Path) -> Result<(), Refusal> {
         if self.points.contains_key(new) {
             return Err(Refusal::new(format!("point `{new}` is there already")));
@@ -617,27 +618,26 @@ impl Run {
     }
 }
 
-/// The kind of error of a point that was no longer waited for.
-const DROPPED: &str = "Dropped";
-
-/// The kind of error of a wait that ended with its run.
-const CLOSED: &str = "Closed";
-
 impl Point {
-    /// Whether it is a wait that ended with its run.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.status.is_settled() && self.error.as_ref().is_some_and(|error| error.kind == CLOSED)
+    /// Closes the point before it has an outcome. The stored error gives the reason.
+    fn close(&mut self, why: Closing) {
+        (self.closing, self.error) = (Some(why), Some(why.fault()));
     }
 
-    /// Whether nobody waited for it any more when it was closed.
+    /// Whether this is a wait that was closed by the end of its run.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        matches!(self.closing, Some(Closing::Cancelled | Closing::Finished))
+    }
+
+    /// Whether the wait was closed because no step needed it any more.
     #[must_use]
     pub fn is_dropped(&self) -> bool {
-        self.status.is_settled() && self.error.as_ref().is_some_and(|error| error.kind == DROPPED)
+        self.closing == Some(Closing::Lost)
     }
 }
 
-/// Where in the log an event stands.
+/// Position of an event in the log.
 #[derive(Clone, Copy, Debug)]
 struct Here {
     seq: u64,
@@ -652,7 +652,7 @@ fn initial_data(input: &Data) -> serde_json::Map<String, serde_json::Value> {
     }
 }
 
-/// A merge patch of the top level: `null` removes.
+/// Applies a merge patch to the top level: `null` removes a key.
 fn merge(
     data: &mut serde_json::Map<String, serde_json::Value>,
     patch: Option<&serde_json::Map<String, serde_json::Value>>,

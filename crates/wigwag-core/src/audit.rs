@@ -1,7 +1,7 @@
-//! What a log must say if the promises were kept: one function per promise.
+//! Checks a log against the guarantees: one function per guarantee.
 //!
-//! The simulator asks these of every world that it broke, `wigwag doctor` of the logs of a live store. They read the
-//! log's events on their own, beside [`Run::apply`], so that one mistake cannot hide in both.
+//! The simulator runs these checks on every faulty world, `wigwag doctor` on the logs of a live store. They read the
+//! events of the log independently of [`Run::apply`], so that one mistake cannot hide in both.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,60 +10,60 @@ use crate::limits::UNCERTAINTY_MAX;
 use crate::version::name_after;
 use crate::{Entry, Event, Path, Point, Refusal, Run, RunRef, SignalReceived, Time, stamp_of};
 
-/// What is promised, numbered as in `docs/internals/guarantees.md`.
+/// The guarantees, numbered as in `docs/internals/guarantees.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Promise {
-    /// An acknowledged signal is consumed once, or visibly buffered or superseded; never gone.
+    /// An acknowledged signal is consumed once, or visibly buffered or superseded; it is never lost.
     AcknowledgedIsKept = 1,
-    /// A wait that is over consumes nothing.
+    /// A wait that ended consumes nothing.
     OverTakesNothing = 2,
-    /// The same key has the same outcome.
+    /// Requests with the same idempotency key have the same outcome.
     SameKeySameOutcome = 3,
-    /// The signals of one sender to one name of one run are heard in order.
+    /// Signals of one sender, to one name of one run, are consumed in order.
     SendersInOrder = 4,
     /// Nothing is visible before it is durable.
     DurableFirst = 5,
-    /// One run per id.
+    /// There is one run per id.
     OneRunPerId = 6,
-    /// A recorded result never changes or runs again, until an explicit restart.
+    /// A recorded result never changes, and its step never runs again, until an explicit restart.
     RecordedStays = 7,
     /// A writer without the turn cannot commit.
     OwnerWrites = 8,
-    /// Exactly one closing event per wait; timers never early.
+    /// A wait has exactly one closing event; timers never fire early.
     ClosedOnce = 9,
-    /// Final is final, until an explicit restart.
+    /// A final status stays final until an explicit restart.
     FinalIsFinal = 10,
-    /// Indexes and snapshots follow from the logs.
+    /// Indexes and snapshots can be derived from the logs.
     IndexesFollow = 11,
-    /// Nothing a stalled writer could re-create is deleted while it could.
+    /// An object that a stalled writer could re-create is not deleted while the writer could do so.
     NothingRevived = 12,
-    /// Whoever can go on is woken up.
+    /// Every run that can proceed is woken up.
     WokenUp = 13,
-    /// Compensation runs in reverse, each once recorded.
+    /// Compensations run in reverse order and are recorded once each.
     UndoneInReverse = 14,
 }
 
 impl Promise {
-    /// Its number.
+    /// Number of the guarantee, as in `docs/internals/guarantees.md`.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
     }
 }
 
-/// A promise that was broken, and how.
+/// A violated guarantee, with the evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Breach {
-    /// Which promise.
+    /// The violated guarantee.
     pub promise: Promise,
-    /// What shows it.
+    /// Description of the violation.
     pub what: String,
 }
 
 impl Breach {
-    /// A promise that was broken.
+    /// Creates a breach of a guarantee.
     #[must_use]
     pub fn new(promise: Promise, what: impl Into<String>) -> Self {
         Self { promise, what: what.into() }
@@ -76,18 +76,18 @@ impl fmt::Display for Breach {
     }
 }
 
-/// A whole log, and what it folds to.
+/// A whole log and the run that it folds to.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Told {
-    /// The run in the end.
+    /// State of the run after the last entry.
     pub run: Run,
-    /// All its entries.
+    /// All entries of the log.
     pub log: Vec<Entry>,
 }
 
 impl Told {
-    /// Folds a log. One whose entries contradict each other does not fold.
+    /// Folds a log. Returns an error if its entries contradict each other.
     pub fn fold(run: &RunRef, log: Vec<Entry>) -> Result<Self, Refusal> {
         let Some(first) = log.first() else { return Err(Refusal::new(format!("`{run}` has no entry"))) };
         let mut folded = Run::begin(run.clone(), first)?;
@@ -97,7 +97,7 @@ impl Told {
         Ok(Self { run: folded, log })
     }
 
-    /// The run as it was after that many entries.
+    /// State of the run after the given number of entries.
     #[must_use]
     pub fn at(&self, seq: u64) -> Option<Run> {
         let mut run = Run::begin(self.run.run.clone(), self.log.first()?).ok()?;
@@ -107,8 +107,8 @@ impl Told {
         Some(run)
     }
 
-    /// Every entry, with the run before and after it: what `before` takes from the one is given to `after` with the
-    /// other. A long run is not copied for each of its entries.
+    /// Visits every entry with the run before and after it: the result of `before` is passed to `after`. This avoids
+    /// a copy of a long run for each entry.
     fn replay<T>(&self, mut before: impl FnMut(&Run, &Entry) -> T, mut after: impl FnMut(T, &Run, &Entry)) {
         let Some(mut run) = self.log.first().and_then(|first| Run::begin(self.run.run.clone(), first).ok()) else {
             return;
@@ -127,10 +127,10 @@ impl Told {
     }
 }
 
-/// Asks a log one thing; each answer is a breach.
+/// Checks one guarantee of a log; returns one text per breach.
 type Check = fn(&Told) -> Vec<String>;
 
-/// Asks all that a log alone can answer.
+/// Runs all checks that need only the log.
 #[must_use]
 pub fn of_log(told: &Told) -> Vec<Breach> {
     let checks: [(Promise, Check); 9] = [
@@ -150,7 +150,7 @@ pub fn of_log(told: &Told) -> Vec<Breach> {
     checks.into_iter().flat_map(ask).collect()
 }
 
-/// Each signal is consumed by one wait, once.
+/// Checks that each signal is consumed by one wait, once.
 #[must_use]
 pub fn no_signal_is_consumed_twice(told: &Told) -> Vec<String> {
     let mut taken = BTreeSet::new();
@@ -162,11 +162,11 @@ pub fn no_signal_is_consumed_twice(told: &Told) -> Vec<String> {
     twice.map(|signal| format!("signal `{}` is consumed twice", signal.signal)).collect()
 }
 
-/// A wait takes nothing that was stamped after its deadline, nor anything after it was closed or lost its race.
+/// Checks that a wait consumes no signal stamped after its deadline, and nothing after it was closed or lost a race.
 #[must_use]
 pub fn a_wait_that_is_over_consumes_nothing(told: &Told) -> Vec<String> {
     let mut wrong = Vec::new();
-    told.replay(what_is_over_consumes, |over, after, entry| {
+    told.replay(consumptions_by_ended_waits, |over, after, entry| {
         wrong.extend(over);
         for event in received_in(entry) {
             let open = after.losers_to(&event.point);
@@ -185,15 +185,15 @@ fn received_in(entry: &Entry) -> impl Iterator<Item = &SignalReceived> {
     })
 }
 
-/// Waits that were over before an entry, or whose signals came after their deadline, and that consume in it.
-fn what_is_over_consumes(before: &Run, entry: &Entry) -> Vec<String> {
+/// Lists waits that consume in this entry although they ended before it or the signals came after their deadline.
+fn consumptions_by_ended_waits(before: &Run, entry: &Entry) -> Vec<String> {
     let is_restart = |event: &Event| matches!(event, Event::RunRestarted(event) if event.refused.is_none());
     if entry.events.iter().any(is_restart) {
         return Vec::new();
     }
     let mut wrong = Vec::new();
     for event in received_in(entry) {
-        // One that was opened in this very entry has no deadline that could be over.
+        // A wait opened in this entry has no deadline yet that could have passed.
         let point = before.points.get(&event.point);
         let (over, open) = (point.filter(is_settled), point.filter(|point| !is_settled(point)));
         let reopened = entry.events.iter().any(|other| is_opening(other, &event.point));
@@ -212,7 +212,7 @@ fn is_settled(point: &&Point) -> bool {
     point.status.is_settled()
 }
 
-/// The deadline of a wait, once a pause that ends in this entry has moved it.
+/// Deadline of a wait, moved by a pause that ends in this entry.
 fn deadline_in(before: &Run, entry: &Entry, point: &Point) -> Option<Time> {
     let resumed = entry.events.iter().find_map(|event| match event {
         Event::RunResumed(event) if event.refused.is_none() => Some(event.shift),
@@ -227,7 +227,7 @@ fn is_opening(event: &Event, point: &Path) -> bool {
     matches!(event, Event::SignalWaiting(event) if event.point == *point)
 }
 
-/// The log is one sequence with one beginning.
+/// Checks that the log is one sequence with one start.
 #[must_use]
 pub fn one_run_per_id(told: &Told) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -246,12 +246,12 @@ pub fn one_run_per_id(told: &Told) -> Vec<String> {
     wrong
 }
 
-/// A step is completed once, and what completed is not begun again.
+/// Checks that a step completes once and that a completed step is not started again.
 #[must_use]
 pub fn a_recorded_result_never_changes(told: &Told) -> Vec<String> {
     let mut completed: BTreeSet<Path> = BTreeSet::new();
     let mut wrong = Vec::new();
-    // Which records a restart drops follows from the run before it; a log that contradicts itself has none.
+    // The records that a restart drops follow from the run before it; a log that contradicts itself has no such run.
     let mut before: Option<Run> = None;
     for entry in &told.log {
         let dropped = before.as_ref().map(|run| dropped_in(run, entry)).unwrap_or_default();
@@ -281,7 +281,7 @@ pub fn a_recorded_result_never_changes(told: &Told) -> Vec<String> {
     wrong
 }
 
-/// The records that a restart in this entry drops.
+/// Lists the records that a restart in this entry drops.
 fn dropped_in(before: &Run, entry: &Entry) -> BTreeSet<Path> {
     let restarts = entry.events.iter().filter_map(|event| match event {
         Event::RunRestarted(event) if event.refused.is_none() => Some(event),
@@ -290,8 +290,9 @@ fn dropped_in(before: &Run, entry: &Entry) -> BTreeSet<Path> {
     restarts.flat_map(|restart| before.dropped_by(restart)).collect()
 }
 
-/// Every entry is by the owner of the turn, and nobody claims while another's lease lasts, unless that one's process
-/// is known to be dead. Each knows the store's time by so much only.
+/// Checks that every entry is written by the owner of the turn, and that no worker claims while the lease of another
+/// lasts, unless the process of that worker is known to be dead. Each worker knows the store's time with
+/// a bounded error.
 #[must_use]
 pub fn a_writer_without_the_turn_cannot_commit(told: &Told) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -308,7 +309,7 @@ pub fn a_writer_without_the_turn_cannot_commit(told: &Told) -> Vec<String> {
         {
             wrong.push(format!("`{}` claimed it while the lease of `{holder}` lasted", claim.owner));
         }
-        // Processes that prove that they live lose their leases with their life: nobody can say afterwards when.
+        // The lease of a process with a liveness record ends with the process; the log does not show when that was.
         let lasting = claim.filter(|claim| claim.peer.is_none());
         lease = lasting.map(|claim| (claim.owner.as_str(), claim.until)).or(lease.filter(|_| claim.is_none()));
         let writer = claim.map(|claim| claim.owner.as_str()).or(owner);
@@ -318,7 +319,7 @@ pub fn a_writer_without_the_turn_cannot_commit(told: &Told) -> Vec<String> {
             wrong.push(format!("entry {} is by `{}`, but `{writer}` has the turn", entry.seq, entry.by));
         }
         owner = writer.filter(|_| claim.is_some() || owner.is_some());
-        // Who parks the run or ends it gives up the turn.
+        // A worker that parks or ends the run gives up the turn.
         use Event::{RunCancelled, RunCompleted, RunFailed, RunParked};
         let is_end = |event: &Event| matches!(event, RunParked(_) | RunCompleted(_) | RunFailed(_) | RunCancelled(_));
         if entry.events.iter().any(is_end) {
@@ -328,7 +329,7 @@ pub fn a_writer_without_the_turn_cannot_commit(told: &Told) -> Vec<String> {
     wrong
 }
 
-/// After each `signal.waiting` exactly one closing event, and none is left open in a run that ended.
+/// Checks that each `signal.waiting` has exactly one closing event, and that no wait is open in a finished run.
 #[must_use]
 pub fn every_wait_is_closed_once(told: &Told) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -360,7 +361,7 @@ pub fn every_wait_is_closed_once(told: &Told) -> Vec<String> {
     wrong
 }
 
-/// No sleep and no wait is over before its time.
+/// Checks that no sleep and no wait ends before its deadline.
 #[must_use]
 pub fn timers_are_never_early(told: &Told) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -375,7 +376,7 @@ fn what_is_early(before: &Run, entry: &Entry) -> Vec<String> {
             Event::SignalTimeout(event) => (&event.point, event.at),
             _ => return None,
         };
-        // What was opened in this entry is not known before it, and is not over in it.
+        // A point opened in this entry is unknown before it and cannot end in it.
         let open = before.points.get(point).filter(|point| !point.status.is_settled());
         let until = open.and_then(|point| point.until).filter(|until| at < *until)?;
         Some(format!("`{point}` was over at {at}, before {until}"))
@@ -383,7 +384,7 @@ fn what_is_early(before: &Run, entry: &Entry) -> Vec<String> {
     entry.events.iter().filter_map(early).collect()
 }
 
-/// After the end there is nothing but an explicit restart.
+/// Checks that only an explicit restart follows the end.
 #[must_use]
 pub fn final_is_final(told: &Told) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -400,7 +401,7 @@ pub fn final_is_final(told: &Told) -> Vec<String> {
     wrong
 }
 
-/// Completed steps are undone in reverse order of completion, each once.
+/// Checks that completed steps are compensated in reverse order of completion, once each.
 #[must_use]
 pub fn compensation_runs_in_reverse(told: &Told) -> Vec<String> {
     let (mut completed, mut undone): (Vec<&Path>, Vec<&Path>) = Default::default();

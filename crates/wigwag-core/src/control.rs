@@ -1,4 +1,4 @@
-//! What people ask of a run from outside: an object beside the log that the owner of the turn folds in.
+//! Control requests to a run: an object beside the log, which the owner of the turn folds in.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,66 +14,66 @@ use crate::{
 /// A control object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Control {
-    /// Unique to who sent it.
+    /// Unique per sender.
     pub id: String,
-    /// When it was sent.
+    /// Time of the request.
     pub created_at: Time,
-    /// Name of the caller who asked, where the door knows one.
+    /// Name of the caller, if the endpoint authenticated one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// What is asked.
+    /// Kind of the request, with its arguments.
     #[serde(flatten)]
     pub order: Order,
 }
 
-/// What is asked of a run.
+/// A control request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Order {
-    /// End.
+    /// Cancels the run.
     Cancel {
-        /// Why.
+        /// Reason given by the caller.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// Begin no further step.
+    /// Starts no further step until a resume.
     Pause {
-        /// Why.
+        /// Reason given by the caller.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// Go on.
+    /// Resumes a paused run.
     Resume,
-    /// Begin again.
+    /// Restarts the run.
     Restart {
-        /// From this step on.
+        /// First step to run again; the whole run if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<Path>,
-        /// Only if nothing happened since this entry.
+        /// Rejects the restart if the log has entries after this one.
         expected_seq: u64,
     },
-    /// Follow another definition, and go on.
+    /// Switches to another definition and continues.
     Migrate {
-        /// Its hash.
+        /// Hash of the new definition.
         definition_hash: String,
-        /// Renamed steps, and with `null` those to be passed over.
+        /// New paths of renamed steps; `null` for steps to skip.
         mapping: BTreeMap<Path, Option<Path>>,
-        /// Only if nothing happened since this entry.
+        /// Rejects the migration if the log has entries after this one.
         expected_seq: u64,
     },
-    /// Offer a signal whose sender was so slow that it may have been passed over.
+    /// Offers a signal that may have been skipped because its sender was slow.
     Late {
-        /// Of which name.
+        /// Name of the signal.
         name: Name,
-        /// Which: the last part of its key.
+        /// Last part of the signal's key.
         signal: String,
     },
 }
 
 impl Order {
-    /// Whether it came too late for a run that ended with the entry of this number. A restart that expects that entry was
-    /// sent after the end; a late note is for whoever restarts the run.
+    /// Whether the request arrived after the run had ended with this entry. A restart that expects that entry was sent
+    /// after the end; a late note matters only if the run is restarted.
     #[must_use]
     pub fn is_late_for_end(&self, last: u64) -> bool {
         match self {
@@ -85,7 +85,7 @@ impl Order {
 }
 
 impl Control {
-    /// Its bytes.
+    /// Encodes the control object as JSON.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         let mut bytes = serde_json::to_vec(self).expect("a control object is text and numbers");
@@ -93,23 +93,23 @@ impl Control {
         bytes
     }
 
-    /// Reads one.
+    /// Decodes a control object.
     pub fn read(body: &[u8]) -> Result<Self, Refusal> {
         serde_json::from_slice(body).map_err(|error| Refusal::new(format!("not a control object: {error}")))
     }
 }
 
-/// A reason, cut to what the log has room for. Clients reject a longer one.
+/// Truncates a reason to the size that an event allows. Clients reject a longer one.
 fn bounded(reason: Option<&String>) -> Option<String> {
     reason.map(|reason| cut_to(reason.clone(), limits::current().reason_bytes_max))
 }
 
-/// What names take in an event.
+/// Bytes that paths take in an event.
 fn bytes_of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> usize {
     paths.into_iter().map(|path| path.as_str().len() + 4).sum()
 }
 
-/// Records who asked in an event that a control object became.
+/// Records the caller in an event derived from a control object.
 fn name_caller(event: &mut Event, caller: Option<&String>) {
     let by = match event {
         Event::RunCancelRequested(event) => &mut event.by,
@@ -123,9 +123,9 @@ fn name_caller(event: &mut Event, caller: Option<&String>) {
 }
 
 impl Run {
-    /// The events that a control object becomes. It always becomes one, so that it is never folded twice.
+    /// Derives the events of a control object. There is always at least one, so that the object is never folded twice.
     ///
-    /// `definition` is what the worker knows of the type.
+    /// `definition` is the worker's definition of the workflow.
     #[must_use]
     pub fn fold_control(&self, suffix: &str, control: &Control, definition: &Definition, now: Time) -> Vec<Event> {
         let mut events = self.fold_order(suffix, control, definition, now);
@@ -171,7 +171,7 @@ impl Run {
         }
     }
 
-    /// Why a signal that a late note names is not offered, if it is not.
+    /// Why a signal of a late note is not offered; `None` if it is offered.
     fn passes_late(&self, name: &Name, signal: &str, definition: &Definition) -> Option<String> {
         if !is_suffix(signal) {
             return Some("it is no place in an inbox".into());
@@ -184,7 +184,7 @@ impl Run {
         taker.or(taken).or_else(|| superseded.then(|| "a newer one has superseded it".into()))
     }
 
-    /// Which signals of a name are taken: as the definition says, else as the last wait for it did.
+    /// Consumption mode of a signal name: from the definition, else from the last wait for the name.
     #[must_use]
     pub fn mode_of(&self, name: &Name, definition: Option<&Definition>) -> Mode {
         let waits = self.points.values().filter_map(|point| point.wait.as_ref()).filter(|wait| wait.name == *name);
@@ -192,7 +192,7 @@ impl Run {
         definition.and_then(|definition| definition.signal(name)).map(|signal| signal.mode).or(last).unwrap_or_default()
     }
 
-    /// Waits that go with what they belong to are closed first.
+    /// Closes the waits below removed points first.
     fn closings(&self, gone: impl Fn(&Path) -> bool, why: Closing, at: Time) -> impl Iterator<Item = Event> {
         let open = self.waits().filter(|(path, _)| gone(path)).map(|(path, _)| path.clone());
         open.map(move |point| SignalClosed { point, why, at }.into()).collect::<Vec<Event>>().into_iter()
@@ -201,7 +201,7 @@ impl Run {
     fn fold_resume(&self, control: String, definition: &Definition, now: Time) -> Event {
         let refused = match &self.pause {
             None => Some(format!("the run is `{}`", self.status)),
-            // Whether a function fits, only running it again can tell.
+            // Only a replay can tell whether a function matches.
             Some(pause)
                 if pause.why == PauseCause::Version
                     && self.definition_hash != definition.hash
@@ -242,6 +242,9 @@ impl Run {
 
     /// Returns the steps of a graph that run again when the run goes back to a step; of a function none are named.
     ///
+    /// Steps that the definition no longer contains run again too if they started later: their dependencies are unknown,
+    /// and a single leftover step would match no definition.
+    ///
     /// Rejects a step that the run never reached, and a graph with more such steps than an event can name.
     pub fn steps_to_restart(&self, from: &Path, definition: &Definition) -> Result<Vec<Path>, Refusal> {
         if !self.points.contains_key(from) {
@@ -251,7 +254,12 @@ impl Run {
         if definition.style == crate::Style::Function {
             return Ok(Vec::new());
         }
-        let steps: Vec<Path> = version::downstream(definition, from).into_iter().collect();
+        let mut steps = version::downstream(definition, from);
+        let start = self.points[from].started_at;
+        let is_known = |path: &Path| definition.steps.iter().any(|step| path.is_within(&step.name));
+        let later = self.points.iter().filter(|(path, point)| point.started_at >= start && !is_known(path));
+        steps.extend(later.map(|(path, _)| path.clone()));
+        let steps: Vec<Path> = steps.into_iter().collect();
         let (bytes, max) = (bytes_of(&steps), limits::current().named_steps_bytes_max);
         if bytes > max {
             let what =
@@ -276,12 +284,13 @@ impl Run {
             true => point.started_at >= start,
             false => runs_again(path) || point.status == PointStatus::Failed,
         };
-        // A wait that ended with the run is waited for again, and children that were cancelled with it are started again.
+        // A wait that the end of the run closed is opened again; children that were cancelled with the run
+        // are started again.
         let ended_with_run = |point: &crate::Point| {
             point.is_closed() || self.status.is_final() && point.children.is_some() && !point.status.is_settled()
         };
         let is_after = |path: &Path, point: &crate::Point| is_after(path, point) || ended_with_run(point);
-        // One that was just being undone may be half undone.
+        // The step whose compensation was in progress may be half compensated.
         let undone = self.chain.as_ref().map(|chain| chain.behind.saturating_add(usize::from(chain.current.is_some())));
         let undone: BTreeSet<Path> =
             undone.map(|behind| self.undo_order().into_iter().take(behind).collect()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a workflow type does, as data: names, kinds and dependencies; the code is elsewhere.
+//! Shape of a workflow as data: names, kinds and dependencies. The code is elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,38 +8,38 @@ use serde::{Deserialize, Serialize};
 use crate::time::span;
 use crate::{Mode, Name, Path, Refusal, Retry, TypeName, sha256_hex};
 
-/// How a type is written.
+/// How a workflow is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Style {
     /// Steps and their dependencies.
     Graph,
-    /// A function that is run again from its top.
+    /// An async function that is replayed from its top.
     Function,
-    /// One step.
+    /// A run of one step, submitted to a queue.
     Task,
 }
 
-/// What a node of a graph is.
+/// Kind of a node of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeKind {
-    /// Code is run.
+    /// Runs your code.
     Step,
-    /// A signal is waited for.
+    /// Waits for a signal.
     Signal,
 }
 
-/// What a step's failure does to the run, once no retry is left.
+/// Effect of a failed step on the run, once no retry is left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
     /// The run compensates and fails.
     #[default]
     Fail,
-    /// The run is paused; resumed, it tries the step again.
+    /// The run is paused; a resume retries the step.
     Pause,
-    /// The run goes on as if the step had given `null`.
+    /// The run continues as if the step had returned `null`.
     Continue,
 }
 
@@ -47,59 +47,59 @@ pub enum OnFailure {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Node {
-    /// Its path: its name, below those of the groups it is in.
+    /// Path of the step: its name below those of its groups.
     pub name: Path,
-    /// What it is.
+    /// Whether the node is a step or a wait.
     pub kind: NodeKind,
-    /// What must have ended before it begins.
+    /// Steps that must end before this one starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<Path>,
-    /// How long it waits after that.
+    /// Delay after the dependencies ended.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_span")]
     pub delay: Option<Duration>,
-    /// How often it is tried.
+    /// Retry policy of the step.
     pub retry: Retry,
-    /// How long one try may take.
+    /// Timeout of one attempt.
     #[serde(with = "span")]
     pub timeout: Duration,
-    /// It can be undone.
+    /// Whether the step has a compensation.
     #[serde(default)]
     pub compensate: bool,
-    /// Whose workers run it, as a task.
+    /// Queue whose workers run the step as a task; absent for a step of the run's own worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<Name>,
-    /// What its failure does to the run.
+    /// Effect of its failure on the run.
     #[serde(default)]
     pub on_failure: OnFailure,
-    /// The signal it waits for, if it is no step.
+    /// The signal that the node waits for; absent for a step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<SignalSpec>,
 }
 
-/// What a node that waits for a signal says of it.
+/// Settings of a node that waits for a signal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SignalSpec {
-    /// Its name.
+    /// Name of the signal.
     pub name: Name,
-    /// Which signals of that name it takes.
+    /// Which signals of that name it consumes.
     #[serde(default, skip_serializing_if = "Mode::is_queue")]
     pub mode: Mode,
-    /// From how many senders it wants one each.
+    /// Number of different senders needed.
     pub quorum: u32,
-    /// It takes signals of authenticated senders only.
+    /// Whether only signals of authenticated senders count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub authenticated: bool,
-    /// How long it waits; for ever if absent.
+    /// Timeout of the wait; none if absent.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_span")]
     pub timeout: Option<Duration>,
-    /// What payloads must look like.
+    /// JSON Schema of the payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<serde_json::Value>,
 }
 
 impl SignalSpec {
-    /// A wait for the next signal of that name, for ever.
+    /// A wait for the next signal of that name, without a timeout.
     #[must_use]
     pub fn new(name: Name) -> Self {
         Self { name, mode: Mode::Queue, quorum: 1, authenticated: false, timeout: None, schema: None }
@@ -124,11 +124,11 @@ mod optional_span {
     }
 }
 
-/// How long a step may take unless it says otherwise.
+/// Default timeout of a step.
 pub const STEP_TIMEOUT: Duration = Duration::from_secs(600);
 
 impl Node {
-    /// A step with the usual settings.
+    /// A step with default settings.
     #[must_use]
     pub fn step(name: Path) -> Self {
         Self {
@@ -145,33 +145,33 @@ impl Node {
         }
     }
 
-    /// A wait for a signal with the usual settings.
+    /// A wait for a signal with default settings.
     #[must_use]
     pub fn signal(name: Path, signal: SignalSpec) -> Self {
         Self { kind: NodeKind::Signal, signal: Some(signal), ..Self::step(name) }
     }
 }
 
-/// What a workflow type does.
+/// Shape of a workflow.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Definition {
-    /// The type.
+    /// Name of the workflow.
     #[serde(rename = "type")]
     pub of: TypeName,
-    /// How it is written.
+    /// How the workflow is written.
     pub style: Style,
-    /// The version of a function.
+    /// Version of a function; absent for graphs and tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u32>,
     /// SHA-256 over names, kinds and dependencies; not over handlers, retries or timeouts.
     pub hash: String,
-    /// The steps of a graph, in the order they were written.
+    /// Steps of a graph, in the order of their declaration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Node>,
 }
 
 impl Definition {
-    /// A graph of these steps. Unknown dependencies, names used twice and cycles are refused by name.
+    /// Builds the definition of a graph. Unknown dependencies, duplicate names and cycles are rejected by name.
     pub fn graph(of: TypeName, steps: Vec<Node>) -> Result<Self, Refusal> {
         check_names(&of, &steps)?;
         check_cycles(&of, &steps)?;
@@ -180,14 +180,14 @@ impl Definition {
         Ok(Self { of, style: Style::Graph, version: None, hash, steps })
     }
 
-    /// A function of this version.
+    /// Builds the definition of a function with this version.
     #[must_use]
     pub fn function(of: TypeName, version: u32) -> Self {
         let hash = format!("sha256:{}", sha256_hex(&["function", of.as_str(), &version.to_string()]));
         Self { of, style: Style::Function, version: Some(version), hash, steps: Vec::new() }
     }
 
-    /// A task: one step of that name, with the settings of the submission.
+    /// Builds the definition of a task: one step of that name, with the settings of the submission.
     #[must_use]
     pub fn task(of: TypeName) -> Self {
         let steps = vec![Node::step(task_point())];
@@ -195,20 +195,20 @@ impl Definition {
         Self { of, style: Style::Task, version: None, hash, steps }
     }
 
-    /// What is said of a signal of that name; by the first node that waits for it.
+    /// Settings of a signal name, from the first node that waits for it.
     #[must_use]
     pub fn signal(&self, name: &Name) -> Option<&SignalSpec> {
         self.steps.iter().filter_map(|node| node.signal.as_ref()).find(|signal| signal.name == *name)
     }
 
-    /// The step of that path.
+    /// The step at a path.
     #[must_use]
     pub fn step(&self, name: &Path) -> Option<&Node> {
         self.steps.iter().find(|node| node.name == *name)
     }
 }
 
-/// The one point of a task.
+/// The only step of a task.
 #[must_use]
 pub fn task_point() -> Path {
     Path::new("task").expect("a plain name")
@@ -236,7 +236,7 @@ fn check_names(of: &TypeName, steps: &[Node]) -> Result<(), Refusal> {
     }
 }
 
-/// Mode and schema are of a name: whoever sends cannot know which wait will take it.
+/// Mode and schema belong to a name: the sender of a signal cannot know which wait will consume it.
 fn check_signals(of: &TypeName, steps: &[Node]) -> Result<(), Refusal> {
     let signals = steps.iter().filter_map(|node| Some((&node.name, node.signal.as_ref()?)));
     let mut known: BTreeMap<&Name, (&Path, &SignalSpec)> = BTreeMap::new();
@@ -252,7 +252,7 @@ fn check_signals(of: &TypeName, steps: &[Node]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Takes away steps without dependencies until none is left; what remains holds a cycle, which is then followed.
+/// Removes steps without dependencies until none is left. The rest contains a cycle, which is then followed.
 fn check_cycles(of: &TypeName, steps: &[Node]) -> Result<(), Refusal> {
     let place: BTreeMap<&Path, usize> = steps.iter().enumerate().map(|(place, node)| (&node.name, place)).collect();
     let mut waiting: Vec<usize> = steps.iter().map(|node| node.after.len()).collect();
@@ -281,7 +281,7 @@ fn check_cycles(of: &TypeName, steps: &[Node]) -> Result<(), Refusal> {
     while !way.contains(&here) {
         way.push(here);
         let back = steps[here].after.iter().map(|name| place[name]).find(|place| waiting[*place] > 0);
-        here = back.expect("a step that is left waits for one that is left");
+        here = back.expect("every remaining step depends on another remaining step");
     }
     let start = way.iter().position(|place| *place == here).expect("the way came back to it");
     let names: Vec<_> = way[start..].iter().chain([&here]).map(|place| format!("`{}`", steps[*place].name)).collect();
@@ -297,7 +297,8 @@ fn hash(of: &TypeName, steps: &[Node]) -> String {
             let after: BTreeSet<&str> = node.after.iter().map(Path::as_str).collect();
             let mut shape = serde_json::json!({"name": node.name.as_str(), "kind": node.kind, "after": after});
             if let Some(signal) = &node.signal {
-                // Senders read these from the stored definition, which is never changed: others are another one.
+                // Senders read these from the stored definition, which never changes, so they are part
+                // of its hash.
                 let SignalSpec { name, mode, schema, .. } = signal;
                 shape["signal"] = serde_json::json!({"name": name, "mode": mode, "schema": schema});
             }

@@ -1,6 +1,7 @@
-//! All that can happen to a run: a closed list. These are the stored forms too: a log is made of them.
+//! The closed list of events of a run. These are the stored forms too: a log consists of them.
 //!
-//! Holds: an event says all that [`crate::Run::apply`] needs, so that folding a log calls nobody's code.
+//! Holds: an event contains everything that [`crate::Run::apply`] needs, so that folding a log calls
+//! no user code.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +29,7 @@ macro_rules! events {
             }
         )*
 
-        /// One thing that happened.
+        /// One recorded fact.
         #[derive(Clone, Debug, PartialEq, Serialize)]
         #[serde(tag = "type")]
         #[non_exhaustive]
@@ -37,7 +38,7 @@ macro_rules! events {
         }
 
         impl Event {
-            /// What its type is called where it is stored and shown.
+            /// Name of the event type in the log and in displays.
             #[must_use]
             pub fn name(&self) -> &'static str {
                 match self {
@@ -56,7 +57,7 @@ macro_rules! events {
 }
 
 impl<'de> Deserialize<'de> for Event {
-    /// Reads the name first and then the rest, because payloads are kept as the text they are.
+    /// Reads the name first and then the rest, because payloads are kept as raw text.
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Named<'a> {
@@ -74,379 +75,379 @@ fn is_false(flag: &bool) -> bool {
 }
 
 events! {
-    /// The run exists. Always the first event of entry 1.
+    /// The run was created. Always the first event of entry 1.
     RunStarted = "run.started" {
-        /// What it is a run of.
+        /// Workflow or task of the run.
         of: TypeName,
-        /// The hash of the definition it was started with.
+        /// Hash of the definition at the start.
         definition_hash: String,
-        /// The version of the function it was started with.
+        /// Version of the function at the start.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<u32>,
-        /// What it was started with.
+        /// Input of the run.
         input: Data,
-        /// Not before this.
+        /// Start time; at once if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         not_before: Option<Time>,
-        /// Who waits for its end.
+        /// The step of the parent that waits for this run.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parent: Option<Parent>,
-        /// What it is as a task.
+        /// Settings of a task.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<TaskSpec>,
-        /// The hints it stands on until it is claimed.
+        /// Wake-ups that cover the run until it is claimed.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         hints: Vec<String>,
     }
-    /// A worker took the turn, or goes on with it.
+    /// A worker claimed the turn, or renewed its lease.
     RunClaimed = "run.claimed" {
-        /// Which worker.
+        /// Id of the worker.
         owner: String,
-        /// Its process, where processes prove that they live.
+        /// Process of the worker, if it has a liveness record.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         peer: Option<String>,
-        /// How long it may go on without renewing.
+        /// End of the lease.
         until: Time,
-        /// The hints the turn stands on.
+        /// Wake-ups that cover the turn.
         hints: Vec<String>,
     }
     /// The worker gave up the turn, because nothing can proceed before a time or a signal.
     RunParked = "run.parked" {
-        /// When something is due next, if anything is.
+        /// Time of the next due timer, if there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         next_at: Option<Time>,
-        /// The hints the run stands on until it is claimed again.
+        /// Wake-ups that cover the run until it is claimed again.
         hints: Vec<String>,
     }
-    /// No further step begins until it is resumed.
+    /// The run was paused: no further step starts until a resume.
     RunPaused = "run.paused" {
-        /// Why.
+        /// Cause of the pause.
         why: PauseCause,
-        /// What must be mended first, if something must.
+        /// Error that needs a fix before the resume, if there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Fault>,
-        /// What the one who paused it said.
+        /// Reason given by the caller.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
-        /// The control object that asked for it.
+        /// Control object of the request.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         control: Option<String>,
-        /// Why it had no effect, if it had none.
+        /// Why the request was rejected, if it was.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
-        /// Name of the caller who asked for it, where the door knows one.
+        /// Name of the authenticated caller.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
     }
-    /// Steps go on.
+    /// The run was resumed.
     RunResumed = "run.resumed" {
-        /// By how much relative timers moved.
+        /// Duration by which relative timers moved.
         #[serde(with = "span")]
         shift: Duration,
-        /// The control object that asked for it.
+        /// Control object of the request.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         control: Option<String>,
-        /// Why it had no effect, if it had none.
+        /// Why the request was rejected, if it was.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
-        /// Name of the caller who asked for it, where the door knows one.
+        /// Name of the authenticated caller.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
     }
-    /// Somebody wants it to end.
+    /// A caller requested cancellation.
     RunCancelRequested = "run.cancel_requested" {
-        /// What they said.
+        /// Reason given by the caller.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
-        /// The control object that asked for it.
+        /// Control object of the request.
         control: String,
-        /// Why it had no effect, if it had none.
+        /// Why the request was rejected, if it was.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
-        /// Name of the caller who asked for it, where the door knows one.
+        /// Name of the authenticated caller.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
     }
-    /// It begins again, or goes back to a step.
+    /// The run was restarted, from the beginning or from a step.
     RunRestarted = "run.restarted" {
-        /// Back to which step; from the start if absent.
+        /// First step to run again; the whole run if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<Path>,
-        /// Of a graph: the steps that run again. [`crate::Run::dropped_by`] says which records that drops.
+        /// Steps of a graph that run again. [`crate::Run::dropped_by`] lists the records that this drops.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         steps: Vec<Path>,
-        /// The control object that asked for it.
+        /// Control object of the request.
         control: String,
-        /// Why it had no effect, if it had none.
+        /// Why the request was rejected, if it was.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
-        /// Name of the caller who asked for it, where the door knows one.
+        /// Name of the authenticated caller.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
     }
-    /// It follows another definition from here on.
+    /// The run switched to another definition.
     RunMigrated = "run.migrated" {
-        /// The hash of that definition.
+        /// Hash of the new definition.
         definition_hash: String,
-        /// The version of the function, if it is one.
+        /// Version of the function; absent for other styles.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<u32>,
-        /// Steps that have another name now, with everything below them.
+        /// New paths of renamed steps; they apply to everything below them too.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         renamed: BTreeMap<Path, Path>,
-        /// Points that are passed over.
+        /// Paths of skipped steps.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         skipped: Vec<Path>,
-        /// The control object that asked for it; absent when the code fitted by itself.
+        /// Control object of the request; absent when the code matched without one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         control: Option<String>,
-        /// Why it had no effect, if it had none.
+        /// Why the request was rejected, if it was.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
-        /// Name of the caller who asked for it, where the door knows one.
+        /// Name of the authenticated caller.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
     }
-    /// It ended well.
+    /// The run completed.
     RunCompleted = "run.completed" {
-        /// What it gives.
+        /// Result of the run.
         result: Data,
     }
-    /// It ended badly.
+    /// The run failed.
     RunFailed = "run.failed" {
-        /// Why.
+        /// Error that ended the run.
         error: Fault,
     }
-    /// It was ended.
+    /// The run was cancelled.
     RunCancelled = "run.cancelled" {
-        /// What the one who cancelled it said.
+        /// Reason given by the caller.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     }
-    /// A step is about to be run.
+    /// An attempt of a step starts.
     StepStarted = "step.started" {
-        /// Which.
+        /// Path of the step.
         point: Path,
-        /// For which time, from 1.
+        /// Attempt number, starting at 1.
         attempt: u32,
-        /// It can be undone.
+        /// Whether the step has a compensation.
         #[serde(default, skip_serializing_if = "is_false")]
         compensate: bool,
-        /// The task that runs it elsewhere.
+        /// Task that runs the step on another worker.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<RunId>,
-        /// When that task must have been taken.
+        /// Time by which a worker must have claimed that task.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<Time>,
     }
-    /// A step was done.
+    /// A step completed.
     StepCompleted = "step.completed" {
-        /// Which.
+        /// Path of the step.
         point: Path,
-        /// When.
+        /// Time of the event.
         at: Time,
-        /// What it gave.
+        /// Result of the step.
         result: Data,
-        /// How it changed the run's data: top-level fields, `null` for one that it removed.
+        /// Merge patch of the run's data: top-level fields, `null` for a removed one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         patch: Option<Map<String, Value>>,
-        /// It is a mark of changed code, not a step.
+        /// Whether this is a marker of changed code instead of a step.
         #[serde(default, skip_serializing_if = "is_false")]
         mark: bool,
     }
-    /// A step went wrong.
+    /// An attempt of a step failed.
     StepFailed = "step.failed" {
-        /// Which.
+        /// Path of the step.
         point: Path,
-        /// For which time, from 1.
+        /// Attempt number, starting at 1.
         attempt: u32,
-        /// When.
+        /// Time of the event.
         at: Time,
-        /// How.
+        /// Error of the attempt.
         error: Fault,
-        /// When it is tried again; never if absent.
+        /// Time of the next attempt; none follows if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_at: Option<Time>,
-        /// It is tried again once the run, which its failure pauses, is resumed.
+        /// Whether the failure pauses the run, and a resume retries the step.
         #[serde(default, skip_serializing_if = "is_false")]
         held: bool,
     }
-    /// A step is passed over.
+    /// A step was skipped.
     StepSkipped = "step.skipped" {
-        /// Which.
+        /// Path of the step.
         point: Path,
     }
-    /// A time is waited for.
+    /// A sleep started.
     SleepStarted = "sleep.started" {
-        /// Where.
+        /// Path of the step.
         point: Path,
-        /// Until when.
+        /// End of the sleep.
         until: Time,
-        /// Given as a span: it moves by as long as the run is paused.
+        /// Whether the sleep was given as a duration: its end then moves by the length of a pause.
         #[serde(default, skip_serializing_if = "is_false")]
         relative: bool,
     }
-    /// The time came.
+    /// A sleep ended.
     SleepFired = "sleep.fired" {
-        /// Where.
+        /// Path of the step.
         point: Path,
-        /// When it was noticed.
+        /// Time at which the worker recorded it.
         at: Time,
     }
-    /// Other runs were started, and their end is waited for.
+    /// Child runs were started, and the step waits for their end.
     ChildStarted = "child.started" {
-        /// Where.
+        /// Path of the step.
         point: Path,
-        /// Which.
+        /// The child runs.
         children: Children,
-        /// Until when they are waited for.
+        /// Deadline of the wait for them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<Time>,
     }
-    /// They ended.
+    /// All children of a step ended.
     ChildCompleted = "child.completed" {
-        /// Where.
+        /// Path of the step.
         point: Path,
-        /// When it was noticed.
+        /// Time at which the worker recorded it.
         at: Time,
-        /// What came of them.
+        /// Result, joined if there are several children.
         result: Data,
     }
-    /// It ended badly.
+    /// A child failed, and the step with it.
     ChildFailed = "child.failed" {
-        /// Where.
+        /// Path of the step.
         point: Path,
-        /// When it was noticed.
+        /// Time at which the worker recorded it.
         at: Time,
-        /// How.
+        /// Error of the child.
         error: Fault,
     }
-    /// A step is about to be undone.
+    /// An attempt of a compensation starts.
     CompensationStarted = "compensation.started" {
-        /// Which.
+        /// Path of the step.
         point: Path,
-        /// For which time, from 1.
+        /// Attempt number, starting at 1.
         attempt: u32,
-        /// Why anything is undone; with the first.
+        /// Why the run compensates; only in the first such event.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cause: Option<Ending>,
     }
-    /// A step was undone.
+    /// A compensation completed.
     CompensationCompleted = "compensation.completed" {
-        /// Which.
+        /// Path of the step.
         point: Path,
     }
-    /// Undoing a step went wrong.
+    /// An attempt of a compensation failed.
     CompensationFailed = "compensation.failed" {
-        /// Which.
+        /// Path of the step.
         point: Path,
-        /// For which time, from 1.
+        /// Attempt number, starting at 1.
         attempt: u32,
-        /// How.
+        /// Error of the attempt.
         error: Fault,
-        /// When it is tried again; never if absent, and the chain goes on without it.
+        /// Time of the next attempt; if absent, the remaining compensations continue without it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_at: Option<Time>,
     }
-    /// A point of a function is no longer waited for: it lost a race, and how it comes out is not heard any more.
+    /// A function dropped a step: it lost a race, and its outcome is ignored from now on.
     PointDropped = "point.dropped" {
-        /// Which.
+        /// Path of the step.
         point: Path,
-        /// When.
+        /// Time of the event.
         at: Time,
     }
-    /// A signal is waited for.
+    /// A wait was opened.
     SignalWaiting = "signal.waiting" {
-        /// Where.
+        /// Path of the step.
         point: Path,
-        /// Of which name.
+        /// Name of the signal.
         name: Name,
-        /// Until when.
+        /// Deadline of the wait.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<Time>,
-        /// The deadline was given as a span.
+        /// Whether the deadline was given as a duration.
         #[serde(default, skip_serializing_if = "is_false")]
         relative: bool,
-        /// Which signals of that name it takes.
+        /// Which signals of that name the wait consumes.
         #[serde(default, skip_serializing_if = "Mode::is_queue")]
         mode: Mode,
-        /// From how many senders it wants one each.
+        /// Number of different senders needed.
         #[serde(default = "one", skip_serializing_if = "is_one")]
         quorum: u32,
-        /// It takes signals of authenticated senders only.
+        /// Whether only signals of authenticated senders count.
         #[serde(default, skip_serializing_if = "is_false")]
         authenticated: bool,
-        /// The first point of those it races with.
+        /// First step of the race that the wait belongs to.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         race: Option<Path>,
-        /// What payloads must look like, if the definition does not say.
+        /// JSON Schema of the payload, unless the definition contains one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         schema: Option<Value>,
     }
-    /// A wait took its signal, or as many as it wanted.
+    /// A wait consumed its signal, or all signals of its quorum.
     SignalReceived = "signal.received" {
-        /// Which wait.
+        /// Path of the wait.
         point: Path,
-        /// Of which name.
+        /// Name of the signal.
         name: Name,
-        /// Which signals.
+        /// The consumed signals.
         signals: Vec<Taken>,
-        /// When.
+        /// Time of the event.
         at: Time,
-        /// What it carries; of several an array.
+        /// Payload of the signal; an array of payloads for a quorum.
         payload: Data,
-        /// How it changed the run's data.
+        /// Merge patch of the run's data.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         patch: Option<Map<String, Value>>,
-        /// How far the inbox is read now.
+        /// Position up to which the inbox was read.
         cursor: String,
-        /// Up to where it need not be looked at again.
+        /// Position up to which the inbox needs no further scan.
         floor: String,
     }
-    /// Users' code failed on a signal: it stays in the inbox, and the code is asked again.
+    /// A handler failed on a signal. The signal stays in the inbox, and the handler is retried.
     SignalRefused = "signal.refused" {
-        /// Which wait.
+        /// Path of the wait.
         point: Path,
-        /// For which time, from 1.
+        /// Attempt number, starting at 1.
         attempt: u32,
-        /// When.
+        /// Time of the event.
         at: Time,
-        /// How.
+        /// Error of the attempt.
         error: Fault,
-        /// When it is asked again.
+        /// Time of the next attempt.
         retry_at: Time,
     }
-    /// No signal came in time.
+    /// A wait timed out.
     SignalTimeout = "signal.timeout" {
-        /// Where.
+        /// Path of the step.
         point: Path,
-        /// When it was noticed.
+        /// Time at which the worker recorded it.
         at: Time,
-        /// The step fails so; without it the run goes on.
+        /// Error of the step; if absent, the run continues.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Fault>,
-        /// How that changed the run's data.
+        /// Merge patch of the run's data.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         patch: Option<Map<String, Value>>,
     }
-    /// The wait is over for another reason.
+    /// A wait was closed for another reason.
     SignalClosed = "signal.closed" {
-        /// Where.
+        /// Path of the wait.
         point: Path,
-        /// Why.
+        /// Reason of the closing.
         why: Closing,
-        /// When.
+        /// Time of the event.
         at: Time,
     }
-    /// A slow sender says that its signal may have been passed over.
+    /// A slow sender reports a signal that scans may have skipped.
     SignalLate = "signal.late" {
-        /// Of which name.
+        /// Name of the signal.
         name: Name,
-        /// Which: the last part of its key.
+        /// Last part of the signal's key.
         signal: String,
-        /// The control object that said it.
+        /// Control object of the report.
         control: String,
-        /// Why it is not offered, if it is not.
+        /// Why the signal is not offered to waits; absent if it is.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
     }
@@ -459,78 +460,78 @@ fn is_one(number: &u32) -> bool {
     *number == 1
 }
 
-/// Why a wait is over that took nothing and was not timed out.
+/// Why a wait was closed without a signal or a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Closing {
     /// The run was cancelled.
     Cancelled,
-    /// Another won the race, or the code no longer waits.
+    /// Another wait won the race, or the code no longer waits.
     Lost,
     /// The run ended.
     Finished,
 }
 
-/// Who waits for a run's end.
+/// The step of a parent that waits for a run's end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parent {
-    /// Which run.
+    /// Reference of the parent run.
     pub run: RunRef,
-    /// Where in it.
+    /// Path of the step.
     pub point: Path,
 }
 
-/// What a task has that other runs have not.
+/// Settings that only tasks have.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskSpec {
-    /// The queue whose workers take it.
+    /// Queue of the task.
     pub queue: Name,
-    /// How often it is tried.
+    /// Retry policy of the task.
     pub retry: Retry,
-    /// How long one try may take.
+    /// Timeout of one attempt.
     #[serde(with = "span")]
     pub timeout: Duration,
-    /// It fails if nobody took it by then.
+    /// The task fails if no worker claimed it by then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Time>,
 }
 
-/// Runs that a point started.
+/// Runs started by a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Children {
-    /// One, whose result is the point's.
+    /// One run, whose result is the step's result.
     One(RunRef),
-    /// Tasks with these ids.
+    /// Tasks with the given ids.
     Tasks(Vec<RunId>),
-    /// Tasks with ids that follow from the point, their number and how often the run had been restarted.
+    /// Tasks whose ids are derived from the step's path, their number and the restart count.
     Numbered {
-        /// How many.
+        /// Number of tasks.
         count: u32,
-        /// How often the run had been restarted when they were started.
+        /// Restart count of the run at their start.
         #[serde(default, skip_serializing_if = "crate::run::is_zero")]
         restarts: u32,
     },
 }
 
-/// Why a run is paused.
+/// Cause of a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PauseCause {
-    /// Somebody asked for it.
+    /// A caller requested it.
     ByHand,
-    /// The code does not fit the run.
+    /// The code does not match the run.
     Version,
-    /// A step failed that pauses the run when it fails.
+    /// A step failed whose failure pauses the run.
     Failure,
 }
 
-/// How a run ends once all is undone.
+/// How a run ends once all compensations ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
-    /// It fails, for this reason.
+    /// The run fails with this error.
     Failed(Fault),
-    /// It is cancelled, for the reason given.
+    /// The run is cancelled, with the given reason.
     Cancelled(Option<String>),
 }

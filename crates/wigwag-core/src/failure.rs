@@ -1,4 +1,4 @@
-//! What goes wrong, and what follows from it.
+//! Failures and their consequences.
 
 use std::time::Duration;
 
@@ -6,34 +6,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Path, Retry, limits};
 
-/// An error as it is recorded and shown.
+/// An error in its recorded form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Fault {
-    /// What kind: `StepFailed`, `Permanent`, `Timeout`, `Panic`, `VersionMismatch`, …
+    /// Kind of the error: `StepFailed`, `Permanent`, `Timeout`, `Panic`, `VersionMismatch`, …
     #[serde(rename = "type")]
     pub kind: String,
-    /// What happened, in words.
+    /// Text of the error.
     pub message: String,
     /// Causes and backtrace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// Where it happened.
+    /// Path of the step that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<Path>,
-    /// For a version mismatch: the steps that do not fit, at most a hundred of them.
+    /// For a version mismatch: the steps that do not match, at most a hundred of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub incompatible_steps: Vec<String>,
-    /// For a version mismatch: the hash the run has.
+    /// For a version mismatch: the definition hash of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
-    /// For a version mismatch: the hash the code has.
+    /// For a version mismatch: the definition hash of the code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<String>,
 }
 
 impl Fault {
-    /// An error of this kind in these words, cut to what a log entry can bear.
+    /// An error of this kind, truncated to the size that a log entry allows.
     pub fn new(kind: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             kind: kind.into(),
@@ -52,20 +52,20 @@ impl Fault {
         Self { detail: detail.map(cut), ..self }
     }
 
-    /// Says where it happened, unless that is said.
+    /// Sets the path of the failed step unless it is set.
     #[must_use]
     pub fn at(mut self, point: &Path) -> Self {
         self.point.get_or_insert_with(|| point.clone());
         self
     }
 
-    /// No signal came in time.
+    /// The error of a wait that timed out.
     #[must_use]
     pub fn signal_timeout() -> Self {
         Self::new("SignalTimeout", "no signal came in time")
     }
 
-    /// The code does not fit the run: these steps.
+    /// The error of a run whose steps do not match the code.
     #[must_use]
     pub fn version_mismatch(expected: &str, found: &str, mut steps: Vec<String>) -> Self {
         let named = steps.iter().take(10).map(|step| format!("`{step}`")).collect::<Vec<_>>().join(", ");
@@ -82,7 +82,7 @@ fn cut(text: String) -> String {
     cut_to(text, limits::current().error_bytes_max)
 }
 
-/// Shortens a text to so many bytes, and marks that it was.
+/// Truncates a text to `max` bytes and marks the cut.
 pub(crate) fn cut_to(mut text: String, max: usize) -> String {
     if text.len() > max {
         let end = (0..=max).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
@@ -92,39 +92,40 @@ pub(crate) fn cut_to(mut text: String, max: usize) -> String {
     text
 }
 
-/// How a step came out.
+/// Outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It gave a result.
+    /// The step returned a result.
     Success,
-    /// It failed, took too long, or panicked; another try may help.
+    /// The step failed, timed out or panicked; a retry may succeed.
     Retryable,
-    /// Another try cannot help.
+    /// A retry cannot succeed.
     Permanent,
     /// The run is being cancelled.
     Cancelled,
 }
 
-/// What follows from it.
+/// Consequence of an attempt's outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// The next steps.
+    /// The run continues with the next steps.
     GoOn,
-    /// The same step, after this long.
+    /// The step is retried after this delay.
     Retry(Duration),
     /// The run fails.
     Fail,
-    /// What was done is undone, then the run fails.
+    /// Completed steps are compensated, then the run fails.
     CompensateThenFail,
     /// The run is cancelled.
     Cancel,
-    /// What was done is undone, then the run is cancelled.
+    /// Completed steps are compensated, then the run is cancelled.
     CompensateThenCancel,
 }
 
-/// The table of failures: what follows from how a step came out.
+/// The failure table: maps the outcome of an attempt to its consequence.
 ///
-/// `attempt` counts from 1; `to_undo` says whether anything in the run can be undone; `chance` is from 0 to 1.
+/// `attempt` starts at 1; `to_undo` is true if the run has anything to compensate; `chance` is between
+/// 0 and 1.
 #[must_use]
 pub fn after_failure(outcome: Outcome, attempt: u32, retry: &Retry, to_undo: bool, chance: f64) -> Then {
     if outcome == Outcome::Retryable

@@ -1,24 +1,24 @@
-//! Which steps of a graph are ready: counted as they end, so that no step pays for all others.
+//! Computes the ready steps of a graph incrementally, so that the cost of a step does not grow with the graph.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{Definition, Node, OnFailure, Path, PointStatus, Run, Style};
 
-/// What of a graph may begin.
+/// The steps of a graph that may start.
 #[derive(Clone, Debug)]
 pub struct Frontier {
     place: BTreeMap<Path, usize>,
     dependents: Vec<Vec<usize>>,
-    /// How many of its dependencies each step still waits for.
+    /// Number of unfinished dependencies of each step.
     waiting: Vec<usize>,
     ready: BTreeSet<usize>,
-    /// Which steps are behind us, and how many are not.
+    /// Finished steps, and the number of unfinished ones.
     behind: Vec<bool>,
     unsettled: usize,
 }
 
 impl Frontier {
-    /// What may begin in this run.
+    /// Computes the frontier of a run.
     #[must_use]
     pub fn new(definition: &Definition, run: &Run) -> Self {
         let steps = &definition.steps;
@@ -42,18 +42,19 @@ impl Frontier {
         frontier
     }
 
-    /// The steps that may begin or go on, in the order they were written.
+    /// Lists the steps that may start or continue, in the order of declaration.
     pub fn ready<'a>(&'a self, definition: &'a Definition) -> impl Iterator<Item = &'a Node> {
         self.ready.iter().map(|place| &definition.steps[*place])
     }
 
-    /// Whether all steps are behind us.
+    /// Whether all steps have ended.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.unsettled == 0
     }
 
-    /// Takes note that a step was passed: completed, skipped, or failed without harm. In any order, and once is enough.
+    /// Marks a step as ended: completed, skipped, or failed without effect on the run. Order does not matter, and
+    /// repeated calls have no effect.
     pub fn passed(&mut self, step: &Path) {
         let Some(&here) = self.place.get(step).filter(|here| !self.behind[**here]) else { return };
         self.behind[here] = true;
@@ -69,10 +70,10 @@ impl Frontier {
 }
 
 impl Run {
-    /// Says why a parked run could continue although nothing comes from outside, if it could.
+    /// Names a reason why a parked run could continue without outside input; `None` if there is none.
     ///
-    /// A turn parks only when nothing is left to do, so this is always a bug. The doctor names such runs, and whoever
-    /// looks at one claims it.
+    /// A turn parks only when nothing is left to do, so a reason is always a bug. The doctor reports such runs, and a
+    /// worker that checks one claims it.
     #[must_use]
     pub fn overlooked_work(&self, definition: &Definition) -> Option<String> {
         if !self.parked || self.lease.is_some() || self.status.is_final() || self.pause.is_some() {
@@ -108,7 +109,7 @@ impl Run {
     }
 }
 
-/// Whether what comes after this step need not wait for it any more.
+/// Whether dependent steps need not wait for this one any more.
 #[must_use]
 fn is_passed(node: &Node, run: &Run) -> bool {
     run.points.get(&node.name).is_some_and(|point| match point.status {

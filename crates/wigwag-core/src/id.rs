@@ -1,4 +1,4 @@
-//! Names and ids: checked once where text enters, then trusted.
+//! Names and ids: validated once where text enters, then trusted.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,12 +9,12 @@ use sha2::{Digest as _, Sha256};
 
 use crate::limits::{ID_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, TASK_TYPE_BYTES_MAX};
 
-/// Why something was refused at the edge: which rule, and what was given.
+/// Error of a failed validation: the violated rule and the given value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal(String);
 
 impl Refusal {
-    /// A refusal in these words.
+    /// A validation error with this message.
     pub fn new(what: impl Into<String>) -> Self {
         Self(what.into())
     }
@@ -52,14 +52,14 @@ macro_rules! text_type {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Makes it from text that keeps the rule.
+            /// Validates a text.
             pub fn new(text: impl AsRef<str>) -> Result<Self, Refusal> {
                 let text = text.as_ref();
                 let good: fn(&str) -> bool = $check;
                 if good(text) { Ok(Self(text.into())) } else { Err(Refusal(format!("{}: `{}`", $rule, shown(text)))) }
             }
 
-            /// Its text.
+            /// The text of the name.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -128,20 +128,20 @@ text_type!(
 );
 
 text_type!(
-    /// What a run is a run of: the name of a workflow, or of a task (which may hold `:`).
+    /// Name of a run's workflow or task (a task's may contain `:`).
     TypeName,
     |text| is_word(text, TASK_TYPE_BYTES_MAX, |byte| is_plain(byte) || byte == b':'),
     "not a type (want 1 to 190 of `A-Za-z0-9._-:`, not starting with `.` nor ending in `.json`)"
 );
 
 text_type!(
-    /// Where in a run something is recorded: names joined by `/`, a repeated one with `#2`, `#3`.
+    /// Position of a record in a run: names joined by `/`, a repeated one with `#2`, `#3`.
     Path,
     is_path,
     "not a point (want names joined by `/`, each perhaps with `#2`, 512 bytes in all)"
 );
 
-/// Names, and the reserved `.delay` in which a step's delay is recorded.
+/// Whether a text consists of names, or of the reserved `.delay` that records a step's delay.
 fn is_path(text: &str) -> bool {
     text.len() <= PATH_BYTES_MAX
         && text.split('/').all(|segment| {
@@ -150,16 +150,18 @@ fn is_path(text: &str) -> bool {
         })
 }
 
-/// One number has one text.
+/// Whether a text is a repetition number without leading zeros: each number has one text.
 fn is_repetition(text: &str) -> bool {
     text.parse::<u32>().is_ok_and(|number| number >= 2 && number.to_string() == text)
 }
 
+/// Digits of generated ids, without letters that are easily confused.
+const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
 impl RunId {
-    /// An id that begins with the time of its making, so that neighbours in time are neighbours in the store.
+    /// An id that starts with its creation time, so that ids of similar age are adjacent in the store.
     #[must_use]
     pub fn at(time: crate::Time, chance: u128) -> Self {
-        const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
         let mut bits = (u128::from(time.micros() / 1_000) << 80) | (chance >> 48);
         let mut text = [0_u8; 26];
         for place in text.iter_mut().rev() {
@@ -169,9 +171,25 @@ impl RunId {
         Self(std::str::from_utf8(&text).expect("the digits are ASCII").into())
     }
 
-    /// The id of the child that a point starts; the same whenever it is asked.
+    /// An id that starts with random digits, so that the keys of many runs spread over the partitions of a bucket. The
+    /// rest is as in [`RunId::at`].
     ///
-    /// A run that was restarted gives its children new ids, because the old ones have ended.
+    /// ```
+    /// let (time, chance) = ("2026-01-28T12:00:00.000000Z".parse()?, 7_u128);
+    /// let (timed, scattered) = (wigwag_core::RunId::at(time, chance), wigwag_core::RunId::scattered(time, chance));
+    /// assert!(scattered.as_str().ends_with(timed.as_str()));
+    /// # Ok::<(), wigwag_core::Refusal>(())
+    /// ```
+    #[must_use]
+    pub fn scattered(time: crate::Time, chance: u128) -> Self {
+        // `at` uses the upper bits of `chance`.
+        let lead: String = (0..4).map(|place| char::from(DIGITS[(chance >> (place * 5) & 31) as usize])).collect();
+        Self(format!("{lead}{}", Self::at(time, chance)).into())
+    }
+
+    /// Derives the id of a step's child; the result is the same on every call.
+    ///
+    /// A restarted run gives its children new ids, because the old children have ended.
     #[must_use]
     pub fn child(&self, point: &Path, restarts: u32) -> Self {
         let place = point.as_str().replace('#', "::").replace('/', ":");
@@ -180,7 +198,7 @@ impl RunId {
             .unwrap_or_else(|_| Self::hashed(&[self.as_str(), point.as_str(), &again]))
     }
 
-    /// An id made from what it stands for.
+    /// Derives an id from its parts.
     #[must_use]
     pub fn hashed(parts: &[&str]) -> Self {
         Self(sha256_hex(parts)[..40].into())
@@ -188,7 +206,7 @@ impl RunId {
 }
 
 impl TypeName {
-    /// The type of the task that runs one step of a workflow elsewhere.
+    /// The type of the task that runs one step of a workflow on another worker.
     pub fn of_step(workflow: &Self, step: &Path) -> Result<Self, Refusal> {
         Self::new(format!("workflow.step:{workflow}:{}", step.as_str().replace('/', ":")))
     }
@@ -207,10 +225,10 @@ impl From<&Name> for Path {
 }
 
 impl Path {
-    /// The path of something below this one.
+    /// The path of an element below this one.
     pub fn join(&self, below: &str) -> Result<Self, Refusal> {
         let joined = Self::new(format!("{self}/{below}"))?;
-        // Room for a repetition, and for `.delay`.
+        // Reserves space for a repetition number and for `.delay`.
         match joined.as_str().len() > PATH_BYTES_MAX - 32 {
             true => {
                 Err(Refusal(format!("a point has at most {} bytes: `{}`", PATH_BYTES_MAX - 32, shown(joined.as_str()))))
@@ -225,19 +243,19 @@ impl Path {
         if count < 2 { self.clone() } else { Self(format!("{self}#{count}").into()) }
     }
 
-    /// The point in which this step's delay is recorded.
+    /// The path that records this step's delay.
     #[must_use]
     pub fn delay(&self) -> Self {
         Self(format!("{self}/.delay").into())
     }
 
-    /// Whether this is `other` or lies below it.
+    /// Whether this path equals `other` or is below it.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
         self.0.strip_prefix(&*other.0).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// The path as one segment of a key: short enough, and different for different paths.
+    /// Encodes the path as one segment of a key: short, and different for different paths.
     #[must_use]
     pub fn as_segment(&self) -> String {
         let flat = self.0.replace('/', "~").replace('#', "=");
@@ -245,7 +263,7 @@ impl Path {
     }
 }
 
-/// SHA-256 over the parts, each with its length before it, in hexadecimal.
+/// SHA-256 over the parts, each preceded by its length, in hexadecimal.
 #[must_use]
 pub fn sha256_hex(parts: &[&str]) -> String {
     let mut hash = Sha256::new();

@@ -1,7 +1,7 @@
-//! Every object key, built here and parsed here.
+//! Builds and parses every object key.
 //!
-//! Holds: text order is the order meant, because what is listed in order is one segment of fixed width up to where
-//! the order ends; no key is another key plus `/…`.
+//! Holds: lexical order equals the intended order, because every ordered part is one segment of fixed width; no
+//! key is another key plus `/…`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,32 +10,32 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Name, Path, Refusal, RunId, Status, Time, TypeName, sha256_u32};
 
-/// Workflows and tasks are runs in different places.
+/// Workflows and tasks are both runs; their keys have different prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
-    /// Any number of steps.
+    /// A run with any number of steps.
     Workflow,
-    /// One step.
+    /// A run of one step, submitted to a queue.
     Task,
 }
 
-/// Which run.
+/// Identifies a run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunRef {
-    /// Of which family.
+    /// Workflow or task.
     pub family: Family,
-    /// Its id.
+    /// Id of the run.
     pub id: RunId,
 }
 
 impl RunRef {
-    /// The workflow of that id.
+    /// A reference to the workflow run of that id.
     #[must_use]
     pub fn workflow(id: RunId) -> Self {
         Self { family: Family::Workflow, id }
     }
 
-    /// The task of that id.
+    /// A reference to the task of that id.
     #[must_use]
     pub fn task(id: RunId) -> Self {
         Self { family: Family::Task, id }
@@ -77,42 +77,43 @@ impl<'de> Deserialize<'de> for RunRef {
     }
 }
 
-/// "Look at this run from `due` on." It may be stale; the run is the truth.
+/// A wake-up: "check this run from `due` on". It may be stale; the run itself decides.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hint {
-    /// In which part of the index.
+    /// Shard of the index.
     pub shard: u16,
-    /// From when on.
+    /// Time of the check.
     pub due: Time,
-    /// Eight hexadecimal digits of the SHA-256 of the type, so that a worker can pass over what it does not know.
+    /// Eight hexadecimal digits of the SHA-256 of the type, so that a worker can skip types that it
+    /// did not register.
     pub kind: String,
     /// The run's id; its family follows from the type.
     pub run: RunId,
-    /// Makes the key one of its own.
+    /// Makes the key unique.
     pub nonce: String,
 }
 
 impl Hint {
-    /// The nonce of a hint at the end of a lease, which names the worker that holds it.
+    /// The nonce of a wake-up at the end of a lease. It names the worker that holds the lease.
     #[must_use]
     pub fn lease_nonce(owner: &str, count: u64) -> String {
         format!("o.{owner}.{count}")
     }
 
-    /// The worker whose lease this hint guards, if it guards one.
+    /// The worker whose lease this wake-up guards, if it guards one.
     #[must_use]
     pub fn owner(&self) -> Option<&str> {
         self.nonce.strip_prefix("o.")?.rsplit_once('.').map(|(owner, _)| owner)
     }
 
-    /// The same hint at a later time: what takes the place of one that came due with nothing to do.
+    /// The same wake-up at a later time: the replacement of one that became due with nothing to do.
     #[must_use]
     pub fn successor(&self, due: Time) -> Self {
         let (line, count) = self.lineage();
         Self { due, nonce: format!("{line}+{}", count.saturating_add(1)), ..self.clone() }
     }
 
-    /// Whether this hint is `listed` (a key) or took its place.
+    /// Whether this wake-up is `listed` (a key) or a replacement of it.
     #[must_use]
     pub fn descends_from(&self, listed: &str) -> bool {
         listed.parse::<Key>().is_ok_and(|key| match key {
@@ -121,7 +122,7 @@ impl Hint {
         })
     }
 
-    /// How often it was put off.
+    /// Number of times that the wake-up was postponed.
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.lineage().1
@@ -135,89 +136,89 @@ impl Hint {
     }
 }
 
-/// Every object there is.
+/// The keys of all objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Key {
-    /// What workers know of a type. Created once, never changed.
+    /// Definition of a workflow. Created once, never changed.
     Definition {
-        /// The type.
+        /// Name of the workflow.
         of: TypeName,
-        /// The hash of what is in it.
+        /// Hash of the content.
         hash: String,
     },
-    /// One commit of a run. Created once, never changed (but for the tombstone over the first).
+    /// One commit of a run. Created once, never changed (except for the tombstone over the first).
     Entry {
-        /// The run.
+        /// Reference of the run.
         run: RunRef,
-        /// Its number, from 1.
+        /// Number of the entry, starting at 1.
         seq: u64,
     },
-    /// The snapshot: the run folded up to some entry. Replaced now and then; never needed.
+    /// The snapshot: the run folded up to some entry. Replaced from time to time; an optimisation only.
     State {
-        /// The run.
+        /// Reference of the run.
         run: RunRef,
     },
-    /// A payload too large to stand in an entry. Put before the entry that names it.
+    /// A payload too large for an entry. Written before the entry that names it.
     Blob {
-        /// The run.
+        /// Reference of the run.
         run: RunRef,
-        /// The point it belongs to, as one segment.
+        /// The step that it belongs to, as one segment.
         point: String,
-        /// Makes it one of its own.
+        /// Makes the key unique.
         nonce: String,
     },
-    /// Finished points that left the snapshot: those that ended in these entries.
+    /// Settled steps moved out of the snapshot: those that ended in these entries.
     Chunk {
-        /// The run.
+        /// Reference of the run.
         run: RunRef,
         /// The first entry.
         from: u64,
         /// The last entry.
         to: u64,
     },
-    /// What became of a child, put there by the child.
+    /// Outcome of a child, written by the child.
     Child {
-        /// The parent.
+        /// Reference of the parent run.
         run: RunRef,
         /// The child's id.
         child: RunId,
     },
     /// A signal in the inbox.
     Signal {
-        /// The run.
+        /// Reference of the run.
         run: RunRef,
         /// The signal's name.
         name: Name,
         /// Time and id.
         suffix: String,
     },
-    /// A sender's idempotency key: which signal it became. Created once, never changed.
+    /// Idempotency key of a sender, with the signal that it created. Created once, never changed.
     Sent {
-        /// The run.
+        /// Reference of the run.
         run: RunRef,
         /// The signal's name.
         name: Name,
         /// SHA-256 of the sender's key, in hexadecimal.
         hash: String,
     },
-    /// Cancel, pause, resume, restart, migrate, late notes. Deleted once it is in the log.
+    /// A control request or late note. Deleted once it is in the log.
     Control {
-        /// The run.
+        /// Reference of the run.
         run: RunRef,
         /// Time and id.
         suffix: String,
     },
-    /// A resume link that may no longer be used. Removed with its run.
+    /// A revoked resume link. Removed with its run.
     RevokedLink {
-        /// The run.
+        /// Reference of the run.
         run: RunRef,
         /// The link's id.
         id: String,
     },
-    /// A hint in the due index.
+    /// A wake-up in the due index.
     Due(Hint),
-    /// "This run waits for that signal."
+    /// An open wait in the index of waits.
     Waiting {
         /// The signal's name.
         name: Name,
@@ -226,25 +227,25 @@ pub enum Key {
         /// The entry that opened the wait.
         seq: u64,
     },
-    /// A run that has not ended. Put before entry 1, deleted at the end.
+    /// A run that has not ended. Written before entry 1, deleted at the end.
     Live {
-        /// The type.
+        /// Type of the run.
         of: TypeName,
         /// The run's id.
         run: RunId,
     },
     /// A run that has ended.
     Done {
-        /// When.
+        /// Time of the end.
         at: Time,
         /// Eight hexadecimal digits of the SHA-256 of the type.
         kind: String,
-        /// How.
+        /// Final status of the run.
         status: Status,
         /// The run's id.
         run: RunId,
     },
-    /// A worker's presence.
+    /// Presence record of a worker.
     Worker {
         /// The worker's id.
         id: String,
@@ -296,7 +297,7 @@ impl FromStr for Key {
             }
             _ => return Err(refused()),
         };
-        // One object has one key.
+        // Rejects other spellings: each object has exactly one key.
         if key.to_string() == text { Ok(key) } else { Err(refused()) }
     }
 }
@@ -345,33 +346,33 @@ fn number(text: &str) -> Result<u64, Refusal> {
     text.parse().map_err(|_| Refusal::new(format!("not a number: `{}`", text.escape_debug())))
 }
 
-/// Eight hexadecimal digits that stand for a type in keys.
+/// Eight hexadecimal digits that represent a type in keys.
 #[must_use]
 pub fn kind_of(of: &TypeName) -> String {
     format!("{:08x}", sha256_u32(of.as_str()))
 }
 
-/// The part of the due index that a run's hints are in.
+/// The shard of the due index that holds a run's wake-ups.
 #[must_use]
 pub fn shard_of(run: &RunId, shards: u16) -> u16 {
     u16::try_from(sha256_u32(run.as_str()) % u32::from(shards.max(1))).expect("less than the number of shards")
 }
 
-/// What a task is called in indexes: its type with its queue.
+/// Types of tasks in indexes: the queue and the type.
 impl TypeName {
     /// The type under which the tasks of a queue are indexed.
     pub fn of_task(queue: &Name, task: &Self) -> Result<Self, Refusal> {
         Self::new(format!("task:{queue}:{task}"))
     }
 
-    /// Whether it is that of a task in indexes.
+    /// Whether this is the indexed type of a task.
     #[must_use]
     pub fn is_task(&self) -> bool {
         self.as_str().starts_with("task:")
     }
 }
 
-/// Prefixes that are listed.
+/// Prefixes of listings.
 pub mod prefix {
     use super::{Family, Name, RunRef, Time, TypeName};
 
@@ -384,7 +385,7 @@ pub mod prefix {
         }
     }
 
-    /// One part of the due index.
+    /// One shard of the due index.
     #[must_use]
     pub fn due(shard: u16) -> String {
         format!("due/{shard:02}/")
@@ -420,7 +421,7 @@ pub mod prefix {
         format!("{run}/children/")
     }
 
-    /// Everything of a run.
+    /// All objects of a run.
     #[must_use]
     pub fn run(run: &RunRef) -> String {
         format!("{run}/")
@@ -445,11 +446,11 @@ pub mod prefix {
     }
 }
 
-/// The segment under which a run's input is kept when it is large; no point can be called so.
+/// The segment of a run's large input; no step can have this name.
 pub const INPUT_SEGMENT: &str = ".input";
 
 impl Key {
-    /// The object that holds a large payload of a point; of the run itself without one.
+    /// The key of a large payload of a step; without a step, of the run itself.
     #[must_use]
     pub fn blob(run: &RunRef, point: Option<&Path>, nonce: &str) -> Self {
         let point = point.map_or_else(|| INPUT_SEGMENT.into(), Path::as_segment);

@@ -1,9 +1,29 @@
-//! What a durable run is and how it changes: values and functions, no clock, no I/O, no async.
+//! Durable runs and their transitions as values and functions: no clock, no I/O, no async.
 //!
-//! A run is a log of [`Entry`]s. [`Run::apply`] folds them; nothing else changes a run. What may happen next is asked
-//! of pure functions: which steps of a graph are ready ([`Frontier`]), what follows a failure ([`after_failure`]), what
-//! is undone in which order ([`Run::undo_order`]), whether new code fits an old run ([`version`]), what a worker that
-//! found a hint does ([`look`]). The engine around it reads, asks, writes and asks again.
+//! A run is a log of [`Entry`]s. [`Run::apply`] folds them; nothing else changes a run. Pure functions decide about the
+//! next action: the ready steps of a graph ([`Frontier`]), the consequence of a failure ([`after_failure`]), the order
+//! of compensations ([`Run::undo_order`]), whether new code matches an old run ([`version`]), and the action of a
+//! worker that found a wake-up ([`look`]). The engine around them reads, decides, writes and repeats.
+
+/// Whether the deliberate bug of this name is enabled: `false` at compile time without the feature `deliberate-bugs`.
+#[doc(hidden)]
+#[cfg(feature = "deliberate-bugs")]
+#[macro_export]
+macro_rules! deliberate_bug {
+    ($name:ident) => {
+        $crate::mutation::is_mutated($crate::mutation::Mutation::$name)
+    };
+}
+
+/// Always `false`: this build contains no deliberate bugs.
+#[doc(hidden)]
+#[cfg(not(feature = "deliberate-bugs"))]
+#[macro_export]
+macro_rules! deliberate_bug {
+    ($name:ident) => {
+        false
+    };
+}
 
 mod id;
 pub mod limits;
@@ -24,13 +44,18 @@ mod stored;
 mod apply;
 pub mod audit;
 mod control;
+mod explain;
 mod look;
+#[cfg(feature = "deliberate-bugs")]
+#[doc(hidden)]
 pub mod mutation;
+pub mod turn;
 pub mod version;
 
 pub use control::{Control, Order};
 pub use definition::{Definition, Node, NodeKind, OnFailure, STEP_TIMEOUT, SignalSpec, Style, task_point};
 pub use event::*;
+pub use explain::{Arrived, Compensated, Explanation, Misfit, OpenPoint};
 pub use failure::{Fault, Outcome, Then, after_failure};
 pub use graph::Frontier;
 pub use id::{Name, Path, Refusal, RunId, TypeName, sha256_hex, sha256_u32};

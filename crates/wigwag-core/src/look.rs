@@ -1,32 +1,31 @@
-//! What a worker does that found a hint which is due.
+//! The action of a worker that found a due wake-up.
 
 use std::time::Duration;
 
 use crate::limits::ORPHAN_AGE;
-use crate::mutation::{Mutation, is_mutated};
 use crate::{Hint, Run, Status, Time};
 
-/// What to do about a run that a hint led to.
+/// The action for a run that a wake-up names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// Another holds the turn: leave the hint, and come back when that lease ends.
+    /// Another worker holds the turn: keep the wake-up, and check again when that lease ends.
     Leave {
-        /// When.
+        /// End of the lease.
         until: Time,
     },
-    /// The run ended: look for a restart, else complete its end, then delete the hint.
+    /// The run ended: check for a restart, else complete its end, then delete the wake-up.
     Ended,
-    /// There is no such run, and its starter may still be about to make it: leave the hint.
+    /// The run does not exist yet, and its starter may still be about to create it: keep the wake-up.
     Unborn,
-    /// There is no such run, and nobody can be about to make it: delete the hint.
+    /// The run does not exist, and no starter can be about to create it: delete the wake-up.
     Orphan,
-    /// Nobody drives it: look whether there is something to do, and claim it if so.
+    /// No worker drives the run: check whether there is something to do, and claim it if so.
     Free,
 }
 
 impl Run {
-    /// Whether nothing keeps it but signals: it is parked, nobody drives it, no time has come, nothing was asked of it,
-    /// and no child or late signal of it may have to be heeded first.
+    /// Whether the run waits for signals only: it is parked without a driver, a due timer or a pending control request,
+    /// and has no child or late signal to process first.
     #[must_use]
     pub fn waits_only(&self, now: Time) -> bool {
         let is_asked = self.pause.is_some() || self.chain.is_some() || self.cancel.is_some();
@@ -43,9 +42,9 @@ impl Run {
     }
 }
 
-/// What a worker does that found this hint. `uncertainty` is how far off `now` may be.
+/// Decides the action of a worker that found this wake-up. `uncertainty` is the maximum error of `now`.
 ///
-/// `owner_lives` answers for a process of this machine; `None` where processes cannot prove that they live.
+/// `owner_lives` returns whether a process of this machine is alive; `None` if processes have no liveness records.
 pub fn look(
     run: Option<&Run>,
     hint: &Hint,
@@ -60,7 +59,7 @@ pub fn look(
         return Look::Ended;
     }
     let Some(lease) = &run.lease else { return Look::Free };
-    if is_mutated(Mutation::LeaseIgnored) {
+    if deliberate_bug!(LeaseIgnored) {
         return Look::Free;
     }
     // The owner obeys its lease by the cautious side of its clock; we wait for the cautious other side of ours.

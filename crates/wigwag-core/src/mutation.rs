@@ -1,5 +1,9 @@
-//! Deliberate bugs, for the simulator to find: one at a time, by a switch of the thread. Without the feature `testing`
-//! there are none.
+//! Deliberate bugs for the simulator to find, switched on one at a time for each thread.
+//!
+//! This module exists only with the feature `deliberate-bugs`. Product code names a bug with
+//! [`deliberate_bug!`](crate::deliberate_bug), which is the literal `false` without the feature.
+
+use std::cell::Cell;
 
 macro_rules! mutations {
     ($($(#[doc = $doc:literal])* $name:ident,)*) => {
@@ -10,10 +14,10 @@ macro_rules! mutations {
         }
 
         impl Mutation {
-            /// All of them.
+            /// Every deliberate bug.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// What is wrong with it.
+            /// Describes the wrong behaviour.
             #[must_use]
             pub const fn what(self) -> &'static str {
                 match self {
@@ -25,49 +29,49 @@ macro_rules! mutations {
 }
 
 mutations! {
-    /// The inboxes are not looked at again after the run was parked.
+    /// The inboxes are not scanned again after the run was parked.
     SkipSecondLook,
-    /// After a lost answer the entry is not read back: it counts as landed.
+    /// After a lost response the entry is not read back: it counts as landed.
     NoReadBack,
-    /// A wait whose time is over is timed out although its signal came in time.
+    /// A wait with a passed deadline times out although its signal was sent in time.
     TimeoutBeforeSignal,
-    /// A timeout is recorded after a look that began before the deadline.
+    /// A timeout is recorded after a scan that began before the deadline.
     TimeoutWithoutLook,
-    /// The hints of the previous owner are deleted before the claim.
+    /// The wake-ups of the previous owner are deleted before the claim.
     HintDeletedEarly,
-    /// A worker whose lease is over goes on.
+    /// A worker continues after its lease expired.
     ZombieMayFinish,
     /// Runs are claimed although another holds the lease.
     LeaseIgnored,
-    /// A parked run has no hint.
+    /// A parked run has no wake-up.
     ParkWithoutHint,
-    /// The hint at the end of a lease is not put.
+    /// The wake-up at the end of a lease is not written.
     ClaimWithoutHint,
-    /// What was taken is offered again.
+    /// A consumed signal is offered again.
     DedupForgotten,
-    /// An inbox is not looked at behind the last look.
+    /// An inbox scan does not overlap the previous scan.
     LookBackOff,
-    /// The cursor passes signals that nobody took.
+    /// The cursor passes signals that no wait consumed.
     CursorPassesUnconsumed,
-    /// The floor of an inbox goes back.
+    /// The floor of an inbox decreases.
     FloorGoesBack,
-    /// The sender puts no hint.
+    /// The sender writes no wake-up.
     SignalWithoutHint,
-    /// A signal is taken by the commit that brings it, whatever else came before.
+    /// A signal is consumed by the commit that stores it, even if older signals are buffered.
     TakenOutOfTurn,
     /// The sender does not read the run again after its signal is there.
     SenderReadsOnce,
-    /// A slow sender does not say that it was slow.
+    /// A slow sender adds no late note.
     NoLateNote,
     /// An idempotency key is ignored.
     KeyIgnored,
-    /// A signal is acknowledged although nobody knows whether it arrived.
+    /// A signal is acknowledged although it may not be stored.
     AckOnUnknown,
-    /// Code is told of a signal, and that is recorded whether or not it has heard it.
+    /// A handler is called with a signal, and the consumption is recorded even if the call did not finish.
     RecordedUnheard,
-    /// Those that lost a race stay open.
+    /// The losers of a race stay open.
     LosersStayOpen,
-    /// Completed steps are undone in the order in which they were completed.
+    /// Completed steps are compensated in order of completion.
     UndoneInOrder,
     /// Sleeps are over a second early.
     SleepsEndEarly,
@@ -75,65 +79,47 @@ mutations! {
     ParentNotWoken,
     /// A wait that is over stays in the index.
     IndexNotLeft,
-    /// A run that ended stays in the index of those that have not.
+    /// A run that ended stays in the index of live runs.
     LiveNotLeft,
-    /// Steps that were recorded are run again by whoever takes the run over.
+    /// Recorded steps run again after a takeover.
     RecordForgotten,
-    /// A snapshot is put whatever is there: an old one replaces a newer one.
+    /// A snapshot is written unconditionally: an old one replaces a newer one.
     LateSnapshot,
-    /// Retention removes a run that somebody is restarting.
+    /// Retention removes a run during its restart.
     PruneWithoutFence,
     /// Retention removes entry 1 with the rest, so that the id is free at once.
     PruneWithoutTombstone,
-    /// A run is created before its hint.
+    /// A run is created before its wake-up.
     StartBeforeHint,
-    /// The lease's hint goes before the end is complete.
+    /// The lease's wake-up is deleted before the end is complete.
     EndAfterHint,
-    /// Whoever completes the end of a run does not look whether it was restarted meanwhile.
+    /// The code that completes the end of a run does not check for a restart in between.
     EndOverRestart,
     /// A restarted run follows the old code's definition.
     RestartKeepsDefinition,
-    /// A slow sender does not read the run anew, and takes one that was removed for one that has not moved.
+    /// A slow sender does not reread the run, and mistakes a removed run for an unchanged one.
     SlowSenderTrusts,
-    /// After a lost answer all that went with an entry is written again, though it landed with it.
+    /// After a lost response all writes of an entry's batch are repeated, although they landed.
     RepeatedAfterLanding,
-    /// A log is folded on without the points that left the snapshot, though it goes back to them.
+    /// A log is folded without the settled steps outside the snapshot, although its entries refer to them.
     RolledForgotten,
-    /// Retention takes a child before its parent was told of its end.
+    /// Retention removes a child before its end was reported to the parent.
     PruneBeforeReport,
     /// Code that changes a run's data is called before the claim is durable, by every worker that races for it.
     CodeBeforeClaim,
 }
 
-#[cfg(feature = "testing")]
-mod switch {
-    use std::cell::Cell;
-
-    use super::Mutation;
-
-    thread_local! {
-        static ON: Cell<Option<Mutation>> = const { Cell::new(None) };
-    }
-
-    /// Turns one on for this thread, or all off.
-    pub fn mutate(mutation: Option<Mutation>) {
-        ON.set(mutation);
-    }
-
-    /// Whether it is on.
-    #[must_use]
-    pub fn is_mutated(mutation: Mutation) -> bool {
-        ON.get() == Some(mutation)
-    }
+thread_local! {
+    static ACTIVE: Cell<Option<Mutation>> = const { Cell::new(None) };
 }
 
-#[cfg(feature = "testing")]
-pub use switch::{is_mutated, mutate};
+/// Switches one deliberate bug on for this thread, or all off.
+pub fn mutate(mutation: Option<Mutation>) {
+    ACTIVE.set(mutation);
+}
 
-/// Whether it is on: never.
-#[cfg(not(feature = "testing"))]
+/// Returns whether this deliberate bug is on in this thread.
 #[must_use]
-#[inline]
-pub const fn is_mutated(_: Mutation) -> bool {
-    false
+pub fn is_mutated(mutation: Mutation) -> bool {
+    ACTIVE.get() == Some(mutation)
 }

@@ -1,4 +1,4 @@
-//! What users put in and get out: JSON text that is passed on as it came, inline or in an object of its own.
+//! Payloads of users: JSON text that is stored unchanged, inline or in a separate object.
 
 use std::fmt;
 use std::sync::Arc;
@@ -103,12 +103,12 @@ impl<'de> Deserialize<'de> for Payload {
 /// Payloads are gathered into arrays and reports, which are payloads too.
 const DEPTH_OF_OURS: usize = 10;
 
-/// Reads text as whoever wants its values would, and makes none.
+/// Parses text as a JSON parser would, without building a value.
 fn sound(text: &str, levels: usize) -> serde_json::Result<()> {
     Sound { levels }.deserialize(&mut serde_json::Deserializer::from_str(text))
 }
 
-/// A value with at most so many levels below it.
+/// A value with at most `levels` levels below it.
 #[derive(Clone, Copy)]
 struct Sound {
     levels: usize,
@@ -177,12 +177,12 @@ impl<'de> Visitor<'de> for Sound {
     }
 }
 
-/// A payload where it is recorded: in place, or named.
+/// A payload in a record: inline, or a reference to an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// Small ones are in place.
+    /// A small payload, stored inline.
     Inline(Payload),
-    /// Others are an object of their own.
+    /// Larger payloads are stored in a separate object.
     Blob(Blob),
 }
 
@@ -193,21 +193,21 @@ pub struct Blob {
     /// The last part of its key; the rest is the point's.
     #[serde(rename = "$blob")]
     pub nonce: String,
-    /// How long it is.
+    /// Size of the payload.
     pub bytes: usize,
 }
 
-/// How a reference to an object begins; a payload that begins so is never put in place.
+/// Prefix of a reference to an object; a payload with this prefix is never stored inline.
 const MARK: &str = "{\"$blob\"";
 
 impl Data {
-    /// Whether a payload may stand in place.
+    /// Whether a payload may be stored inline.
     #[must_use]
     pub fn fits(payload: &Payload) -> bool {
         payload.text().len() <= limits::current().inline_bytes_max && !looks_like_blob(payload.text())
     }
 
-    /// The payload, if it is in place.
+    /// The payload, if it is inline.
     #[must_use]
     pub fn inline(&self) -> Option<&Payload> {
         match self {

@@ -1,11 +1,11 @@
-//! What a run asked of its store, counted as a bucket counts.
+//! Store requests of a run, counted as on a bucket.
 
 use serde::{Deserialize, Serialize};
 
-/// Requests to the store, by kind. A kind that was not asked for is left out where it is stored.
+/// Requests to the store, by kind. The stored form omits zero counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requests {
-    /// Objects written, refused or not.
+    /// Objects written, including rejected puts.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub puts: u64,
     /// Objects read, found or not.
@@ -14,7 +14,7 @@ pub struct Requests {
     /// Pages of keys listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lists: u64,
-    /// Objects deleted.
+    /// Number of deleted objects.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub deletes: u64,
 }
@@ -24,7 +24,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Requests {
-    /// Whether there were none, or nobody counted.
+    /// Whether nothing was counted.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
@@ -41,7 +41,7 @@ impl Requests {
         }
     }
 
-    /// What was added since an earlier count.
+    /// The difference to an earlier count.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::span;
 
-/// How often a failed step is tried again, and after how long.
+/// Retry policy of a step: the number of retries and their delays.
 ///
 /// ```
 /// use std::time::Duration;
@@ -18,17 +18,18 @@ use crate::time::span;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Retry {
-    /// How many times after the first try.
+    /// Number of attempts after the first.
     pub retries: u32,
     /// The time before the first retry.
     #[serde(with = "span")]
     pub first: Duration,
-    /// By how much each following one is longer.
+    /// Factor between two successive delays.
     pub factor: f64,
-    /// The longest.
+    /// Maximum delay between two attempts.
     #[serde(with = "span")]
     pub cap: Duration,
-    /// By which share it may be shorter or longer, so that those who failed together do not come back together.
+    /// Random share by which a delay is shortened or extended, so that steps that failed together do
+    /// not retry together.
     pub jitter: f64,
 }
 
@@ -39,13 +40,13 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// The usual delays, so many times after the first try.
+    /// The default delays, with this many retries.
     #[must_use]
     pub fn times(retries: u32) -> Self {
         Self { retries, ..Self::default() }
     }
 
-    /// No second try.
+    /// A policy without retries.
     #[must_use]
     pub fn never() -> Self {
         Self::times(0)
@@ -75,7 +76,7 @@ impl Retry {
         Self { jitter: if jitter.is_finite() { jitter.clamp(0.0, 1.0) } else { 0.0 }, ..self }
     }
 
-    /// How many tries there are in all.
+    /// Total number of attempts.
     #[must_use]
     pub fn attempts_max(&self) -> u32 {
         self.retries.saturating_add(1)

@@ -1,4 +1,4 @@
-//! What a run is.
+//! State of a run: its steps, signals and timers, folded from its log.
 //!
 //! ```text
 //! pending ──claimed──► running ◄──claimed/parked──► waiting_signal
@@ -17,34 +17,34 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
-    Children, Data, Ending, Fault, Inbox, Key, Name, Parent, Path, PauseCause, Refusal, Requests, RunId, RunRef,
-    TaskSpec, Time, TypeName, Wait, kind_of,
+    Children, Closing, Data, Ending, Fault, Inbox, Key, Name, Parent, Path, PauseCause, Refusal, Requests, RunId,
+    RunRef, TaskSpec, Time, TypeName, Wait, kind_of,
 };
 
-/// How far a run is.
+/// Status of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Nobody has taken it yet.
+    /// No worker has claimed the run yet.
     Pending,
     /// Steps run, or a time, a child or a task is waited for.
     Running,
-    /// No step begins until it is resumed.
+    /// No step starts until a resume.
     Paused,
     /// A signal is waited for and nothing runs.
     WaitingSignal,
-    /// What was done is being undone.
+    /// Completed steps are being compensated.
     Compensating,
-    /// It ended well.
+    /// The run completed with a result.
     Completed,
-    /// It ended badly.
+    /// The run ended with an error.
     Failed,
-    /// It was ended.
+    /// The run was cancelled.
     Cancelled,
 }
 
 impl Status {
-    /// All of them.
+    /// All statuses, in the order of declaration.
     pub const ALL: [Self; 8] = [
         Self::Pending,
         Self::Running,
@@ -76,7 +76,7 @@ impl Status {
         }
     }
 
-    /// Its name where it is stored and shown.
+    /// Name of the status in stored forms and displays.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -109,7 +109,7 @@ impl FromStr for Status {
     }
 }
 
-/// What a point is.
+/// Kind of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PointKind {
@@ -138,19 +138,19 @@ impl fmt::Display for PointKind {
     }
 }
 
-/// How far a point is.
+/// Status of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PointStatus {
-    /// Its code runs, or what it waits for has not come.
+    /// Its code runs, or it waits for an outcome.
     Running,
-    /// It failed and is tried again.
+    /// An attempt failed, and a retry follows.
     Retrying,
-    /// It gave a result.
+    /// The step returned a result.
     Completed,
-    /// It failed for good.
+    /// The step failed, and no retry follows.
     Failed,
-    /// It was passed over.
+    /// A step that was skipped.
     Skipped,
 }
 
@@ -177,49 +177,53 @@ impl fmt::Display for PointStatus {
 /// A place in a run where something is recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
+#[serde(from = "crate::stored::StoredPoint")]
 pub struct Point {
-    /// What it is.
-    #[serde(default, skip_serializing_if = "is_step")]
+    /// Kind of the step.
+    #[serde(skip_serializing_if = "is_step")]
     pub kind: PointKind,
-    /// How far it is.
+    /// Status of the step.
     pub status: PointStatus,
-    /// How often it was tried.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
+    /// Number of attempts.
+    #[serde(skip_serializing_if = "is_one")]
     pub attempt: u32,
-    /// When it began.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Start of the step.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
-    /// When it ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// End of the step.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Time>,
-    /// What it gave.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::payload::present")]
+    /// Result of the step.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<Data>,
     /// How it failed last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Fault>,
-    /// What it waits for: the end of a sleep, the next try, the deadline of a wait or task.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Why it was closed before it had an outcome. The stored form has it in the words of `error`.
+    #[serde(skip)]
+    pub closing: Option<Closing>,
+    /// End of a sleep, next attempt, or deadline of a wait or task.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
-    /// That time was given as a span, and moves by as long as the run is paused.
-    #[serde(default, skip_serializing_if = "is_false")]
+    /// Whether that time was given as a duration, and so moves by the length of a pause.
+    #[serde(skip_serializing_if = "is_false")]
     pub relative: bool,
-    /// It can be undone.
-    #[serde(default, skip_serializing_if = "is_false")]
+    /// Whether the step has a compensation.
+    #[serde(skip_serializing_if = "is_false")]
     pub compensate: bool,
     /// The runs it waits for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub children: Option<Children>,
-    /// The signal it waits for, and what came.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// State of a wait: its settings and the consumed signals.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<Box<Wait>>,
-    /// How many workers died while they ran it.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    /// Number of workers that died while they ran the step.
+    #[serde(skip_serializing_if = "is_zero")]
     pub interrupted: u32,
-    /// The entry that began it; of a settled point the one that ended it.
+    /// The entry that started it; for a settled step the entry that ended it.
     pub seq: u64,
-    /// Which event of that entry.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    /// Index of the event in that entry.
+    #[serde(skip_serializing_if = "is_zero")]
     pub place: u32,
 }
 
@@ -247,9 +251,6 @@ impl Point {
 fn is_step(kind: &PointKind) -> bool {
     *kind == PointKind::Step
 }
-fn one() -> u32 {
-    1
-}
 fn is_one(number: &u32) -> bool {
     *number == 1
 }
@@ -260,83 +261,83 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// Who may write, until when.
+/// The exclusive right to write, until a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// Which worker.
+    /// Id of the worker.
     pub owner: String,
     /// Its process, where processes prove that they live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
-    /// Until when.
+    /// End of the lease.
     pub until: Time,
 }
 
-/// Somebody wants the run to end.
+/// A request to cancel the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelRequest {
-    /// What they said.
+    /// Reason given by the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// When it was folded in.
+    /// Time at which the request was folded.
     pub at: Time,
 }
 
 /// Since when and why a run is paused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
-    /// Why.
+    /// Cause of the pause.
     pub why: PauseCause,
-    /// What the one who paused it said.
+    /// Reason given by the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Since when.
+    /// Start of the pause.
     pub at: Time,
 }
 
-/// How far undoing is.
+/// Progress of the compensations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chain {
-    /// Why anything is undone, and so how the run ends.
+    /// Why the run compensates, which determines how it ends.
     pub cause: Ending,
-    /// So many of [`Run::undo_order`] are behind us, done or given up.
+    /// Number of steps of [`Run::undo_order`] whose compensation completed or failed for good.
     pub behind: usize,
-    /// The one that is being undone.
+    /// The step whose compensation is in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<Undoing>,
 }
 
-/// A step that is being undone.
+/// A compensation in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Undoing {
-    /// Which.
+    /// Path of the step.
     pub point: Path,
-    /// For which time, from 1.
+    /// Attempt number, starting at 1.
     pub attempt: u32,
-    /// When it is tried again, if it failed.
+    /// Time of the next attempt after a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Time>,
 }
 
-/// A step that could not be undone.
+/// A step whose compensation failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompensationError {
-    /// Which.
+    /// Path of the step.
     pub point: Path,
-    /// Why.
+    /// Error of the last attempt.
     pub error: Fault,
 }
 
-/// A range of entries whose finished points are in an object of their own.
+/// A range of entries whose settled steps are in a separate object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rolled {
     /// The first entry.
     pub from: u64,
     /// The last entry.
     pub to: u64,
-    /// How many points are in it.
+    /// Number of steps in the chunk.
     pub points: usize,
-    /// The latest stamp of a signal that one of them took.
+    /// The latest stamp of the signals that these steps consumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken: Option<Time>,
 }
@@ -345,23 +346,23 @@ pub struct Rolled {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Run {
-    /// Which.
+    /// Reference of the run.
     pub run: RunRef,
-    /// What it is a run of.
+    /// Workflow or task of the run.
     pub of: TypeName,
     /// The hash of the definition it follows.
     pub definition_hash: String,
     /// The version of the function it follows.
     pub version: Option<u32>,
-    /// The entry it is folded up to.
+    /// Number of the last folded entry.
     pub seq: u64,
-    /// How far it is.
+    /// Status of the run.
     pub status: Status,
-    /// What it was started with.
+    /// Input of the run.
     pub input: Data,
-    /// What its steps share; it begins as the input, if that is an object.
+    /// Data shared by the steps; initially the input, if that is an object.
     pub data: Map<String, Value>,
-    /// Everything recorded.
+    /// All recorded steps.
     pub points: BTreeMap<Path, Point>,
     /// Points that are not settled.
     pub open: BTreeSet<Path>,
@@ -369,60 +370,60 @@ pub struct Run {
     pub unrolled: Vec<Path>,
     /// Ranges of entries whose settled points left the snapshot.
     pub rolled: Vec<Rolled>,
-    /// Who drives it.
+    /// Lease of the worker that drives the run.
     pub lease: Option<Lease>,
-    /// The hints it stands on.
+    /// Wake-ups that cover the run.
     pub hints: Vec<String>,
-    /// It was parked and nobody has claimed it since.
+    /// Whether the run is parked and has not been claimed since.
     pub parked: bool,
-    /// When something is due next, while it is parked.
+    /// Time of the next due timer, while the run is parked.
     pub next_at: Option<Time>,
     /// Not before this.
     pub not_before: Option<Time>,
-    /// Who waits for its end.
+    /// The step of the parent that waits for the run's end.
     pub parent: Option<Parent>,
-    /// What it is as a task.
+    /// Settings of a task.
     pub task: Option<TaskSpec>,
-    /// Somebody wants it to end.
+    /// Pending cancel request.
     pub cancel: Option<CancelRequest>,
-    /// It is paused.
+    /// Details of the pause, while the run is paused.
     pub pause: Option<Pause>,
-    /// How far undoing is.
+    /// Progress of the compensations, once they have started.
     pub chain: Option<Chain>,
-    /// How often it was restarted.
+    /// Number of restarts.
     pub restarts: u32,
     /// Control objects that were folded lately.
     pub controls: BTreeMap<String, Time>,
-    /// How far its inboxes were read.
+    /// Read positions of the inboxes, by signal name.
     pub signals: BTreeMap<Name, Inbox>,
     /// Why it failed or is paused.
     pub error: Option<Fault>,
-    /// Steps that could not be undone.
+    /// Steps whose compensation failed.
     pub compensation_errors: Vec<CompensationError>,
-    /// What it gave.
+    /// Result of the run.
     pub result: Option<Data>,
-    /// What its turns asked of the store, as far as the log says.
+    /// Store requests of its turns, as recorded in the log.
     pub requests: Requests,
-    /// When it was started.
+    /// Start time of the run.
     pub created_at: Time,
-    /// When its last entry was made.
+    /// Time of the last entry.
     pub updated_at: Time,
 }
 
 impl Run {
-    /// Its id.
+    /// Id of the run.
     #[must_use]
     pub fn id(&self) -> &RunId {
         &self.run.id
     }
 
-    /// The hints it stands on. What is none, in a list that was damaged, is left out: whoever follows the list deletes what it
-    /// names.
+    /// Wake-ups that cover the run. Skips texts of a damaged list that are no wake-ups: callers delete the objects
+    /// that the list names.
     pub fn due_hints(&self) -> impl Iterator<Item = &String> {
         self.hints.iter().filter(|hint| matches!(hint.parse(), Ok(Key::Due(_))))
     }
 
-    /// Moves everything out; what is left has only its names.
+    /// Moves everything out; only the names remain.
     #[must_use]
     pub fn take(&mut self) -> Self {
         Self {
@@ -451,7 +452,7 @@ impl Run {
         }
     }
 
-    /// The points whose code runs or that are waited for.
+    /// The steps that are running or waiting.
     #[must_use]
     pub fn current_steps(&self) -> Vec<&Path> {
         self.open.iter().collect()
@@ -465,34 +466,34 @@ impl Run {
             .filter(|(_, point)| point.kind == PointKind::Wait)
     }
 
-    /// What a type is called in indexes: that of a task holds its queue.
+    /// The type under which the run is indexed: a task's contains its queue.
     #[must_use]
     pub fn index_type(&self) -> TypeName {
         index_type(&self.of, self.task.as_ref())
     }
 
-    /// Where a run that has ended stands in the index of those; one that is restarted ends at another place.
+    /// Key of an ended run in the index of ended runs; a restarted run gets another one.
     #[must_use]
     pub fn done_key(&self) -> Key {
         let kind = kind_of(&self.index_type());
         Key::Done { at: self.updated_at, kind, status: self.status, run: self.run.id.clone() }
     }
 
-    /// Whether any point can be undone.
+    /// Whether any step has a compensation to run.
     #[must_use]
     pub fn has_anything_to_undo(&self) -> bool {
         self.points.values().any(is_to_be_undone)
     }
 
-    /// What is undone, in this order: first what may have had an effect that nobody knows (the failed step's own),
-    /// the latest first; then what was completed, in reverse order of completion.
+    /// The order of compensation: first steps whose effect is unknown (including the failed step), latest first; then
+    /// completed steps in reverse order of completion.
     #[must_use]
     pub fn undo_order(&self) -> Vec<Path> {
         let mut undo: Vec<(&Path, &Point)> = self.points.iter().filter(|(_, point)| is_to_be_undone(point)).collect();
         undo.sort_by_key(|(_, point)| {
             (point.status == PointStatus::Completed, std::cmp::Reverse((point.seq, point.place)))
         });
-        if crate::mutation::is_mutated(crate::mutation::Mutation::UndoneInOrder) {
+        if deliberate_bug!(UndoneInOrder) {
             undo.reverse();
         }
         undo.into_iter().map(|(path, _)| path.clone()).collect()
@@ -510,7 +511,7 @@ fn is_to_be_undone(point: &Point) -> bool {
     point.compensate && point.status != PointStatus::Skipped
 }
 
-/// What a type is called in indexes: that of a task holds its queue.
+/// The type under which a run is indexed: a task's contains its queue.
 #[must_use]
 pub fn index_type(of: &TypeName, task: Option<&TaskSpec>) -> TypeName {
     match task {

@@ -1,8 +1,10 @@
 //! Signals: what an inbox holds, which wait takes which of them, and how far an inbox was read.
 //!
-//! Holds: a signal that was acknowledged is offered until a wait has taken it, however late its object appeared; one
-//! that was taken is never offered again. A reader that listed at some moment saw everything stamped [`LOOK_BACK`]
-//! before it, because whoever took longer says so by a late note.
+//! Holds: an acknowledged signal is offered until a wait consumes it, however late its object appeared; a consumed
+//! signal is never offered again. A scan at some moment finds everything stamped [`LOOK_BACK`] before it, because a
+//! slower sender adds a late note.
+
+mod fate;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,22 +14,22 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::fate::Fate;
 use crate::limits::{LOOK_BACK, SUFFIX_BYTES_MAX};
-use crate::mutation::{Mutation, is_mutated};
 use crate::{Name, Path, Payload, Point, PointStatus, Refusal, Run, Time};
 
-/// A message to a run, as it lies in the inbox. Never changed.
+/// A message to a run, as stored in the inbox. Never changed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Signal {
     /// Unique to this one.
     pub id: String,
-    /// Its name.
+    /// Name of the signal.
     pub name: Name,
-    /// What it carries.
+    /// Payload of the signal.
     pub payload: Payload,
-    /// When it was sent.
+    /// Time of the signal.
     pub created_at: Time,
-    /// Who sent it.
+    /// Sender and channel.
     #[serde(default)]
     pub source: Source,
     /// Meant for this wait alone: no later one takes it if that one ends first.
@@ -38,40 +40,40 @@ pub struct Signal {
     pub point: Option<Path>,
 }
 
-/// Who sent a signal.
+/// Sender and channel of a signal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Source {
-    /// A person or system; what a quorum counts.
+    /// Name of a person or system; a quorum counts different names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// The way it came: `http`, `cli`, `hub`, `client`, `link`.
+    /// Channel: `http`, `cli`, `hub`, `client`, `link`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<String>,
-    /// A server verified that the sender is who `by` says: by a token, or by a signed link. Otherwise `by` is a claim.
+    /// Whether a server verified the name in `by`: by a token, or by a signed link. Otherwise `by` is a claim.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub authenticated: bool,
 }
 
 impl Source {
-    /// Somebody, by some way.
+    /// A source with an optional sender name and a channel.
     #[must_use]
     pub fn new(by: Option<String>, via: impl Into<String>) -> Self {
         Self { by, via: Some(via.into()), authenticated: false }
     }
 }
 
-/// One wait of a run.
+/// The wait that a signal is bound to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bound {
-    /// Where.
+    /// Path of the wait.
     pub point: Path,
     /// The entry that opened it.
     pub seq: u64,
 }
 
 impl Signal {
-    /// Its bytes.
+    /// Encodes the signal as JSON.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         let mut bytes = serde_json::to_vec(self).expect("a signal has text keys and no failing parts");
@@ -79,7 +81,7 @@ impl Signal {
         bytes
     }
 
-    /// Reads one.
+    /// Decodes a signal.
     pub fn read(body: &[u8]) -> Result<Self, Refusal> {
         serde_json::from_slice(body).map_err(|error| Refusal::new(format!("not a signal: {error}")))
     }
@@ -97,14 +99,14 @@ pub fn stamp_of(suffix: &str) -> Option<Time> {
     suffix.split_once('_').and_then(|(stamp, _)| stamp.parse().ok())
 }
 
-/// Whether a text can be the last part of a signal's key: what is stored under another is never found.
+/// Whether a text can be the last part of a signal's key: a signal stored under any other text is never found.
 #[must_use]
 pub fn is_suffix(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
     text.len() <= SUFFIX_BYTES_MAX && text.bytes().all(plain) && stamp_of(text).is_some()
 }
 
-/// Which signals of a name a wait takes.
+/// Order in which waits consume the signals of a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -124,50 +126,50 @@ impl Mode {
         }
     }
 
-    /// Whether it is the one that need not be said.
+    /// Whether this is the default mode, which the stored form omits.
     #[must_use]
     pub fn is_queue(&self) -> bool {
         *self == Self::Queue
     }
 }
 
-/// What a point that waits for a signal has beyond other points.
+/// State of a wait for a signal, in addition to that of other steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Wait {
-    /// Of which name.
+    /// Name of the signal.
     pub name: Name,
     /// The entry that opened it.
     pub seq: u64,
-    /// Which event of that entry.
+    /// Index of the event in that entry.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub place: u32,
-    /// Which signals it takes.
+    /// Consumption mode of the wait.
     #[serde(default, skip_serializing_if = "Mode::is_queue")]
     pub mode: Mode,
     /// From how many senders it wants one each.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub quorum: u32,
-    /// It takes signals of authenticated senders only.
+    /// Whether only signals of authenticated senders count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub authenticated: bool,
-    /// The first point of those it races with: when one has its signal the others are closed.
+    /// First step of the race that the wait belongs to: when one wait has its signal the others are closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub race: Option<Path>,
-    /// What payloads must look like.
+    /// JSON Schema of the payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
-    /// Users' code failed on its signal, and is asked again then.
+    /// Time at which the handler is retried after it failed on a signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again: Option<Time>,
-    /// What it took.
+    /// The consumed signals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub received: Vec<Taken>,
 }
 
 impl Wait {
-    /// Whether a signal at this place in the inbox may be taken: it was not, and it was sent in time. What it carries is
-    /// not known yet.
+    /// Whether the signal at this position of the inbox may be consumed: it was not consumed before and was sent in
+    /// time. Its payload is not known yet.
     #[must_use]
     pub fn is_offered(&self, point: &Point, inbox: &Inbox, suffix: &str) -> bool {
         let in_time = match (point.until, stamp_of(suffix)) {
@@ -216,7 +218,7 @@ impl fmt::Display for SenderMisfit {
 }
 
 impl Signal {
-    /// Whether it may be taken by the wait at this path: it is for any, or for this one.
+    /// Whether the wait at this path may consume the signal: it is addressed to any wait, or to this one.
     #[must_use]
     pub fn is_meant_for(&self, path: &Path, wait: &Wait) -> bool {
         let only = self.only.as_ref().is_none_or(|only| only.point == *path && only.seq == wait.seq);
@@ -224,12 +226,12 @@ impl Signal {
     }
 }
 
-/// A signal that a wait took.
+/// A consumed signal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
-    /// Which: the last part of its key.
+    /// Last part of the signal's key.
     pub signal: String,
-    /// Who sent it.
+    /// Name of the sender.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
@@ -244,38 +246,38 @@ fn is_one(number: &u32) -> bool {
     *number == 1
 }
 
-/// How far the inbox of one name was read.
+/// Read position of the inbox of one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Inbox {
-    /// No signal up to here that was seen is waiting to be taken.
+    /// Position in the inbox: no scanned signal up to here is still to be consumed.
     pub cursor: String,
-    /// Nothing up to here is looked at any more, unless a late note names it. Never goes back.
+    /// Scans skip everything up to here, unless a late note names it. The floor never decreases.
     #[serde(default)]
     pub floor: String,
-    /// Signals above the floor that were taken. Not stored: the points that took them say so ([`Run::unroll`]).
+    /// Consumed signals above the floor. Not stored: they follow from the recorded waits ([`Run::unroll`]).
     #[serde(skip)]
     pub taken: BTreeSet<String>,
-    /// Those of them whose points were dropped, by a restart for example.
+    /// Consumed signals whose waits were dropped, for example by a restart.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taken_by_dropped: BTreeSet<String>,
-    /// Signals that slow senders named: offered wherever they lie.
+    /// Signals named by late notes: offered at any position.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub late: BTreeSet<String>,
 }
 
 impl Inbox {
-    /// Whether a signal there may still be taken by a wait of that mode.
+    /// Whether a wait of that mode may still consume the signal.
     #[must_use]
     pub fn offers(&self, signal: &str, mode: Mode) -> bool {
         let above = match mode {
             Mode::Queue => signal > self.floor.as_str() || self.late.contains(signal),
             Mode::Latest => signal > self.cursor.as_str() && signal > self.floor.as_str(),
         };
-        above && (!self.taken.contains(signal) || is_mutated(Mutation::DedupForgotten))
+        above && (!self.taken.contains(signal) || deliberate_bug!(DedupForgotten))
     }
 
-    /// Takes note of what a wait took.
+    /// Records the consumed signals.
     pub(crate) fn take(&mut self, took: &[Taken], cursor: &str, floor: &str) {
         for taken in took {
             self.late.remove(&taken.signal);
@@ -284,7 +286,7 @@ impl Inbox {
         if *cursor > *self.cursor {
             self.cursor = cursor.into();
         }
-        if *floor > *self.floor || is_mutated(Mutation::FloorGoesBack) {
+        if *floor > *self.floor || deliberate_bug!(FloorGoesBack) {
             self.floor = floor.into();
         }
         forget_up_to(&mut self.taken, &self.floor);
@@ -296,14 +298,14 @@ impl Inbox {
         self.floor.split('_').next().and_then(|stamp| stamp.parse().ok()).unwrap_or_default()
     }
 
-    /// Notes a signal that a recorded point took, when the run is read from its snapshot and chunks.
+    /// Records a consumed signal of a wait, when the run is read from its snapshot and chunks.
     pub(crate) fn restore(&mut self, taken: &Taken) {
         if taken.signal > self.floor {
             self.taken.insert(taken.signal.clone());
         }
     }
 
-    /// Keeps in mind what a point took whose record is dropped.
+    /// Keeps the consumed signals of a wait whose record is dropped.
     pub(crate) fn keep_taken(&mut self, received: &[Taken]) {
         let above = received.iter().filter(|taken| taken.signal > self.floor);
         self.taken_by_dropped.extend(above.map(|taken| taken.signal.clone()));
@@ -317,66 +319,67 @@ fn forget_up_to(signals: &mut BTreeSet<String>, floor: &String) {
     }
 }
 
-/// What was found in a run's inboxes by one look.
+/// Result of one scan of a run's inboxes.
 #[derive(Clone, Debug, Default)]
 pub struct Inboxes {
-    /// The look began at this moment or later, by the store's clock.
+    /// The scan began at this moment or later, by the store's clock.
     pub since: Time,
-    /// What lies in those that were looked into.
+    /// Content of the scanned inboxes, by signal name.
     pub names: BTreeMap<Name, Seen>,
 }
 
-/// What was found in one inbox.
+/// Result of the scan of one inbox.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// All that is there above the floor and was not taken, and what late notes named.
+    /// All unconsumed signals above the floor, and those named by late notes.
     pub suffixes: BTreeSet<String>,
-    /// Those that were read: of a queue the first ones, else the last.
+    /// The signals that were read: the first ones for a queue, else the last one.
     pub signals: BTreeMap<String, Arc<Signal>>,
-    /// Those that need not be read, because it is known that no open wait takes them.
+    /// Signals that need no read, because no open wait accepts them.
     pub misfits: BTreeSet<String>,
 }
 
 impl Seen {
-    /// Removes a signal that a wait took.
+    /// Removes a consumed signal.
     pub fn remove(&mut self, suffix: &str) {
         self.suffixes.remove(suffix);
         self.signals.remove(suffix);
     }
 }
 
-/// What a wait can take of the signals that were found.
+/// Result of offering the scanned signals to a wait.
 enum Takes {
-    /// These signals.
+    /// The wait consumes these signals.
     Signals(Vec<String>),
-    /// It depends on a signal that was not read yet.
+    /// The result depends on a signal that was not read yet.
     Unread,
-    /// Nothing.
+    /// The wait consumes nothing.
     Nothing,
 }
 
-/// What a look at the inboxes leads to.
+/// Decision derived from a scan of the inboxes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// A wait takes these.
     Receive {
-        /// Which wait.
+        /// Path of the wait.
         point: Path,
-        /// Which signals, in order: one, or as many as the quorum.
+        /// The consumed signals, in order: one, or as many as the quorum.
         signals: Vec<String>,
     },
-    /// Nothing came in time.
+    /// The wait times out.
     TimeOut {
-        /// Which wait.
+        /// Path of the wait.
         point: Path,
     },
 }
 
-/// A wait and what it can take.
+/// A wait and the signals that it can consume.
 type Offer<'a> = (&'a Path, &'a Wait, Vec<String>);
 
-/// Which of these waits, in the order they were opened, takes what it can: the first, or of those it races with the
-/// one with the oldest signal. What one outside the race that was opened before that one can take is not the race's.
+/// The wait that is served next. Waits are given in the order in which they were opened. The first one is served, or
+/// among the waits of its race the one with the oldest signal. Signals that an earlier wait outside the race can consume
+/// are not available to the race.
 fn served_first<'a, 'b>(offers: &'b [Offer<'a>]) -> Option<&'b Offer<'a>> {
     let race = |one: &Wait, other: &Wait| one.race.is_some() && one.race == other.race;
     let first = offers.first()?;
@@ -388,7 +391,7 @@ fn served_first<'a, 'b>(offers: &'b [Offer<'a>]) -> Option<&'b Offer<'a>> {
 }
 
 impl Decision {
-    /// Which wait.
+    /// Path of the wait.
     #[must_use]
     pub fn point(&self) -> &Path {
         match self {
@@ -407,25 +410,25 @@ impl Run {
         waits
     }
 
-    /// The next thing that follows from what was found: the earliest opened wait that can take something takes it. Of
-    /// waits that race, the one with the oldest signal does. A wait whose time was over when the look began is timed
-    /// out if nothing stamped in time is there.
+    /// Decides the next event: the earliest opened wait that can consume a signal consumes it; in a race, the wait with
+    /// the oldest signal does. A wait whose deadline had passed when the scan began times out unless a signal stamped in
+    /// time is present.
     ///
-    /// `asked` says which waits somebody still waits at; `fits` whether a payload looks as that wait wants it.
+    /// `asked` returns whether code still waits at a wait; `fits` returns whether that wait accepts a payload.
     ///
-    /// Nothing follows while it depends on a signal that was not read yet: a wait that was opened later, or one that
-    /// takes the newest, must not overtake.
+    /// Decides nothing while the result depends on an unread signal: a wait that was opened later, or one in `latest`
+    /// mode, must not overtake.
     pub fn decide(
         &self,
         found: &Inboxes,
         asked: impl Fn(&Path) -> bool,
         fits: impl Fn(&Path, &Wait, &Signal) -> bool,
     ) -> Option<Decision> {
-        // One on whose signal users' code failed waits until the code is asked again.
+        // After a failed handler the wait consumes nothing until the handler's retry.
         let ripe = |wait: &Wait| wait.again.is_none_or(|again| again <= found.since);
         let waits = self.waits_in_order().into_iter().filter(|(path, _, wait)| asked(path) && ripe(wait));
         let waits: Vec<_> = waits.collect();
-        if is_mutated(Mutation::TimeoutBeforeSignal)
+        if deliberate_bug!(TimeoutBeforeSignal)
             && let Some((path, ..)) = waits.iter().find(|(_, point, _)| point.until.is_some_and(|at| at <= found.since))
         {
             return Some(Decision::TimeOut { point: (*path).clone() });
@@ -443,7 +446,7 @@ impl Run {
             return Some(Decision::Receive { point: (*point).clone(), signals: signals.clone() });
         }
         let over = |point: &Point| point.until.is_some_and(|until| until <= found.since);
-        // Waits that race are over together: all their inboxes must have been looked into.
+        // The waits of a race end together, so all their inboxes must have been scanned.
         let looked = |wait: &Wait| {
             let rivals = waits.iter().filter(|(_, _, other)| wait.race.is_some() && other.race == wait.race);
             found.names.contains_key(&wait.name)
@@ -453,7 +456,7 @@ impl Run {
         late.map(|(path, ..)| Decision::TimeOut { point: (*path).clone() })
     }
 
-    /// What a wait takes of what is there.
+    /// The signals that a wait consumes from the scanned ones.
     fn takes(
         &self,
         path: &Path,
@@ -486,7 +489,7 @@ impl Run {
         Takes::Nothing
     }
 
-    /// How far an inbox is read once a wait took these: the new cursor and the new floor.
+    /// Position of an inbox once a wait has consumed these signals: the new cursor and the new floor.
     #[must_use]
     pub fn read_up_to(&self, wait: &Wait, took: &[String], found: &Inboxes) -> (String, String) {
         let empty = Inbox::default();
@@ -495,13 +498,13 @@ impl Run {
             let cursor = took.iter().max().unwrap_or(&inbox.cursor).max(&inbox.cursor);
             return (cursor.clone(), cursor.max(&inbox.floor).clone());
         }
-        // Nobody knows what else is there.
+        // The other signals in the inbox are unknown.
         let Some(seen) = found.names.get(&wait.name) else { return (inbox.cursor.clone(), inbox.floor.clone()) };
         let is_left = |suffix: &&String| {
             let void = seen.signals.get(*suffix).is_some_and(|signal| self.is_void(signal));
             suffix.as_str() > inbox.floor.as_str() && !inbox.taken.contains(*suffix) && !took.contains(suffix) && !void
         };
-        let first_left = seen.suffixes.iter().find(is_left).filter(|_| !is_mutated(Mutation::CursorPassesUnconsumed));
+        let first_left = seen.suffixes.iter().find(is_left).filter(|_| !deliberate_bug!(CursorPassesUnconsumed));
         let is_behind = |suffix: &&String| first_left.is_none_or(|left| *suffix < left);
         let last_behind = |set: &'_ BTreeSet<String>| match first_left {
             Some(left) => set.range::<String, _>(..left).next_back().cloned(),
@@ -509,10 +512,10 @@ impl Run {
         };
         let taken = took.iter().chain([&inbox.cursor]).filter(is_behind).max().cloned();
         let cursor = last_behind(&seen.suffixes).max(last_behind(&inbox.taken)).max(taken).unwrap_or_default();
-        let back = if is_mutated(Mutation::LookBackOff) { Duration::ZERO } else { LOOK_BACK };
+        let back = if deliberate_bug!(LookBackOff) { Duration::ZERO } else { LOOK_BACK };
         let reached = stamp_of(&cursor).unwrap_or_default().min(found.since).before(back);
         let floor = reached.to_string();
-        let floor = if is_mutated(Mutation::FloorGoesBack) { floor } else { floor.max(inbox.floor.clone()) };
+        let floor = if deliberate_bug!(FloorGoesBack) { floor } else { floor.max(inbox.floor.clone()) };
         (cursor, floor)
     }
 
@@ -527,7 +530,7 @@ impl Run {
         only || signal.point.as_ref().is_some_and(over)
     }
 
-    /// The point that took a signal, as far as points are at hand, and when.
+    /// The step that consumed a signal, as far as steps are in memory, and the time.
     #[must_use]
     pub fn taker_of(&self, suffix: &str) -> Option<(&Path, Time)> {
         let took = |point: &Point| {
@@ -548,62 +551,9 @@ impl Run {
 }
 
 impl Point {
-    /// Whether it is a wait for which nothing came in time, and the run went on.
+    /// Whether this is a wait that timed out and let the run continue.
     #[must_use]
     pub fn is_timed_out(&self) -> bool {
         self.status == PointStatus::Completed && self.wait.as_ref().is_some_and(|wait| wait.received.is_empty())
-    }
-}
-
-/// What became of a signal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "fate", rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Fate {
-    /// No wait has taken it yet.
-    Unconsumed,
-    /// A wait took it.
-    Consumed {
-        /// Which.
-        point: Path,
-        /// When.
-        at: Time,
-    },
-    /// A newer one was taken in its place.
-    Superseded,
-    /// It was meant for one wait alone, which ended first.
-    Void,
-    /// The run ended without it.
-    NeverConsumed,
-    /// Its sender gave up before it was told that it had arrived, and it came too late to be seen.
-    Unacknowledged,
-}
-
-impl Run {
-    /// Whether a wait that takes the newest took a newer one; a function may wait for a name in both modes.
-    fn is_superseded(&self, suffix: &str, name: &Name) -> bool {
-        let waits = self.points.values().filter_map(|point| point.wait.as_deref());
-        let mut latest = waits.filter(|wait| wait.name == *name && wait.mode == Mode::Latest);
-        latest.any(|wait| wait.received.iter().any(|taken| taken.signal.as_str() > suffix))
-    }
-
-    /// What became of a signal in this run. All points must be at hand.
-    #[must_use]
-    pub fn fate_of(&self, suffix: &str, signal: &Signal, mode: Mode) -> Fate {
-        if let Some((point, at)) = self.taker_of(suffix) {
-            return Fate::Consumed { point: point.clone(), at };
-        }
-        let empty = Inbox::default();
-        let inbox = self.signals.get(&signal.name).unwrap_or(&empty);
-        match mode {
-            _ if self.is_void(signal) => Fate::Void,
-            Mode::Latest if suffix <= inbox.cursor.as_str() => Fate::Superseded,
-            _ if self.status.is_final() => Fate::NeverConsumed,
-            mode if inbox.offers(suffix, mode) => Fate::Unconsumed,
-            _ if self.is_superseded(suffix, &signal.name) => Fate::Superseded,
-            // The point was over when the inbox was read past the signal, and a restart came to it again.
-            _ if self.restarts > 0 && signal.point.is_some() => Fate::Void,
-            _ => Fate::Unacknowledged,
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! The stored forms, version 1: entries, snapshots, chunks. Golden files keep them as they are.
 //!
-//! Holds: reading what was written gives what was there. A form that this version does not know is refused by name.
+//! Holds: a stored form decodes to the value that was encoded. An unknown format version is rejected by name.
 
 use std::collections::BTreeMap;
 
@@ -10,28 +10,28 @@ use serde_json::{Map, Value};
 
 use crate::limits::{self, POINTS_MAX};
 use crate::{
-    CancelRequest, Chain, CompensationError, Data, Event, Fault, Inbox, Lease, Name, Parent, Path, Pause, Point,
-    Refusal, Requests, Rolled, Run, RunRef, Status, TaskSpec, Time, TypeName, stamp_of,
+    CancelRequest, Chain, Closing, CompensationError, Data, Event, Fault, Inbox, Lease, Name, Parent, Path, Pause,
+    Point, Refusal, Requests, Rolled, Run, RunRef, Status, TaskSpec, Time, TypeName, stamp_of,
 };
 
 /// One commit of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its number, from 1.
+    /// Number of the entry, starting at 1.
     pub seq: u64,
-    /// Unique to who wrote it, so that a writer knows its own after a lost answer.
+    /// Unique per writer, so that a writer recognises its own entry after a lost response.
     pub by: String,
-    /// When, by the store's clock.
+    /// Time of the commit, by the store's clock.
     pub at: Time,
-    /// What happened.
+    /// Events of the commit.
     pub events: Vec<Event>,
-    /// What its writer asked of the store for this run since its entry before, with what this commit itself is made of.
+    /// Store requests of the writer for this run since its previous entry, including those of this commit.
     #[serde(default, skip_serializing_if = "Requests::is_none")]
     pub requests: Requests,
 }
 
 impl Entry {
-    /// Its bytes.
+    /// Encodes the entry as JSON.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         line(self)
@@ -60,24 +60,24 @@ impl Entry {
     }
 }
 
-/// What stands in place of entry 1 once retention took the run.
+/// The tombstone that replaces entry 1 once retention deleted the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstone {
-    /// When the run was taken.
+    /// Time of the deletion.
     pub gone_at: Time,
     /// How it had ended.
     pub status: Status,
 }
 
 impl Tombstone {
-    /// Its bytes.
+    /// Encodes the tombstone as JSON.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         line(self)
     }
 }
 
-/// Reads what is stored as an entry; over the first may lie a tombstone.
+/// Decodes an entry; a tombstone may replace the first one.
 pub fn read_entry(body: &[u8]) -> Result<Result<Entry, Tombstone>, Refusal> {
     match serde_json::from_slice::<Entry>(body) {
         Ok(entry) => Ok(Ok(entry)),
@@ -98,7 +98,8 @@ fn line<T: Serialize>(value: &T) -> Vec<u8> {
 /// The version of the snapshot's form.
 const VERSION: u32 = 1;
 
-/// `state.json` as it is read; what only people look at is not.
+/// `state.json` as it is decoded, without the fields for display only. It has a field for each stored one: the stored
+/// form is flat.
 #[derive(Deserialize)]
 struct State {
     v: u32,
@@ -158,17 +159,17 @@ pub fn state_to_json(run: &Run, by: &str) -> Vec<u8> {
     line(&Snapshot { run, by, dollars: None })
 }
 
-/// The same for those who look at a run: with what its requests cost.
+/// The snapshot for display: with the cost of the run's requests.
 #[must_use]
 pub fn shown_to_json(run: &Run, by: &str, dollars: f64) -> Vec<u8> {
     line(&Snapshot { run, by, dollars: Some(dollars) })
 }
 
-/// A snapshot as it is written: nothing is copied for it.
+/// A borrowed snapshot for encoding: nothing is copied.
 struct Snapshot<'a> {
     run: &'a Run,
     by: &'a str,
-    /// Prices change, and so it is not stored.
+    /// Not stored, because prices change.
     dollars: Option<f64>,
 }
 
@@ -213,13 +214,13 @@ impl Serialize for Snapshot<'_> {
         let requests = Some(&run.requests).filter(|requests| !requests.is_none());
         some(&mut map, "requests", requests)?;
         some(&mut map, "dollars", self.dollars.as_ref().filter(|_| requests.is_some()))?;
-        // Unique to who wrote it: some buckets take equal bytes for no change.
+        // Unique per writer: some buckets treat a write of equal bytes as no change.
         map.serialize_entry("by", self.by)?;
         map.end()
     }
 }
 
-/// A field that is left out when there is nothing to say.
+/// An optional field, omitted if empty.
 fn some<M: SerializeMap, T: Serialize>(map: &mut M, name: &str, value: Option<&T>) -> Result<(), M::Error> {
     value.map_or(Ok(()), |value| map.serialize_entry(name, value))
 }
@@ -278,7 +279,7 @@ pub fn read_state(run: RunRef, body: &[u8]) -> Result<Run, Refusal> {
     Ok(run)
 }
 
-/// Notes in the inboxes which signals these points took.
+/// Records the signals consumed by these steps in the inboxes.
 fn restore_taken<'a>(signals: &mut BTreeMap<Name, Inbox>, points: impl Iterator<Item = &'a Point>) {
     for wait in points.filter_map(|point| point.wait.as_deref()) {
         if let Some(inbox) = signals.get_mut(&wait.name) {
@@ -287,7 +288,7 @@ fn restore_taken<'a>(signals: &mut BTreeMap<Name, Inbox>, points: impl Iterator<
     }
 }
 
-/// Numbers that no log leads to: what is counted on from them would be nonsense.
+/// Rejects counters that no log can produce: later numbers would derive from them.
 fn check_counts(run: &RunRef, state: &State) -> Result<(), Refusal> {
     let entries = 1..=limits::ENTRIES_MAX;
     let fits = |rolled: &Rolled| {
@@ -299,12 +300,12 @@ fn check_counts(run: &RunRef, state: &State) -> Result<(), Refusal> {
     Err(Refusal::new(format!("not a snapshot of `{run}`: no log has such an entry or chunk: {}", state.seq)))
 }
 
-/// Points that left the snapshot: those that were settled in a range of entries.
+/// Settled steps moved out of the snapshot, for a range of entries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chunk {
-    /// Where they were in the log.
+    /// Range of entries in which they settled.
     pub range: Rolled,
-    /// The points.
+    /// The steps by path.
     pub steps: BTreeMap<Path, Point>,
 }
 
@@ -316,7 +317,7 @@ impl Chunk {
     }
 }
 
-/// The bytes of a chunk: the same whoever writes it, because they follow from the log alone.
+/// Encodes a chunk. The bytes follow from the log alone, so every writer produces the same.
 #[must_use]
 pub fn chunk_to_json(chunk: &Chunk) -> Vec<u8> {
     line(chunk)
@@ -363,12 +364,93 @@ impl Run {
         self.points.extend(chunk.steps);
     }
 
-    /// Returns the chunks that must be read before it is known which signals were taken: those of points that took
-    /// signals above a floor. Empty once all points are in memory.
+    /// Returns the chunks that must be read to know the consumed signals: those of steps that consumed signals above a
+    /// floor. Empty once all steps are in memory.
     #[must_use]
     pub fn chunks_with_taken(&self) -> Vec<Rolled> {
         let floor = self.signals.values().map(Inbox::floor_at).min();
         let Some(floor) = floor.filter(|_| !self.is_whole()) else { return Vec::new() };
         self.rolled.iter().filter(|rolled| rolled.taken.is_some_and(|last| last >= floor)).copied().collect()
+    }
+}
+
+/// A stored step: the reason of its closing is derived from its error.
+#[derive(Deserialize)]
+pub(crate) struct StoredPoint {
+    #[serde(default)]
+    kind: crate::PointKind,
+    status: crate::PointStatus,
+    #[serde(default = "one")]
+    attempt: u32,
+    #[serde(default)]
+    started_at: Option<Time>,
+    #[serde(default)]
+    ended_at: Option<Time>,
+    #[serde(default, deserialize_with = "crate::payload::present")]
+    result: Option<Data>,
+    #[serde(default)]
+    error: Option<Fault>,
+    #[serde(default)]
+    until: Option<Time>,
+    #[serde(default)]
+    relative: bool,
+    #[serde(default)]
+    compensate: bool,
+    #[serde(default)]
+    children: Option<crate::Children>,
+    #[serde(default)]
+    wait: Option<Box<crate::Wait>>,
+    #[serde(default)]
+    interrupted: u32,
+    seq: u64,
+    #[serde(default)]
+    place: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl From<StoredPoint> for Point {
+    fn from(stored: StoredPoint) -> Self {
+        let StoredPoint { kind, status, attempt, started_at, ended_at, result, error, until, relative, .. } = stored;
+        let StoredPoint { compensate, children, wait, interrupted, seq, place, .. } = stored;
+        let closing = error.as_ref().filter(|_| status.is_settled()).and_then(Closing::of_fault);
+        Self {
+            kind,
+            status,
+            attempt,
+            started_at,
+            ended_at,
+            result,
+            error,
+            closing,
+            until,
+            relative,
+            compensate,
+            children,
+            wait,
+            interrupted,
+            seq,
+            place,
+        }
+    }
+}
+
+impl Closing {
+    const ALL: [Self; 3] = [Self::Lost, Self::Cancelled, Self::Finished];
+
+    /// Returns the error of a point that was closed for this reason.
+    pub(crate) fn fault(self) -> Fault {
+        match self {
+            Self::Lost => Fault::new("Dropped", "it was no longer waited for"),
+            Self::Cancelled => Fault::new("Closed", "the run was cancelled"),
+            Self::Finished => Fault::new("Closed", "the run ended"),
+        }
+    }
+
+    /// Returns the reason that a stored error represents. An error of users' code with the same name has another text.
+    fn of_fault(fault: &Fault) -> Option<Self> {
+        Self::ALL.into_iter().find(|why| why.fault() == *fault)
     }
 }

@@ -42,7 +42,7 @@ impl Time {
         Self(self.0.saturating_sub(u64::try_from(span.as_micros()).unwrap_or(u64::MAX)))
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// Duration since `earlier`; zero if it is not later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
@@ -106,7 +106,7 @@ impl FromStr for Time {
     fn from_str(text: &str) -> Result<Self, Refusal> {
         let parsed = text.parse::<jiff::Timestamp>().ok();
         let time = parsed.and_then(|at| u64::try_from(at.as_microsecond()).ok()).map(Self::from_micros);
-        // One moment has one text: anything else would sort wrongly as a key.
+        // Each moment has exactly one text: other spellings would sort wrongly as a key.
         time.filter(|time| time.to_string() == text).ok_or_else(|| {
             Refusal::new(format!("not a time (want `2026-01-28T12:00:00.000000Z`): `{}`", text.escape_debug()))
         })

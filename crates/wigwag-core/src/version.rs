@@ -1,14 +1,14 @@
-//! Whether new code fits an old run, and how a run is brought to fit.
+//! Checks whether new code matches an old run, and migrates runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{Definition, NodeKind, Path, Point, PointKind, Refusal, Run, Style};
 
-/// The steps of `old` and `new` that keep a run of `old` from going on by `new`; none if it may.
+/// Lists the steps that prevent a run of `old` from continuing with `new`; empty if it may continue.
 ///
-/// The table: a step that was added and not yet passed is fine, and so is one that was removed after it was completed.
-/// A step that was removed and has not run, and one whose dependencies changed (a new step before a finished one is
-/// that too), do not fit. A renamed step is a removed one and an added one, and so is one of another kind.
+/// The compatibility rules: an added step that is not passed yet is allowed, and so is a removed step that completed.
+/// Rejected are a removed step that has not run, and a step with changed dependencies (including a new step before a
+/// finished one). A renamed step counts as removed and added, and so does a step whose kind changed.
 #[must_use]
 pub fn misfits(run: &Run, old: &Definition, new: &Definition) -> Vec<Path> {
     if old.hash == new.hash || old.style != Style::Graph || new.style != Style::Graph {
@@ -25,7 +25,7 @@ pub fn misfits(run: &Run, old: &Definition, new: &Definition) -> Vec<Path> {
             _ => _ = misfits.insert(step.name.clone()),
         }
     }
-    // A new step that something already begun would have waited for can no longer come before it.
+    // A new step can no longer precede a step that depends on it and has already started.
     for step in new.steps.iter().filter(|step| old.step(&step.name).is_none()) {
         let late =
             new.steps.iter().any(|later| later.after.contains(&step.name) && run.points.contains_key(&later.name));
@@ -36,7 +36,7 @@ pub fn misfits(run: &Run, old: &Definition, new: &Definition) -> Vec<Path> {
     misfits.into_iter().collect()
 }
 
-/// What a step depends on, without those that were removed after they were completed.
+/// Dependencies of a step, without steps that were removed after they completed.
 fn depends_on<'a>(
     after: &'a [Path],
     old: &Definition,
@@ -47,16 +47,16 @@ fn depends_on<'a>(
     after.iter().filter(|name| !gone(name)).collect()
 }
 
-/// What a migration does to the points of a run.
+/// Changes that a migration makes to the steps of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Migration {
     /// Points that have another name.
     pub renamed: BTreeMap<Path, Path>,
-    /// Points that are passed over.
+    /// Paths of skipped steps.
     pub skipped: Vec<Path>,
 }
 
-/// Checks that a run fits `new` once its steps are renamed (`old → new`) or passed over (`removed → null`).
+/// Checks that a run matches `new` once its steps are renamed (`old → new`) or skipped (`removed → null`).
 pub fn migrate(run: &Run, new: &Definition, mapping: &BTreeMap<Path, Option<Path>>) -> Result<Migration, Refusal> {
     let mut migration = Migration::default();
     for (old, target) in mapping {
@@ -100,15 +100,15 @@ fn rename(run: &Run, old: &Path, target: &Path, migration: &mut Migration) -> Re
     Ok(())
 }
 
-/// What a point is called after a migration: a step takes the points below it along.
+/// The path of a step after a migration: renaming a step renames the steps below it.
 pub(crate) fn name_after(renamed: &BTreeMap<Path, Path>, path: &Path) -> Path {
     let from = renamed.iter().find(|(old, _)| path.is_within(old));
     let moved = from.and_then(|(old, new)| format!("{new}{}", &path.as_str()[old.as_str().len()..]).parse().ok());
     moved.unwrap_or_else(|| path.clone())
 }
 
-/// Every recorded step must be one of the new definition, be passed over, or be behind us; and nothing that is behind
-/// us may wait for something that is not.
+/// Requires that every recorded step is in the new definition, is skipped or has ended, and that no step that has
+/// ended depends on one that has not.
 fn check_fit(run: &Run, new: &Definition, migration: &Migration) -> Result<(), Refusal> {
     if new.style != Style::Graph {
         return Ok(());
@@ -151,7 +151,7 @@ fn is_recorded_as(node: NodeKind, point: PointKind) -> bool {
     }
 }
 
-/// A step and all that comes after it.
+/// A step and all steps that depend on it, directly or indirectly.
 #[must_use]
 pub fn downstream(definition: &Definition, from: &Path) -> BTreeSet<Path> {
     let top = definition.steps.iter().map(|step| &step.name).find(|name| from.is_within(name)).unwrap_or(from);
@@ -170,7 +170,7 @@ pub fn downstream(definition: &Definition, from: &Path) -> BTreeSet<Path> {
     found
 }
 
-/// Names the recorded points that a function no longer comes to, or that are of another kind now.
+/// Describes a recorded step that a function no longer reaches, or whose kind changed.
 #[must_use]
 pub fn describe(path: &Path, recorded: PointKind, found: Option<PointKind>) -> String {
     match found {

@@ -20,7 +20,7 @@ fn log(entries: &[&str]) -> Vec<Entry> {
     [birth.as_str()].into_iter().chain(entries.iter().copied()).enumerate().map(entry).collect()
 }
 
-/// A run whose log says what no log may say: what it folds to is left at its birth.
+/// A log that violates a guarantee, with the run left at its start.
 fn told(entries: &[&str]) -> Told {
     let log = log(entries);
     let mut told = Told::fold(&the_run(), log[..1].to_vec()).unwrap();
@@ -127,7 +127,11 @@ fn an_entry_without_the_turn_and_a_claim_under_anothers_lease() {
     let parked = r#"{"type":"run.parked","hints":[]}"#;
     let mut free = told(&[&list(&[&claim("w", 30), parked]), &list(&[&claim("v", 60)])]);
     free.log[2].by = "v.1".into();
-    assert_eq!(audit::a_writer_without_the_turn_cannot_commit(&free), [] as [String; 0], "who parks gives it up");
+    assert_eq!(
+        audit::a_writer_without_the_turn_cannot_commit(&free),
+        [] as [String; 0],
+        "a worker that parks gives up the turn"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What people ask of a run from outside, and how what was done is undone.
+//! Control requests to a run, and the order of compensations.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod common;
@@ -133,11 +133,11 @@ fn a_folded_order_shows_in_the_run() {
     let paused = after(running, vec![broke.into()]);
     assert_eq!(paused.error, Some(fault("no")));
     let resumed = after(paused.clone(), folded(&paused, Order::Resume, &definition));
-    assert_eq!(resumed.error, None, "what it was paused for is over");
+    assert_eq!(resumed.error, None, "the cause of the pause is resolved");
 }
 
 #[test]
-fn every_event_of_an_order_names_its_caller_or_nobody() {
+fn every_event_of_a_control_request_names_its_caller_if_known() {
     let definition = graph("a");
     let run = run_with("");
     let run = after(run.clone(), folded(&run, pause(), &definition));
@@ -161,33 +161,42 @@ fn caller_of(event: &Event) -> Option<Option<String>> {
     is_control.then(|| event["by"].as_str().map(str::to_owned))
 }
 
-#[test]
-fn a_folded_order_is_remembered_for_an_hour() {
-    let definition = graph("a");
-    let run = run_with("");
-    let run = after(run.clone(), folded(&run, cancel(), &definition));
-    let again = |seconds| {
+/// A run that has folded `folded` control objects, one second apart, and then one more at
+/// the given second.
+fn remembered(folded: u64, last_at: u64) -> Vec<String> {
+    let mut run = run_with("");
+    let times = (0..folded).map(|number| (number, at(2 + number))).chain([(folded, at(last_at))]);
+    for (number, at) in times {
         let order = RunPaused {
             why: PauseCause::ByHand,
             error: None,
             reason: None,
-            control: Some("c2".into()),
+            control: Some(format!("c{number:03}")),
             refused: Some("no".into()),
             by: None,
         };
-        let mut run = run.clone();
-        run.apply(&Entry {
-            seq: run.seq + 1,
-            by: "b".into(),
-            at: at(seconds),
-            events: vec![order.into()],
-            requests: Requests::default(),
-        })
-        .unwrap();
-        run.controls.into_keys().collect::<Vec<_>>()
-    };
-    assert_eq!(again(2 + 3_599), ["c1", "c2"]);
-    assert_eq!(again(2 + 3_600), ["c2"]);
+        let (seq, events) = (run.seq + 1, vec![order.into()]);
+        run.apply(&Entry { seq, by: "b".into(), at, events, requests: Requests::default() }).unwrap();
+    }
+    run.controls.into_keys().collect()
+}
+
+#[test]
+fn the_newest_folded_controls_are_remembered_however_old_and_all_others_for_an_hour() {
+    // (folded before, second of the last, first that is remembered, how many are)
+    let cases = [
+        (1, 2 + 3_599, "c000", 2),
+        (1, 2 + 86_400, "c000", 2),
+        (31, 86_400, "c000", 32),
+        (32, 2 + 3_599, "c000", 33),
+        (32, 2 + 3_600, "c001", 32),
+        (40, 2 + 3_605, "c006", 35),
+        (40, 86_400, "c009", 32),
+    ];
+    for (folded, last_at, first, count) in cases {
+        let remembered = remembered(folded, last_at);
+        assert_eq!((&*remembered[0], remembered.len()), (first, count), "{folded} folded, then one at {last_at}");
+    }
 }
 
 #[test]
@@ -225,7 +234,10 @@ fn a_restart_drops_what_it_must_and_keeps_the_rest() {
     let diamond = graph("a, b<a, c<a, d<b+c, e");
     let function = Definition::function("order".parse().unwrap(), 1);
     let all = "a=done e=done b=done b/x=done c=done d=failed";
-    // The definition, how far the run is, from where, what was dropped, what is left.
+    let renamed = graph("a, f<a, c<f");
+    let before = "z=done a=done b=received c=done";
+    // The definition, the progress of the run, the first step to restart, the dropped
+    // records, the remaining ones.
     let rows = [
         ("from the start", &diamond, all, None, "", ""),
         ("from a step", &diamond, all, Some("b"), "b b/x d", "a c e"),
@@ -233,6 +245,8 @@ fn a_restart_drops_what_it_must_and_keeps_the_rest() {
         ("from the last", &diamond, all, Some("d"), "d", "a b b/x c e"),
         ("from below a step", &diamond, all, Some("b/x"), "b b/x d", "a c e"),
         ("from a step beside", &diamond, all, Some("e"), "d e", "a b b/x c"),
+        ("a step that is gone and began later", &renamed, before, Some("a"), "a b c", "z"),
+        ("a step that is gone and began earlier", &renamed, before, Some("c"), "c", "a b z"),
         ("a function from the start", &function, all, None, "", ""),
         ("a function from a point", &function, all, Some("b"), "b b/x c d", "a e"),
         ("a function from its last point", &function, all, Some("d"), "d", "a b b/x c e"),
@@ -252,7 +266,7 @@ fn a_restart_drops_what_it_must_and_keeps_the_rest() {
 }
 
 #[test]
-fn a_restart_starts_children_again_that_ended_with_the_run_and_keeps_those_of_a_run_that_goes_on() {
+fn a_restart_starts_children_again_that_ended_with_the_run_and_keeps_those_of_a_run_that_continues() {
     let function = Definition::function("order".parse().unwrap(), 1);
     let started = |point: &str| {
         let children = Children::Numbered { count: 2, restarts: 0 };
@@ -270,7 +284,7 @@ fn a_restart_starts_children_again_that_ended_with_the_run_and_keeps_those_of_a_
 }
 
 #[test]
-fn a_restart_from_a_step_does_again_what_was_undone() {
+fn a_restart_from_a_step_repeats_compensated_steps() {
     let definition = graph("a, b<a, c<b");
     let mut run = run_with("");
     for step in ["a", "b"] {
@@ -332,7 +346,7 @@ fn of_a_run_that_ended_only_restarts_of_its_end_and_late_notes_are_kept() {
 }
 
 #[test]
-fn what_was_rolled_out_comes_back_when_it_changes() {
+fn offloaded_steps_return_to_the_snapshot_when_they_change() {
     let renamed = BTreeMap::from([(path("a"), path("x"))]);
     let (definition_hash, version, control, refused) = ("new".to_owned(), None, None, None);
     let skipped = paths("b");
@@ -352,7 +366,7 @@ fn what_was_rolled_out_comes_back_when_it_changes() {
 }
 
 #[test]
-fn what_was_done_is_undone_in_reverse_order() {
+fn completed_steps_are_compensated_in_reverse_order() {
     // The events, entry by entry, and the order of undoing.
     let plain = begun("p");
     let rows = [
@@ -376,11 +390,11 @@ fn what_was_done_is_undone_in_reverse_order() {
         ),
         ("one of unknown effect too", vec![vec![begun_undoable("r")], vec![begun_undoable("a"), done("a")]], "r a"),
         (
-            "one that is tried again too",
+            "a step that will be retried too",
             vec![vec![begun_undoable("r"), broken("r", Some(at(9)))], vec![begun_undoable("a"), done("a")]],
             "r a",
         ),
-        ("not what was skipped", vec![vec![skipped("s")], vec![begun_undoable("a"), done("a")]], "a"),
+        ("skipped steps are excluded", vec![vec![skipped("s")], vec![begun_undoable("a"), done("a")]], "a"),
     ];
     for (row, entries, order) in rows {
         let mut run = run_with("");
@@ -410,7 +424,7 @@ fn taken_over(run: &Run) -> Run {
 }
 
 #[test]
-fn a_chain_goes_on_where_it_was_and_past_what_cannot_be_undone() {
+fn compensations_resume_where_they_stopped_and_skip_failed_ones() {
     let mut run = run_to_undo();
     let next = |run: &Run| run.undo_order().get(run.chain.as_ref().map_or(0, |chain| chain.behind)).cloned();
     let mut undone_in_order = Vec::new();
@@ -419,7 +433,7 @@ fn a_chain_goes_on_where_it_was_and_past_what_cannot_be_undone() {
         add(&mut run, vec![CompensationStarted { point: point.clone(), attempt: 1, cause }.into()]).unwrap();
         run = taken_over(&run);
         let current = run.chain.as_ref().unwrap().current.as_ref().unwrap();
-        assert_eq!((&current.point, current.attempt), (&point, 1), "the one that was being undone is tried again");
+        assert_eq!((&current.point, current.attempt), (&point, 1), "the interrupted compensation is retried");
         let last = if point == path("c") { not_undone("c", None) } else { undone(point.as_str()) };
         add(&mut run, vec![last]).unwrap();
         run = taken_over(&run);
@@ -451,7 +465,7 @@ fn undoing_has_tries_of_its_own() {
 }
 
 #[test]
-fn a_chain_says_why_and_undoes_only_what_can_be_undone() {
+fn compensations_record_their_cause_and_include_only_steps_that_have_one() {
     let without = |point: &str| CompensationStarted { point: path(point), attempt: 1, cause: None }.into();
     let rows = [
         (vec![without("d")], "the first says why"),
@@ -468,7 +482,7 @@ fn a_chain_says_why_and_undoes_only_what_can_be_undone() {
 }
 
 #[test]
-fn a_worker_that_died_left_its_mark_on_what_it_ran() {
+fn a_takeover_counts_an_interruption_of_running_steps() {
     let mut run = run_with("a=running b=retrying c=done s=waiting");
     let count = |run: &Run, point: &str| run.points[&path(point)].interrupted;
     add(&mut run, vec![claimed("w1", at(2_000))]).unwrap();
@@ -477,7 +491,7 @@ fn a_worker_that_died_left_its_mark_on_what_it_ran() {
     assert_eq!(["a", "b", "c", "s"].map(|point| count(&run, point)), [1, 0, 0, 0]);
     add(&mut run, vec![parked()]).unwrap();
     add(&mut run, vec![claimed("w3", at(3_000))]).unwrap();
-    assert_eq!(count(&run, "a"), 1, "who parked did not die");
+    assert_eq!(count(&run, "a"), 1, "a worker that parked did not die");
     add(&mut run, vec![broken("a", Some(at(20)))]).unwrap();
     assert_eq!(count(&run, "a"), 0, "a failure is the step's own");
     add(&mut run, vec![begun("a"), claimed("w4", at(4_000)), done("a")]).unwrap();
@@ -492,7 +506,7 @@ fn waits_hold_shifted_deadlines_in_the_snapshot_too() {
 }
 
 #[test]
-fn a_late_note_that_names_no_place_in_an_inbox_is_refused() {
+fn a_late_note_with_an_invalid_suffix_is_rejected() {
     let run = run_with("a=running");
     for wrong in
         ["x", "", "2026-01-28T12:00:05.000000Z", "2026-01-28T12:00:05.000000Z_a/b", "2026-01-28T12:00:05.000000Z_\n"]

@@ -1,4 +1,5 @@
-//! What is written reads back as it was: entries, payloads, control objects and keys; and keys sort as times.
+//! Stored forms decode to the encoded values: entries, payloads, control objects and keys; and keys
+//! sort by time.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod common;
@@ -446,7 +447,7 @@ proptest! {
     }
 
     #[test]
-    fn what_lies_in_an_inbox_sorts_by_its_stamp(one in (a_time(), "[0-9a-f_-]{1,36}"), two in (a_time(), "[0-9a-f]{4}")) {
+    fn signals_in_an_inbox_sort_by_stamp(one in (a_time(), "[0-9a-f_-]{1,36}"), two in (a_time(), "[0-9a-f]{4}")) {
         let [first, second] = [&one, &two].map(|(stamp, id)| suffix(*stamp, id));
         prop_assert_eq!((stamp_of(&first), stamp_of(&second)), (Some(one.0), Some(two.0)));
         prop_assert_eq!(first.cmp(&second), one.0.cmp(&two.0).then(one.1.cmp(&two.1)));
@@ -468,7 +469,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_listed_in_order_sorts_by_time(one in a_hint(), two in a_hint(), seqs in any::<(u32, u32)>()) {
+    fn ordered_keys_sort_by_time(one in a_hint(), two in a_hint(), seqs in any::<(u32, u32)>()) {
         let two = Hint { shard: one.shard, ..two };
         let key = |hint: &Hint| Key::Due(hint.clone()).to_string();
         let expected = one.due.cmp(&two.due);
@@ -496,7 +497,7 @@ proptest! {
 }
 
 #[test]
-fn a_key_of_another_form_is_refused() {
+fn a_key_of_another_form_is_rejected() {
     let rows = [
         "",
         "workflow",
@@ -561,7 +562,7 @@ fn shards_and_kinds_are_those_of_the_design() {
 }
 
 #[test]
-fn numbers_that_no_log_leads_to_are_refused() {
+fn counters_that_no_log_can_produce_are_rejected() {
     let run = run_with("a=done b=running");
     let text = String::from_utf8(state_to_json(&run, "by")).unwrap();
     let seq = format!("\"seq\":{},\"lease\"", run.seq);
@@ -588,7 +589,7 @@ fn a_hint_that_was_put_off_without_end_stays_a_hint() {
 }
 
 #[test]
-fn what_no_reader_takes_is_no_payload() {
+fn text_that_no_parser_accepts_is_no_payload() {
     let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
     for good in ["1e308", "\"\\ud83d\\ude00\"", "12345678901234567890123", &deep(100)] {
         assert_eq!(Payload::parse(good).unwrap().value(), serde_json::from_str::<Value>(good).unwrap());

@@ -1,4 +1,4 @@
-//! What is stored stays readable: one file for each stored form, which reads and writes back byte for byte.
+//! Stored forms stay readable: one file for each form, which decodes and encodes back byte for byte.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod common;
@@ -32,7 +32,7 @@ fn stored(file: &str, sample: &[u8]) -> Vec<u8> {
     })
 }
 
-/// A stored form reads and writes back as it is, and it is what is written today.
+/// Checks that a golden file decodes to the sample, and that the sample encodes to the same bytes.
 fn keeps<T>(file: &str, sample: &T, write: impl Fn(&T) -> Vec<u8>, read: impl Fn(&[u8]) -> T)
 where
     T: PartialEq + std::fmt::Debug,
@@ -173,7 +173,7 @@ fn whole_wait(point: &str) -> SignalWaiting {
     SignalWaiting { deadline, relative: true, mode, quorum: 2, authenticated, race, schema, ..wait_at(point) }
 }
 
-/// What a wait for two took: one of them from nobody that is known.
+/// A quorum of two; one signal has no sender.
 fn whole_receipt(point: &str, payload: Data) -> SignalReceived {
     let (first, second) = (suffix(at(4), "7f3c"), suffix(at(5), "0a1b"));
     let (cursor, floor) = (first.clone(), at(0).before(Duration::from_secs(6)).to_string());
@@ -219,7 +219,7 @@ fn an_entry_with_every_event_is_kept() {
 }
 
 #[test]
-fn what_a_run_asked_of_its_store_is_kept_in_entries_and_snapshots() {
+fn store_requests_of_a_run_are_kept_in_entries_and_snapshots() {
     let requests = Requests { puts: 3, gets: 2, lists: 1, deletes: 4 };
     let sample = Entry { requests, ..entry(1, vec![run_started(), claimed("w1", at(30))]) };
     keeps("entry-requests.json", &sample, Entry::to_json, |bytes| read_entry(bytes).unwrap().unwrap());
@@ -229,7 +229,7 @@ fn what_a_run_asked_of_its_store_is_kept_in_entries_and_snapshots() {
 }
 
 #[test]
-fn who_asked_is_kept_in_control_objects_and_in_the_events_they_become() {
+fn callers_are_kept_in_control_objects_and_in_their_events() {
     let by = Some("ada \"ops\"".to_owned());
     let sample = Control { id: "c1".into(), created_at: at(7), by: by.clone(), order: Order::Resume };
     keeps("control-named.json", &sample, Control::to_json, |bytes| Control::read(bytes).unwrap());
@@ -255,7 +255,7 @@ fn who_asked_is_kept_in_control_objects_and_in_the_events_they_become() {
 }
 
 #[test]
-fn an_entry_of_an_unknown_event_is_refused_by_name() {
+fn an_entry_with_an_unknown_event_is_rejected_by_name() {
     let bytes = br#"{"seq":1,"by":"x","at":"2026-01-28T12:00:00.000000Z","events":[{"type":"run.exploded"}]}"#;
     let refusal = read_entry(bytes).unwrap_err().to_string();
     assert!(refusal.contains("no event is called `run.exploded`"), "{refusal}");
@@ -339,12 +339,12 @@ fn moments() -> (Vec<(&'static str, Run)>, Chunk) {
 }
 
 #[test]
-fn snapshots_are_kept_with_what_was_rolled_out_of_them() {
+fn snapshots_stay_readable_with_their_offloaded_steps() {
     let (moments, chunk) = moments();
     for (file, run) in moments {
         let read = |bytes: &[u8]| {
             let mut run = read_state("task/t1".parse().unwrap(), bytes).unwrap();
-            assert!(!run.is_whole(), "{file}: what was rolled out is missing");
+            assert!(!run.is_whole(), "{file}: the offloaded steps are missing");
             run.unroll(chunk.clone());
             assert!(run.is_whole(), "{file}");
             run
@@ -354,7 +354,7 @@ fn snapshots_are_kept_with_what_was_rolled_out_of_them() {
 }
 
 #[test]
-fn a_snapshot_of_another_run_or_version_is_refused() {
+fn a_snapshot_of_another_run_or_version_is_rejected() {
     let (moments, _) = moments();
     let bytes = state_to_json(&moments[0].1, "w1-9");
     let refusal = read_state("task/t2".parse().unwrap(), &bytes).unwrap_err().to_string();
@@ -410,7 +410,7 @@ fn signals_are_kept() {
         keeps(file, sample, Signal::to_json, |bytes| Signal::read(bytes).unwrap());
     }
     let bare = br#"{"id":"0a1b","name":"go","payload":null,"created_at":"2026-01-28T12:00:05.000000Z"}"#;
-    assert_eq!(Signal::read(bare), Ok(plain), "who sent it may be unsaid");
+    assert_eq!(Signal::read(bare), Ok(plain), "the sender is optional");
     let refusal = Signal::read(br#"{"id":"0a1b"}"#).unwrap_err().to_string();
     assert!(refusal.contains("not a signal: missing field `name`"), "{refusal}");
 }

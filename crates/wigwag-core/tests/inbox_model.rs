@@ -1,10 +1,9 @@
-//! Senders against a reader: every order of what they do, and every time between, in small worlds.
+//! Senders against a reader: every interleaving of their actions, and every delay between them, in small worlds.
 //!
-//! A sender draws a stamp, its object lands, the answer comes, and the signal is acknowledged: at once if that took no
-//! longer than [`PUT_MAX`], else after a late note. A reader begins a look (it folds late notes in), lists what has
-//! landed, and takes. Each of these is a move of its own, and between any two of them time may pass. What a world can
-//! become does not depend on how it came about, so that each is gone through once: there is no end to the number of
-//! looks.
+//! A sender draws a stamp, its object is stored, the response arrives, and the signal is acknowledged: at once within
+//! [`PUT_MAX`], else after a late note. A reader begins a scan (it folds late notes), lists the stored signals, and
+//! consumes. Each of these is a separate action, and time may pass between any two of them. The future of a world does
+//! not depend on its past, so each world is visited once, and the number of scans is unbounded.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod common;
@@ -41,7 +40,7 @@ enum Stage {
     Landed,
     /// The answer came so late that the sender has yet to send a late note.
     Slow,
-    /// Its sender was told that it has arrived.
+    /// Its sender received the acknowledgement.
     Acknowledged,
 }
 
@@ -56,7 +55,7 @@ struct Sent {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Begun {
     since: Time,
-    /// What had been acknowledged before it began.
+    /// Signals that were acknowledged before the scan began.
     acknowledged: Vec<String>,
 }
 
@@ -67,7 +66,7 @@ enum Move {
     Answer(usize),
     Note(usize),
     Begin,
-    /// Lists, and takes so many at most.
+    /// Lists, and consumes at most this many.
     Take(usize),
     Pass(Duration),
     /// All senders send late notes again, as those do that repeat by key; one more look finds nothing.
@@ -84,11 +83,11 @@ struct World {
     notes: Vec<String>,
     begun: Option<Begun>,
     run: Arc<Run>,
-    /// What was taken, in order.
+    /// Consumed signals, in order.
     taken: Vec<String>,
 }
 
-/// All that the future of a world depends on: the time, each signal and what was done with it, the look that has begun,
+/// Everything that determines the future of a world: the time, each signal with its progress, the scan in progress,
 /// cursor and floor.
 type Identity = (Time, Vec<(usize, Sent, [bool; 5])>, Option<Time>, String, String);
 
@@ -129,7 +128,7 @@ impl World {
         self.sent().filter(|sent| sent.stage == Stage::Acknowledged).map(|sent| sent.suffix.clone()).collect()
     }
 
-    /// Whether all was sent, acknowledged and taken: what is offered does not change by time alone.
+    /// Whether all signals are sent, acknowledged and consumed: time alone does not change the offers.
     fn is_over(&self) -> bool {
         let all: usize = self.setting.senders.iter().map(|count| usize::from(*count)).sum();
         self.taken.len() == all && self.acknowledged().len() == all && self.notes.is_empty() && self.begun.is_none()
@@ -160,7 +159,7 @@ impl World {
         moves
     }
 
-    /// Of senders that are alike the first in line sends first: who is who makes no difference.
+    /// Among identical senders the first one sends first: their identity makes no difference.
     fn may_draw(&self, sender: usize) -> bool {
         let Setting { senders, skew, .. } = self.setting;
         let is_like_the_one_before = sender > usize::from(!skew.is_zero()) && senders[sender] == senders[sender - 1];
@@ -219,7 +218,7 @@ impl World {
         self.begun = Some(begun);
     }
 
-    /// What has landed above the floor, and what late notes named.
+    /// Stored signals above the floor, and those named by late notes.
     fn listed(&self, since: Time) -> Inboxes {
         let inbox = self.inbox();
         let landed = self.sent().filter(|sent| sent.stage != Stage::Drawn).map(|sent| &sent.suffix);
@@ -261,10 +260,10 @@ impl World {
         let own = self.senders.iter().find(|sent| sent.iter().any(|sent| sent.suffix == *signal)).unwrap();
         let mut earlier = own.iter().map(|sent| &sent.suffix).take_while(|suffix| *suffix != signal);
         let passed = earlier.find(|suffix| begun.acknowledged.contains(*suffix) && !self.taken.contains(*suffix));
-        assert_eq!(passed, None, "`{signal}` comes before what was acknowledged before it was sent");
+        assert_eq!(passed, None, "`{signal}` is consumed before a signal that was acknowledged before it was sent");
     }
 
-    /// Whatever was acknowledged before a look began has been taken when that look finds nothing more.
+    /// Every signal that was acknowledged before a scan began is consumed once that scan finds nothing more.
     fn check_end_of_look(&self, begun: &Begun) {
         let cursor = self.inbox().cursor;
         let superseded = |suffix: &String| self.setting.mode == Mode::Latest && *suffix <= cursor;
@@ -302,19 +301,19 @@ const PLAIN: Setting = Setting {
 };
 
 #[test]
-fn two_senders_are_each_heard_once_whenever_their_signals_land() {
+fn signals_of_two_senders_are_each_consumed_once_whenever_they_land() {
     let worlds = explore(PLAIN);
     assert!(worlds > 5_000, "{worlds}");
 }
 
 #[test]
-fn three_senders_are_each_heard_once_whenever_their_signals_land() {
+fn signals_of_three_senders_are_each_consumed_once_whenever_they_land() {
     let worlds = explore(Setting { senders: &[1, 1, 1], gaps: &[6_000], horizon: 12_000, ..PLAIN });
     assert!(worlds > 5_000, "{worlds}");
 }
 
 #[test]
-fn what_one_sender_sends_is_heard_in_order_whatever_another_does() {
+fn signals_of_one_sender_are_consumed_in_order_whatever_another_does() {
     let worlds = explore(Setting { senders: &[2, 1], gaps: &[5_000, 6_000], horizon: 11_000, ..PLAIN });
     assert!(worlds > 5_000, "{worlds}");
     let alone = explore(Setting { senders: &[3], gaps: &[5_000, 6_000], ..PLAIN });
@@ -322,8 +321,8 @@ fn what_one_sender_sends_is_heard_in_order_whatever_another_does() {
 }
 
 #[test]
-fn a_sender_whose_clock_is_as_far_behind_as_may_be_is_heard() {
-    // One clock is off by so much to this side, another to that.
+fn signals_of_a_sender_with_the_slowest_allowed_clock_are_consumed() {
+    // One clock is ahead by the maximum, another behind by it.
     let skew = 2 * UNCERTAINTY_MAX;
     assert_eq!(PUT_MAX + skew, LOOK_BACK);
     let worlds = explore(Setting { gaps: &[2_500, 5_000], skew, ..PLAIN });
@@ -331,13 +330,13 @@ fn a_sender_whose_clock_is_as_far_behind_as_may_be_is_heard() {
 }
 
 #[test]
-fn looks_may_take_their_time() {
+fn scans_may_be_slow() {
     let worlds = explore(Setting { gaps: &[5_000, 6_000], horizon: 12_000, slow_looks: true, ..PLAIN });
     assert!(worlds > 5_000, "{worlds}");
 }
 
 #[test]
-fn under_latest_no_older_value_comes_after_a_newer_one_and_the_newest_comes() {
+fn in_latest_mode_no_older_value_follows_a_newer_one_and_the_newest_is_consumed() {
     let worlds = explore(Setting { mode: Mode::Latest, gaps: &[5_000, 6_000], ..PLAIN });
     assert!(worlds > 5_000, "{worlds}");
     let worlds = explore(Setting { mode: Mode::Latest, senders: &[2, 1], gaps: &[6_000], horizon: 12_000, ..PLAIN });

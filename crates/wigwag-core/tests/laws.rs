@@ -12,11 +12,11 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use wigwag_core::*;
 
-/// What is true of a run after each entry, when all its points are in memory.
+/// Checks the invariants of a run after each entry, when all its steps are in memory.
 fn holds(run: &Run) {
     let settled = |path: &Path| run.points[path].status.is_settled();
     let open: BTreeSet<Path> = run.points.keys().filter(|path| !settled(path)).cloned().collect();
-    assert_eq!(run.open, open, "open points are those that are not settled");
+    assert_eq!(run.open, open, "open points and unsettled points are the same");
     let last = run.rolled.last().map_or(0, |rolled| rolled.to);
     let mut unrolled: Vec<&Path> =
         run.points.iter().filter(|(path, point)| settled(path) && point.seq > last).map(|(path, _)| path).collect();
@@ -32,7 +32,7 @@ fn holds(run: &Run) {
     }
     assert!(!(run.parked && run.lease.is_some()), "a parked run has no owner");
     if run.status.is_final() {
-        assert!(run.lease.is_none() && !run.parked && run.next_at.is_none(), "nobody drives what has ended");
+        assert!(run.lease.is_none() && !run.parked && run.next_at.is_none(), "an ended run has no driver");
     }
     assert_eq!(run.pause.is_some(), run.status == Status::Paused);
     assert_eq!(run.result.is_some(), run.status == Status::Completed);
@@ -51,8 +51,8 @@ fn holds(run: &Run) {
     }
     run.points.values().for_each(|point| holds_of_point(run, point));
     for inbox in run.signals.values() {
-        assert!(inbox.taken.iter().all(|signal| *signal > inbox.floor), "what the floor has passed is forgotten");
-        assert!(inbox.taken.is_disjoint(&inbox.late), "what was taken is not offered");
+        assert!(inbox.taken.iter().all(|signal| *signal > inbox.floor), "signals below the floor are forgotten");
+        assert!(inbox.taken.is_disjoint(&inbox.late), "a consumed signal is not offered");
     }
 }
 
@@ -69,8 +69,8 @@ fn holds_of_point(run: &Run, point: &Point) {
     }
     assert_eq!(point.wait.is_some(), point.kind == PointKind::Wait);
     if let Some(wait) = &point.wait {
-        assert!(wait.seq <= point.seq, "a wait is opened before it is over");
-        assert_eq!(!wait.received.is_empty(), point.result.is_some(), "what was taken is the result");
+        assert!(wait.seq <= point.seq, "a wait is opened before it ends");
+        assert_eq!(!wait.received.is_empty(), point.result.is_some(), "the consumed signal is the result");
         assert!(wait.received.is_empty() || point.status == PointStatus::Completed);
         assert_eq!(point.is_timed_out(), point.status == PointStatus::Completed && wait.received.is_empty());
     }
@@ -202,7 +202,7 @@ fn sent_before(run: &Run, entries: u64) -> String {
     suffix(at(run.seq.saturating_sub(entries)), "0")
 }
 
-/// What the wait at that point comes to by a look into the inbox now.
+/// The event that a scan of the inbox yields now for the wait at that path.
 fn looked(run: &Run, point: &Path) -> Option<Event> {
     let signal = |name| {
         let (id, payload, created_at, source) = ("0".into(), Payload::null(), at(0), Source::default());
@@ -375,13 +375,13 @@ fn graphs() -> impl Strategy<Value = Definition> {
 /// What one of two workers does next.
 #[derive(Clone, Copy, Debug)]
 enum Act {
-    /// Reads so many more entries.
+    /// Reads this many more entries.
     Read(usize),
-    /// Decides from what it has read; it may be late.
+    /// Decides from the entries read so far; it may be late.
     Decide,
-    /// Writes what it decided, if that is still the next entry.
+    /// Writes the decided entry, if it is still the next one.
     Commit,
-    /// Nothing for so many seconds.
+    /// Does nothing for this many seconds.
     Stall(u64),
 }
 
@@ -519,7 +519,7 @@ proptest! {
         for (who, act) in acts {
             workers[who].act(act, &definition, &mut log, &mut now);
         }
-        // Then both go on until it is done, one after the other.
+        // Then both continue, one after the other, until the run is done.
         for turn in 0..200 {
             for act in [Act::Read(usize::MAX), Act::Decide, Act::Commit, Act::Stall(1)] {
                 workers[turn % 2].act(act, &definition, &mut log, &mut now);

@@ -1,4 +1,5 @@
-//! The rules of signals, one by one: which wait takes which, how far an inbox is read, what becomes of the rest.
+//! The rules of signals, one by one: which wait consumes which signal, how far an inbox is read, and what happens
+//! to the rest.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod common;
@@ -61,7 +62,7 @@ fn found(since: u64, words: &str) -> Inboxes {
     Inboxes { since: at(since), names }
 }
 
-/// A run with these waits, the first opened by entry 2, each by an entry of its own.
+/// A run with these waits, the first opened by entry 2, each by a separate entry.
 fn waits(waits: impl IntoIterator<Item = SignalWaiting>) -> Run {
     let mut run = run_with("");
     for wait in waits {
@@ -94,7 +95,7 @@ fn racing(names: &str) -> Vec<SignalWaiting> {
     names.split_whitespace().map(rival).collect()
 }
 
-/// What is decided when all waits are asked for and all payloads fit: `p takes 5a`, `p times out`, or nothing.
+/// The decision when code waits at all waits and all payloads match: `p takes 5a`, `p times out`, or nothing.
 fn decided(run: &Run, found: &Inboxes) -> String {
     told(run.decide(found, |_| true, |_, _, _| true).as_ref())
 }
@@ -116,7 +117,7 @@ fn receipt(run: &Run, point: &str, signals: &[String], found: &Inboxes) -> Signa
     SignalReceived { point, name: wait.name, signals, at, payload, patch, cursor, floor }
 }
 
-/// Does what is decided, until nothing is any more; says what that was. What is read back from the snapshot is the run.
+/// Applies decisions until none is left, and lists them. Checks that the snapshot decodes to the same run.
 fn settle(run: &mut Run, found: &Inboxes) -> String {
     let mut done = Vec::new();
     while let Some(decision) = run.decide(found, |_| true, |_, _, _| true) {
@@ -134,13 +135,13 @@ fn settle(run: &mut Run, found: &Inboxes) -> String {
     done.join(", ")
 }
 
-/// Opens a wait in a queue there and does what is decided.
+/// Opens a wait in `queue` mode at the path and applies the decisions.
 fn next(run: &mut Run, point: &str, found: &Inboxes) -> String {
     add(run, vec![wait_at(point).into()]).unwrap();
     settle(run, found)
 }
 
-/// How far the inbox of `go` was read: the cursor, the floor, what was taken above it.
+/// How far the inbox of `go` was read: the cursor, the floor, and the consumed signals above it.
 fn read(run: &Run) -> (String, String, String) {
     let inbox = run.signals.get(&go()).cloned().unwrap_or_default();
     (short(&inbox.cursor), short(&inbox.floor), shorts(&inbox.taken))
@@ -175,7 +176,7 @@ fn consumed(point: &str, at: Time) -> Fate {
 // Which wait takes which signal.
 
 #[test]
-fn of_a_queue_the_oldest_after_the_cursor_is_taken() {
+fn in_queue_mode_the_oldest_signal_after_the_cursor_is_consumed() {
     let mut run = waits_at("p");
     let inbox = found(20, "7b 5a 9c");
     assert_eq!(settle(&mut run, &inbox), "p takes 5a");
@@ -193,7 +194,7 @@ fn of_one_moment_the_order_is_that_of_the_ids() {
 }
 
 #[test]
-fn under_latest_the_newest_is_taken_and_older_ones_are_superseded() {
+fn in_latest_mode_the_newest_is_consumed_and_older_ones_are_superseded() {
     let mut run = waits([latest_at("p")]);
     let inbox = found(20, "5a 7b 9c");
     assert_eq!(settle(&mut run, &inbox), "p takes 9c");
@@ -202,7 +203,7 @@ fn under_latest_the_newest_is_taken_and_older_ones_are_superseded() {
     let taken = consumed("p", at(3));
     assert_eq!(fates, [Fate::Superseded, Fate::Superseded, taken, Fate::Unconsumed]);
     add(&mut run, vec![latest_at("q").into()]).unwrap();
-    assert_eq!(decided(&run, &inbox), "", "what was superseded is never taken");
+    assert_eq!(decided(&run, &inbox), "", "a superseded signal is never consumed");
     assert_eq!(decided(&run, &found(30, "5a 7b 9c 11d")), "q takes 11d");
 }
 
@@ -251,7 +252,7 @@ fn a_signal_bound_to_a_wait_goes_only_there() {
 }
 
 #[test]
-fn one_bound_to_a_wait_that_is_over_is_void_and_counts_as_consumed() {
+fn a_signal_bound_to_an_ended_wait_is_void_and_counts_as_consumed() {
     let mut run = waits_at("p");
     let inbox = found(20, "5a=p.2 7b");
     add(&mut run, vec![timed_out("p", None)]).unwrap();
@@ -266,7 +267,7 @@ fn one_bound_to_a_wait_that_is_over_is_void_and_counts_as_consumed() {
 }
 
 #[test]
-fn one_for_a_point_that_is_over_is_void_and_for_one_that_is_to_come_is_not() {
+fn a_signal_for_an_ended_step_is_void_and_one_for_a_future_step_is_not() {
     let mut run = waits_at("p");
     add(&mut run, vec![closed("p", Closing::Lost)]).unwrap();
     let inbox = found(20, "5a>p 6b>r 7c");
@@ -285,7 +286,7 @@ fn one_for_a_point_that_is_over_is_void_and_for_one_that_is_to_come_is_not() {
 }
 
 #[test]
-fn a_wait_that_is_over_takes_nothing() {
+fn a_wait_that_ended_consumes_nothing() {
     let rows = [
         ("received", received("p")),
         ("timed out", timed_out("p", None)),
@@ -305,7 +306,7 @@ fn a_wait_that_is_over_takes_nothing() {
 }
 
 #[test]
-fn a_wait_that_nobody_waits_at_takes_nothing_and_is_not_timed_out() {
+fn a_wait_without_waiting_code_consumes_nothing_and_does_not_time_out() {
     let run = waits([until(10, "p"), wait_at("q")]);
     let asked = |point: &str| {
         let decide = |found: &Inboxes| told(run.decide(found, |path| path.as_str() == point, |_, _, _| true).as_ref());
@@ -317,7 +318,7 @@ fn a_wait_that_nobody_waits_at_takes_nothing_and_is_not_timed_out() {
 }
 
 #[test]
-fn what_does_not_fit_is_passed_over_and_kept() {
+fn mismatched_signals_are_skipped_and_kept() {
     let strict = |_: &Path, wait: &Wait, signal: &Signal| wait.schema.is_none() || signal.source.by.is_some();
     let schema = Some(serde_json::json!({"type": "object"}));
     let mut run = waits([SignalWaiting { schema, ..wait_at("p") }]);
@@ -335,8 +336,8 @@ fn what_does_not_fit_is_passed_over_and_kept() {
 // How far an inbox is read.
 
 #[test]
-fn the_cursor_never_passes_a_signal_that_was_seen_and_not_taken() {
-    // The wait, what lies there, what it takes, the cursor and what is listed as taken beyond it.
+fn the_cursor_never_passes_a_scanned_signal_that_was_not_consumed() {
+    // The wait, the stored signals, the decision, the cursor, and the consumed signals listed beyond it.
     let rows = [
         ("in order", wait_at("p"), "5a 7b 9c", "p takes 5a", "5a", "5a"),
         ("by point", wait_at("p"), "5a>q 7b>q 9c", "p takes 9c", "", "9c"),
@@ -354,7 +355,7 @@ fn the_cursor_never_passes_a_signal_that_was_seen_and_not_taken() {
 }
 
 #[test]
-fn the_cursor_goes_on_over_what_was_taken_beyond_it() {
+fn the_cursor_advances_over_signals_consumed_beyond_it() {
     let mut run = waits_at("q p");
     let inbox = found(20, "5a>p 7b>q 9c 11d");
     assert_eq!(settle(&mut run, &found(20, "7b>q")), "q takes 7b");
@@ -363,7 +364,7 @@ fn the_cursor_goes_on_over_what_was_taken_beyond_it() {
 }
 
 #[test]
-fn what_was_listed_and_not_read_is_not_passed() {
+fn a_listed_signal_that_was_not_read_is_not_passed() {
     let mut run = waits_at("p");
     let mut inbox = found(20, "5a 7b 9c");
     for unread in [key("5a"), key("9c")] {
@@ -398,12 +399,12 @@ fn a_signal_that_appears_behind_the_cursor_is_offered_within_the_look_back() {
 
 #[test]
 fn the_look_back_is_counted_from_the_cursor_or_the_look_whichever_is_earlier() {
-    // When the look began, what was taken, and the floor.
+    // Start of the scan, the consumed signal, and the floor.
     let rows = [(100, "30x", "20"), (30, "30x", "20"), (25, "30x", "15"), (100, "5x", "-5"), (3, "5x", "-7")];
     for (since, word, floor) in rows {
         let mut run = waits_at("p");
         settle(&mut run, &found(since, word));
-        assert_eq!(read(&run).1, floor, "{word} by a look at {since}");
+        assert_eq!(read(&run).1, floor, "{word} by a scan at {since}");
     }
     assert_eq!(limits::LOOK_BACK, Duration::from_secs(10));
 }
@@ -418,7 +419,7 @@ fn one_below_the_floor_is_offered_only_if_a_late_note_names_it() {
     assert_eq!(late(&mut run, "5a"), None);
     assert_eq!(fate(&run, "5a", Mode::Queue), Fate::Unconsumed);
     assert_eq!(settle(&mut run, &inbox), "q takes 5a");
-    assert_eq!(read(&run), up_to("30x", "20", "30x"), "what it took is below the floor, and needs no mention");
+    assert_eq!(read(&run), up_to("30x", "20", "30x"), "consumed signals below the floor are not listed");
     assert!(run.signals[&go()].late.is_empty());
     assert_eq!(next(&mut run, "r", &inbox), "", "it is taken once");
 }
@@ -454,7 +455,7 @@ fn under_latest_nothing_at_or_below_the_cursor_is_offered() {
 }
 
 #[test]
-fn a_late_note_is_refused_with_its_reason() {
+fn a_late_note_is_rejected_with_a_reason() {
     let mut run = waits_at("p q");
     settle(&mut run, &found(20, "5a"));
     settle(&mut run, &found(90, "80b"));
@@ -464,7 +465,7 @@ fn a_late_note_is_refused_with_its_reason() {
         assert_eq!(late(&mut run, signal).as_deref(), why, "{signal}");
         assert_eq!(run.signals[&go()].late.contains(&key(signal)), why.is_none(), "{signal}");
     }
-    // A restart dropped the points, but what was taken above the floor is still known.
+    // A restart dropped the steps, but the consumed signals above the floor are still known.
     add(&mut run, vec![restarted()]).unwrap();
     assert_eq!(late(&mut run, "80b").as_deref(), Some("it was received"));
     add(&mut run, vec![completed()]).unwrap();
@@ -472,7 +473,7 @@ fn a_late_note_is_refused_with_its_reason() {
 }
 
 #[test]
-fn the_mode_of_a_name_is_what_the_definition_says_else_what_the_last_wait_did() {
+fn the_mode_of_a_name_is_that_of_the_definition_else_that_of_the_last_wait() {
     let function = Definition::function("order".parse().unwrap(), 1);
     let mut node = SignalSpec::new(go());
     node.mode = Mode::Latest;
@@ -480,7 +481,7 @@ fn the_mode_of_a_name_is_what_the_definition_says_else_what_the_last_wait_did() 
     let rows = [
         ("nobody says", run_with(""), &function, Mode::Queue),
         ("the definition says", run_with(""), &latest, Mode::Latest),
-        ("the definition is heard first", waits_at("p"), &latest, Mode::Latest),
+        ("the definition has priority", waits_at("p"), &latest, Mode::Latest),
         ("the only wait", waits([latest_at("p")]), &function, Mode::Latest),
         ("the last wait", waits([latest_at("p"), wait_at("a")]), &function, Mode::Queue),
         ("the last wait", waits([wait_at("p"), latest_at("a")]), &function, Mode::Latest),
@@ -509,12 +510,12 @@ fn the_floor_never_goes_back() {
 }
 
 #[test]
-fn what_was_taken_is_forgotten_once_the_floor_has_passed_it() {
+fn consumed_signals_are_forgotten_below_the_floor() {
     let mut run = waits_at("p q r");
     settle(&mut run, &found(31, "30x 33y"));
     assert_eq!(read(&run), up_to("33y", "21", "30x 33y"));
     settle(&mut run, &found(99, "30x 33y 40z"));
-    assert_eq!(read(&run), up_to("40z", "30", "30x 33y 40z"), "at the floor it is looked at again");
+    assert_eq!(read(&run), up_to("40z", "30", "30x 33y 40z"), "a signal at the floor is scanned again");
     assert_eq!(next(&mut run, "s", &found(99, "30x 33y 40z 43w")), "s takes 43w");
     assert_eq!(read(&run), up_to("43w", "33", "33y 40z 43w"));
     assert_eq!(next(&mut run, "t", &found(99, "30x 33y 40z 43w")), "", "forgotten or not, nothing is taken again");
@@ -531,7 +532,7 @@ fn no_signal_is_taken_twice() {
 }
 
 #[test]
-fn a_receipt_that_names_another_signal_or_none_is_refused() {
+fn a_consumption_of_another_signal_or_none_is_rejected() {
     let mut run = waits_at("p");
     let inbox = found(20, "5a");
     let good = receipt(&run, "p", &[key("5a")], &inbox);
@@ -545,20 +546,20 @@ fn a_receipt_that_names_another_signal_or_none_is_refused() {
 }
 
 #[test]
-fn a_wait_whose_signal_was_refused_takes_it_when_the_code_is_asked_again() {
+fn a_wait_whose_handler_failed_consumes_the_signal_when_the_handler_is_retried() {
     let mut run = waits_at("p");
     let refused = SignalRefused { point: path("p"), attempt: 1, at: at(6), error: fault("no"), retry_at: at(9) };
     add(&mut run, vec![refused.into()]).unwrap();
     for (since, expected) in [(8, ""), (9, "p takes 5a"), (20, "p takes 5a")] {
-        assert_eq!(decided(&run, &found(since, "5a")), expected, "by a look at {since}");
+        assert_eq!(decided(&run, &found(since, "5a")), expected, "by a scan at {since}");
     }
     let point = &run.points[&path("p")];
     assert_eq!((point.attempt, point.error.clone()), (1, Some(fault("no"))));
     settle(&mut run, &found(20, "5a"));
-    assert_eq!(run.points[&path("p")].error, None, "what came out well has no error");
+    assert_eq!(run.points[&path("p")].error, None, "a satisfied wait has no error");
 }
 
-// Deadlines.
+// Deadlines of waits.
 
 #[test]
 fn a_signal_stamped_at_or_before_the_deadline_wins_even_if_the_look_began_after_it() {
@@ -600,7 +601,7 @@ fn a_timeout_needs_a_look_that_began_at_or_after_the_deadline() {
 }
 
 #[test]
-fn a_timeout_fails_the_step_or_lets_the_run_go_on() {
+fn a_timeout_fails_the_step_or_lets_the_run_continue() {
     let mut failed = waits_at("p");
     add(&mut failed, vec![timed_out("p", Some(fault("late")))]).unwrap();
     let point = &failed.points[&path("p")];
@@ -629,7 +630,7 @@ fn a_wait_that_is_closed_says_why() {
     }
 }
 
-// Races.
+// Races between waits.
 
 #[test]
 fn of_waits_that_race_the_one_with_the_oldest_signal_wins() {
@@ -669,12 +670,12 @@ fn the_losers_of_a_race_are_the_other_waits_of_that_race() {
 #[test]
 fn a_race_is_decided_among_its_own() {
     let mut run = waits(racing("ok no").into_iter().chain([wait_at("p")]));
-    // An older one that another waits for does not matter.
+    // An older signal for another wait does not matter.
     assert_eq!(settle(&mut run, &found(20, "3a ok:7b no:9c")), "ok takes 7b, p takes 3a");
 }
 
 #[test]
-fn a_race_does_not_take_what_an_earlier_opened_wait_outside_gets() {
+fn a_race_does_not_consume_the_signal_of_an_earlier_wait_outside() {
     let [ok, no] = <[SignalWaiting; 2]>::try_from(racing("ok no")).unwrap();
     let outside = SignalWaiting { name: name("no"), ..wait_at("p") };
     let settled = |order: [&SignalWaiting; 3], inbox| settle(&mut waits(order.map(Clone::clone)), &found(20, inbox));
@@ -684,7 +685,7 @@ fn a_race_does_not_take_what_an_earlier_opened_wait_outside_gets() {
     assert_eq!(settled([&ok, &no, &outside], "no:5a ok:7b"), "no takes 5a", "`no` was opened before `p`");
 }
 
-// Quorums.
+// Quorums of several senders.
 
 #[test]
 fn a_quorum_takes_one_of_each_of_so_many_senders_or_nothing() {
@@ -726,7 +727,7 @@ fn a_wait_for_authenticated_senders_takes_no_claims() {
 }
 
 #[test]
-fn what_a_quorum_did_not_count_is_for_the_next_wait() {
+fn signals_that_a_quorum_did_not_count_are_left_for_the_next_wait() {
     let mut run = waits([quorum(2, "p")]);
     let inbox = found(20, "5a@ann 6b@ann 7c@bob");
     settle(&mut run, &inbox);
@@ -753,20 +754,20 @@ fn a_quorum_under_latest_takes_the_newest_of_each_sender() {
 }
 
 #[test]
-fn a_quorum_counts_what_came_in_time() {
+fn a_quorum_counts_signals_sent_before_the_deadline() {
     let run = waits([SignalWaiting { quorum: 2, ..until(10, "p") }]);
     assert_eq!(decided(&run, &found(20, "5a@ann 11b@bob")), "p times out");
     assert_eq!(decided(&run, &found(20, "5a@ann 10b@bob")), "p takes 5a 10b");
 }
 
-// What became of a signal.
+// Outcomes of a signal.
 
 #[test]
 fn every_signal_has_a_fate() {
     let mut run = waits_at("p q");
     settle(&mut run, &found(31, "30x"));
     add(&mut run, vec![closed("q", Closing::Cancelled)]).unwrap();
-    // The signal, its fate while the run goes on, and once it has ended.
+    // The signal, its outcome while the run continues, and its outcome once the run has ended.
     let rows = [
         ("30x", consumed("p", at(4)), consumed("p", at(4))),
         ("40y", Fate::Unconsumed, Fate::NeverConsumed),

@@ -14,7 +14,7 @@ fn secs(seconds: f64) -> Duration {
 }
 
 #[test]
-fn what_follows_a_failure_is_the_table_of_failures() {
+fn the_consequence_of_a_failure_follows_the_table_of_failures() {
     let retry = Retry::times(2);
     let rows = [
         (Outcome::Success, 1, false, Then::GoOn),
@@ -62,7 +62,7 @@ fn retries_are_delayed_by_the_policy() {
     }
 }
 
-/// Rows and columns in the order of `Status::ALL`; what may come of a status is named by its place.
+/// Rows and columns in the order of `Status::ALL`; the possible next statuses are marked by their column.
 const MOVES: [(&str, &str); 8] = [
     ("pending", "running paused failed cancelled"),
     ("running", "paused waiting_signal compensating completed failed cancelled"),
@@ -75,7 +75,7 @@ const MOVES: [(&str, &str); 8] = [
 ];
 
 #[test]
-fn a_status_becomes_what_the_table_says_and_nothing_else() {
+fn a_status_changes_only_as_the_table_allows() {
     assert_eq!(Status::ALL.map(Status::name), MOVES.map(|(from, _)| from));
     for (from, allowed) in MOVES {
         let allowed: BTreeSet<&str> = allowed.split_whitespace().collect();
@@ -107,7 +107,7 @@ fn run_that_is(status: Status) -> Run {
 }
 
 #[test]
-fn an_event_moves_a_run_as_the_table_says_or_is_refused() {
+fn an_event_changes_the_status_as_the_table_allows_or_is_rejected() {
     // What each status becomes, in the order of `Status::ALL`; `-` is refused.
     let rows = [
         (claimed("w2", at(99)), "running running paused running compensating - - -"),
@@ -165,7 +165,7 @@ fn a_parked_run_waits_for_a_signal_only_if_a_wait_is_open() {
 }
 
 #[test]
-fn what_cannot_follow_is_refused_by_name() {
+fn an_event_that_cannot_follow_is_rejected_by_name() {
     let rows = [
         ("a=running", begun("a"), "`a` is there already"),
         ("a=done", begun("a"), "`a` is there already"),
@@ -209,7 +209,7 @@ fn asked([puts, gets, lists, deletes]: [u64; 4]) -> Requests {
 }
 
 #[test]
-fn what_a_run_asked_of_its_store_is_the_sum_of_what_its_entries_say() {
+fn the_store_requests_of_a_run_are_the_sum_of_those_of_its_entries() {
     let most = u64::MAX;
     let rows: [(&[[u64; 4]], [u64; 4]); 6] = [
         (&[[0, 0, 0, 0]], [0, 0, 0, 0]),
@@ -248,7 +248,7 @@ fn requests_are_stored_only_where_there_are_some_and_dollars_never() {
     assert!(!text(state_to_json(&run, "by")).contains("dollars"));
     let shown = text(shown_to_json(&run, "by", 0.25));
     assert!(shown.contains(",\"requests\":{\"puts\":2,\"deletes\":1},\"dollars\":0.25,"), "{shown}");
-    assert_eq!(read_state(the_run(), shown.as_bytes()), Ok(run), "what is shown reads as what is stored");
+    assert_eq!(read_state(the_run(), shown.as_bytes()), Ok(run), "the displayed form decodes like the stored one");
 }
 
 #[test]
@@ -307,8 +307,8 @@ fn mapping(text: &str) -> BTreeMap<Path, Option<Path>> {
 
 #[test]
 fn a_migration_renames_and_skips_and_checks_the_result() {
-    // How far the run is, the new steps, the mapping, and what comes of it: the points after it, or the words of the
-    // refusal.
+    // The progress of the run, the new steps, the mapping, and the result: the steps after it, or the text
+    // of the error.
     let rows = [
         ("a=done b=running", "a, b<a", "", Ok("a=completed b=running")),
         ("a=done b=running", "a, c<a", "b>c", Ok("a=completed c=running")),
@@ -354,7 +354,7 @@ fn a_migration_renames_and_skips_and_checks_the_result() {
 }
 
 #[test]
-fn what_comes_after_a_step_is_all_that_waits_for_it() {
+fn the_steps_after_a_step_are_all_that_depend_on_it() {
     let definition = graph("a, b<a, c<a, d<b+c, e");
     let rows = [("a", "a b c d"), ("b", "b d"), ("c/x", "c d"), ("d", "d"), ("e", "e")];
     for (from, after) in rows {
@@ -367,7 +367,7 @@ fn hint(due: Time) -> Hint {
 }
 
 #[test]
-fn a_worker_that_found_a_hint_does_what_the_run_says() {
+fn a_worker_that_found_a_wake_up_acts_by_the_state_of_the_run() {
     let leased = |peer: Option<&str>| {
         let claim = RunClaimed { owner: "w1".into(), peer: peer.map(Into::into), until: at(100), hints: vec![] };
         run_of(vec![vec![run_started(), claim.into()]])
@@ -522,7 +522,7 @@ fn ids_that_are_made_are_ids() {
 }
 
 #[test]
-fn a_definition_that_cannot_be_followed_is_refused_with_its_steps() {
+fn a_definition_that_cannot_be_executed_is_rejected_with_its_steps() {
     let rows = [
         ("a, b<x", "step `b` of workflow `order` comes after `x`, which is no step of it: `a`, `b`"),
         ("a, b, a", "workflow `order` has two steps called `a`"),
@@ -581,7 +581,7 @@ fn a_hash_follows_names_kinds_and_dependencies_alone() {
 }
 
 #[test]
-fn a_hash_follows_what_senders_must_know_of_a_signal() {
+fn a_hash_covers_the_properties_of_a_signal_that_senders_need() {
     let changed = |change: fn(&mut SignalSpec)| {
         let mut steps = nodes("a, ?s<a");
         steps[1].signal.iter_mut().for_each(change);
@@ -604,7 +604,7 @@ fn a_graph_is_ready_where_all_before_is_passed() {
     let mut lenient = graph("b<a, a, c<a");
     lenient.steps[1].on_failure = OnFailure::Continue;
     let strict = graph("d<b+c, c<a, b<a, a");
-    // The steps, how far the run is, what is ready, in the order of writing; `.` when all is passed.
+    // The steps, the progress of the run, and the ready steps in order of declaration; `.` when all have ended.
     let rows = [
         (&strict, "", "a"),
         (&strict, "a=running", "a"),
@@ -628,7 +628,7 @@ fn a_graph_is_ready_where_all_before_is_passed() {
 }
 
 #[test]
-fn a_frontier_that_is_told_of_a_step_is_one_that_was_made_after_it() {
+fn a_frontier_updated_by_a_step_equals_one_created_after_it() {
     let definition = graph("d<b+c, c<a, b<a, a");
     let mut told = Frontier::new(&definition, &run_with(""));
     let rows = [
@@ -657,7 +657,7 @@ fn a_list_of_hints_that_was_damaged_names_nothing_but_hints() {
 }
 
 #[test]
-fn only_a_run_that_nothing_keeps_but_signals_takes_one_at_once() {
+fn only_a_run_that_waits_for_signals_alone_takes_inline_delivery() {
     let now = Time::from_micros(1_000_000);
     let asleep = run_that_is(Status::WaitingSignal);
     assert!(asleep.waits_only(now));

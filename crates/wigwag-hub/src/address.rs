@@ -1,17 +1,17 @@
-//! Addresses, topics and patterns: what they may look like.
+//! Addresses, topics and patterns: their syntax and reserved names.
 
 use std::fmt;
 
 /// The hub's own address.
 pub const HUB: &str = "@(hub)";
 
-/// What the hub is called by clients that knew it before it had this one.
+/// Alias of [`HUB`], which older clients still send.
 pub const HUB_ALIAS: &str = "@(cloudflare/signal-hub)";
 
-/// To whom a broadcast is addressed.
+/// The target of a broadcast.
 pub const BROADCAST: &str = "@(broadcast)";
 
-/// An address or topic is a key of the store and a word on the screen: it is not longer than this.
+/// Maximum length of an address or topic, since each is part of a store key and is shown on screens.
 pub const ADDRESS_BYTES_MAX: usize = 256;
 
 const RESERVED: [&str; 5] = ["hub", "session", "workflow", "topic", "broadcast"];
@@ -40,7 +40,7 @@ fn is_letter(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'~' | b':' | b'-')
 }
 
-/// What is wrong with the segments, if anything; `extra` is allowed in them too.
+/// Returns the syntax rule that the segments break, if any; `extra` is one more allowed character.
 fn broken_rule(text: &str, extra: Option<u8>) -> Option<&'static str> {
     if text.is_empty() {
         return Some("it is empty");
@@ -61,13 +61,13 @@ fn broken_rule(text: &str, extra: Option<u8>) -> Option<&'static str> {
     (last == b'/').then_some("a segment is empty")
 }
 
-/// What stands between the parentheses of an address.
+/// Returns the text between the parentheses of an address.
 #[must_use]
 pub fn inside(address: &str) -> Option<&str> {
     address.strip_prefix("@(")?.strip_suffix(')')
 }
 
-/// Whether this is an address.
+/// Checks the syntax of an address.
 pub fn check_address(text: &str) -> Result<(), Malformed> {
     let what = "an address";
     let Some(inner) = inside(text) else {
@@ -79,12 +79,12 @@ pub fn check_address(text: &str) -> Result<(), Malformed> {
     broken_rule(inner, None).map_or(Ok(()), |why| Err(malformed(what, text, why)))
 }
 
-/// Whether this is a topic.
+/// Checks the syntax of a topic.
 pub fn check_topic(text: &str) -> Result<(), Malformed> {
     broken_rule(text, None).map_or(Ok(()), |why| Err(malformed("a topic", text, why)))
 }
 
-/// Whether this is a pattern of addresses or topics.
+/// Checks the syntax of a pattern of addresses or topics.
 pub fn check_pattern(text: &str) -> Result<(), Malformed> {
     let what = "a pattern";
     if text.is_empty() || text.len() > ADDRESS_BYTES_MAX {
@@ -95,14 +95,14 @@ pub fn check_pattern(text: &str) -> Result<(), Malformed> {
     if text.bytes().all(fits) { Ok(()) } else { Err(malformed(what, text, why)) }
 }
 
-/// Whether nobody may register this address.
+/// Whether this address is reserved, so that no actor can register it.
 #[must_use]
 pub fn is_reserved(address: &str) -> bool {
     let first = inside(address).and_then(|inner| inner.split('/').next());
     address == HUB_ALIAS || first.is_some_and(|first| RESERVED.contains(&first))
 }
 
-/// The run that an address stands for.
+/// Returns the id of the run that an address names.
 #[must_use]
 pub fn run_of(address: &str) -> Option<&str> {
     inside(address)?.strip_prefix("workflow/")
@@ -117,7 +117,7 @@ pub fn run_of_topic(topic: &str) -> Option<&str> {
 /// Whether only the hub itself publishes to this topic.
 #[must_use]
 pub fn is_hubs_own(topic: &str) -> bool {
-    matches!(topic, "runs" | "tasks" | "nudges" | "run") || topic.starts_with("run/")
+    matches!(topic, "runs" | "tasks" | "nudges" | "waiting" | "board" | "run") || topic.starts_with("run/")
 }
 
 #[cfg(test)]
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_is_what_stands_inside() {
+    fn a_topic_has_the_syntax_of_an_address_without_parentheses() {
         for good in ["runs", "run/order-17", "a.b:c"] {
             assert_eq!(check_topic(good), Ok(()), "{good}");
         }

@@ -1,4 +1,4 @@
-//! Frames as they come in: read in one pass, borrowed, and what is only passed on is never taken apart.
+//! Parses incoming frames in one pass, borrowed; fields that are only forwarded stay unparsed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,15 +10,15 @@ use crate::address::HUB;
 use crate::plain::Plain;
 use crate::refusal::{self, Refusal};
 
-/// An id or type is a word, not a document.
+/// Maximum length of an id or a type.
 const WORD_BYTES_MAX: usize = 128;
 
-/// A text of the frame, borrowed if nothing in it is escaped.
+/// A string of the frame, borrowed unless it contains escapes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Text<'a>(pub Cow<'a, str>);
 
 impl Text<'_> {
-    /// The text.
+    /// Returns the string.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -49,74 +49,77 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// Whether the sender wants an answer.
+/// Whether the sender expects an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
-    /// At most once, no answer.
+    /// Delivered at most once, without an answer.
     #[default]
     Tell,
-    /// At least once, answered.
+    /// Delivered at least once, with an answer.
     Ask,
 }
 
 /// One message as a client sent it.
 #[derive(Clone, Debug, Default)]
 pub struct Envelope<'a> {
-    /// Chosen by the sender.
+    /// Message id, chosen by the sender.
     pub id: Text<'a>,
-    /// As whom it is sent.
+    /// The sender's address.
     pub from: Text<'a>,
-    /// The hub.
+    /// The hub's address.
     pub to: Text<'a>,
-    /// What it is.
+    /// The message type.
     pub kind: Text<'a>,
-    /// Whether an answer is wanted.
+    /// Whether the sender expects an answer.
     pub pattern: Pattern,
-    /// By the sender's clock.
+    /// Send time by the sender's clock.
     pub timestamp: u64,
-    /// What it says.
+    /// The message's fields, which depend on its type.
     pub payload: Fields<'a>,
-    /// What goes along with it.
+    /// Delivery flags, and entries that are forwarded to the target.
     pub metadata: Metadata<'a>,
-    /// For how long it is of use.
+    /// Time to live in milliseconds.
     pub ttl: Option<u64>,
-    /// Carried, not read.
+    /// The signature, which is forwarded unchecked.
     pub signature: Option<&'a str>,
-    /// Keys that the protocol does not know, carried.
+    /// Keys unknown to the protocol, which are forwarded.
     pub extra: Vec<(&'a str, &'a str)>,
 }
 
 impl Envelope<'_> {
-    /// Whether the hub needs much longer for it than for a message. Such frames are handled one at a time.
+    /// Whether this frame takes the hub much longer than a message. Such frames are handled one at a time.
     #[must_use]
     pub fn is_heavy(&self) -> bool {
-        matches!(self.kind.as_str(), "hub:discover" | "hub:list_actors" | "hub:subscribe" | "hub:broadcast")
+        matches!(
+            self.kind.as_str(),
+            "hub:discover" | "hub:list_actors" | "hub:list_topics" | "hub:subscribe" | "hub:broadcast"
+        )
     }
 }
 
-/// A frame that was read.
+/// A parsed frame.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "nearly all are messages, and a box for each takes longer than a move")]
 pub enum Frame<'a> {
-    /// A message.
+    /// A message envelope.
     Message(Envelope<'a>),
     /// `{"type":"ping"}`.
     Ping,
 }
 
-/// Why a frame is not a message.
+/// A frame that could not be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
-    /// What is wrong, and where.
+    /// The error and its location.
     pub what: String,
-    /// The message's id, if that much could be read.
+    /// The message's id, if it could be parsed.
     pub id: Option<String>,
 }
 
-/// The fields of an object, as they were written. A null is as good as absent.
+/// The fields of an object as raw JSON. `null` counts as absent.
 ///
-/// The first `FEW` need no memory of their own.
+/// The first `FEW` fields are stored inline, without an allocation.
 #[derive(Clone, Debug)]
 pub struct Fields<'a, const FEW: usize = 4> {
     few: [(&'a str, &'a str); FEW],
@@ -141,12 +144,12 @@ impl<'a, const FEW: usize> Fields<'a, FEW> {
         }
     }
 
-    /// All of them, as they were written.
+    /// Iterates over all fields in the order of the frame.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&'a str, &'a str)> + '_ {
         self.few.iter().take(self.few_count).chain(&self.more).copied()
     }
 
-    /// A field as it was written; the last of those that have this name.
+    /// Returns a field as raw JSON; of repeated keys the last one counts.
     #[must_use]
     #[inline]
     pub fn raw(&self, name: &str) -> Option<&'a str> {
@@ -156,11 +159,11 @@ impl<'a, const FEW: usize> Fields<'a, FEW> {
         found.map(|(_, raw)| *raw).filter(|raw| *raw != "null")
     }
 
-    /// A field that is a text.
+    /// Returns a field that must be a string.
     #[inline]
     pub(crate) fn text(&self, name: &str) -> Result<Option<Text<'a>>, Refusal> {
         let Some(raw) = self.raw(name) else { return Ok(None) };
-        // Most are not escaped.
+        // Most strings contain no escapes.
         let inside = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
         let inside = inside.filter(|inside| memchr::memchr(b'\\', inside.as_bytes()).is_none());
         if let Some(inside) = inside {
@@ -170,7 +173,7 @@ impl<'a, const FEW: usize> Fields<'a, FEW> {
         read.map(Some).map_err(|_| refusal::invalid(&format!("`{name}` is not a text: {}", refusal::shown(raw))))
     }
 
-    /// A field that is true or false; absent it is false.
+    /// Returns a boolean field; `false` if it is absent.
     pub(crate) fn flag(&self, name: &str) -> Result<bool, Refusal> {
         match self.raw(name) {
             None | Some("false") => Ok(false),
@@ -179,26 +182,26 @@ impl<'a, const FEW: usize> Fields<'a, FEW> {
         }
     }
 
-    /// A field that is something else.
+    /// Parses a field into any other type.
     pub(crate) fn of<T: DeserializeOwned>(&self, name: &str, wanted: &str) -> Result<Option<T>, Refusal> {
         let Some(raw) = self.raw(name) else { return Ok(None) };
         let read = serde_json::from_str(raw);
         read.map(Some).map_err(|_| refusal::invalid(&format!("`{name}` is not {wanted}: {}", refusal::shown(raw))))
     }
 
-    /// A text that must be there.
+    /// Returns a required string field.
     pub(crate) fn needed(&self, kind: &str, name: &str) -> Result<Text<'a>, Refusal> {
         self.text(name)?.ok_or_else(|| refusal::invalid(&format!("`{kind}` has no `{name}`")))
     }
 
-    /// The fields of a field that is an object.
+    /// Returns the fields of a nested object.
     pub(crate) fn object(&self, name: &str) -> Result<Option<Fields<'a>>, Refusal> {
         let Some(raw) = self.raw(name) else { return Ok(None) };
         let read = serde_json::from_str(raw);
         read.map(Some).map_err(|_| refusal::invalid(&format!("`{name}` is not an object: {}", refusal::shown(raw))))
     }
 
-    /// A text, if it is one: for those who look before the hub does.
+    /// Returns a field if it is a string, for callers that inspect a frame before the hub validates it.
     #[must_use]
     pub fn word(&self, name: &str) -> Option<Text<'a>> {
         self.text(name).ok().flatten()
@@ -227,7 +230,7 @@ impl<'de> Visitor<'de> for FieldsVisitor {
     }
 }
 
-/// A key that is escaped could mean one that is the hub's own.
+/// Reads a key. Escapes are rejected, because an escaped key could spell one of the hub's own.
 fn next_key<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<&'de str>, A::Error> {
     match map.next_key::<Text<'de>>()? {
         None => Ok(None),
@@ -242,20 +245,20 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
     }
 }
 
-/// What goes along with a message: what the hub looks at, and all of it to pass on.
+/// Metadata of a message: the flags that the hub reads, and all entries to forward.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata<'a> {
-    /// `requireAck`.
+    /// The flag `requireAck`: the target's client must acknowledge the message.
     pub require_ack: bool,
-    /// `queue`.
+    /// The flag `queue`: the message is stored if its target is away.
     pub queue: bool,
-    /// A flag that is not given as true or false, or is given twice.
+    /// A flag that is not a boolean or is repeated.
     pub malformed: Option<&'static str>,
-    /// Everything but what the hub itself adds.
+    /// All entries except the keys that only the hub adds.
     pub entries: Fields<'a, 0>,
 }
 
-/// What the hub adds to a message's metadata, and nobody else.
+/// Metadata keys that only the hub may add.
 const ADDED: [&str; 4] = ["originalMessageId", "topic", "epoch", "seq"];
 
 impl<'a> From<Fields<'a>> for Metadata<'a> {
@@ -279,7 +282,7 @@ impl<'a> From<Fields<'a>> for Metadata<'a> {
     }
 }
 
-/// What was read of an envelope so far.
+/// An envelope while it is being parsed.
 #[derive(Default)]
 struct Partial<'a> {
     envelope: Envelope<'a>,
@@ -287,7 +290,7 @@ struct Partial<'a> {
     keys: usize,
 }
 
-/// Which of the fields that must be there are there.
+/// Which of the required fields are present.
 #[derive(Default)]
 #[expect(clippy::struct_excessive_bools, reason = "one for each field")]
 struct Given {
@@ -352,7 +355,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Partial<'a> {
 }
 
 impl Partial<'_> {
-    /// Says what is missing, or not as it should be.
+    /// Reports the first field that is missing or malformed.
     fn check(&self) -> Result<(), Unreadable> {
         let (envelope, given) = (&self.envelope, &self.given);
         let is_word = |text: &Text<'_>| is_word(text.as_str());
@@ -378,7 +381,7 @@ impl Partial<'_> {
     }
 }
 
-/// Reads an envelope as nearly all are written; others are left to `serde_json`.
+/// Fast path for envelopes in the usual form; others are left to `serde_json`.
 fn plain<'a>(text: &'a str, all: &mut Partial<'a>) -> Option<()> {
     let mut from = Plain::of(text)?;
     from.object(|from| {
@@ -388,12 +391,13 @@ fn plain<'a>(text: &'a str, all: &mut Partial<'a>) -> Option<()> {
     from.is_over().then_some(())
 }
 
-/// Reads a field of an envelope. What is nearly always said is compared as a whole: then its end need not be looked for.
+/// Parses one field of an envelope. The most frequent values are compared as a whole, which avoids a
+/// search for their end.
 #[inline(always)]
 fn plain_field<'a>(from: &mut Plain<'a>, all: &mut Partial<'a>) -> Option<()> {
     let (envelope, given) = (&mut all.envelope, &mut all.given);
     let once = |given: &mut bool| (!std::mem::replace(given, true)).then_some(());
-    // By what its key begins with, and the two letters that tell those apart that begin alike.
+    // Dispatches on the first letter of the key, and on the next two where several keys start alike.
     match (from.ahead(1)?, from.ahead(2)?, from.ahead(3)?) {
         (b'i', ..) if from.next_is(r#""id":"#) => {
             once(&mut given.id)?;
@@ -449,7 +453,7 @@ fn plain_fields<'a>(from: &mut Plain<'a>) -> Option<Fields<'a>> {
     Some(fields)
 }
 
-/// Reads a frame.
+/// Parses a frame.
 pub fn read(text: &str) -> Result<Frame<'_>, Unreadable> {
     let mut all = Partial::default();
     if plain(text, &mut all).is_none() {
@@ -462,7 +466,7 @@ pub fn read(text: &str) -> Result<Frame<'_>, Unreadable> {
     Ok(Frame::Message(all.envelope))
 }
 
-/// Says what is wrong, and finds the id all the same if the rest can be read as JSON.
+/// Reports a parse error, with the message's id if the frame is otherwise valid JSON.
 fn unreadable(text: &str, what: &str) -> Unreadable {
     #[derive(serde::Deserialize)]
     struct Id {
@@ -490,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_absent_reads_as_null_or_empty() {
+    fn absent_optional_fields_read_as_null_or_empty() {
         let envelope = message(LEAST);
         assert_eq!((envelope.ttl, envelope.metadata.entries.iter().count(), envelope.extra.len()), (None, 0, 0));
         assert!(envelope.signature.is_none() && envelope.payload.raw("topic").is_none());
@@ -500,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_without_what_is_required_says_what_is_missing() {
+    fn a_frame_without_a_required_field_is_an_error_that_names_it() {
         for name in ["id", "from", "to", "type", "pattern", "timestamp"] {
             let mut value: serde_json::Value = serde_json::from_str(LEAST).unwrap();
             value.as_object_mut().unwrap().remove(name);
@@ -510,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_frame_says_where_and_keeps_its_id_if_it_can() {
+    fn a_parse_error_has_its_position_and_the_id_if_possible() {
         let broken = read("{\"id\":").unwrap_err();
         assert!(broken.what.contains("line 1 column"), "{}", broken.what);
         assert_eq!(broken.id, None);
@@ -534,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_but_the_hub_adds_what_the_hub_adds() {
+    fn metadata_keys_of_the_hub_are_rejected_from_clients() {
         let text =
             LEAST.replace("5}", r#"5,"metadata":{"originalMessageId":"forged","requireAck":true,"a":1},"x":[2]}"#);
         let envelope = message(&text);
@@ -544,7 +548,7 @@ mod tests {
         assert_eq!(envelope.extra, [("x", "[2]")]);
     }
 
-    /// Flags have one reading everywhere: other values are rejected at the boundary.
+    /// Flags are parsed the same everywhere: other values are rejected at the boundary.
     #[test]
     fn flags_are_true_or_false_and_given_once() {
         for (given, malformed) in [
@@ -568,11 +572,11 @@ mod tests {
     }
 
     #[test]
-    fn a_field_twice_is_no_envelope() {
+    fn a_repeated_field_is_rejected() {
         assert!(read(&LEAST.replace("5}", "5,\"from\":\"@(b)\"}")).is_err());
     }
 
-    /// Whatever is read the short way is read the same by `serde_json`.
+    /// Checks that the fast path and `serde_json` parse a text alike; returns whether the fast path accepted it.
     fn same_both_ways(text: &str) -> Result<bool, String> {
         let mut short = Partial::default();
         if plain(text, &mut short).is_none() {
@@ -586,7 +590,7 @@ mod tests {
     const FULL: &str = r#"{"id":"1","from":"@(a)","to":"@(hub)","type":"hub:send","pattern":"tell","timestamp":1763251200000,"payload":{"to":"@(b)","type":"t","data":{"a":[1,-2.5e+7,true,false,null,"x\\u00e4\\n",{}],"b":[]}},"metadata":{"queue":true},"ttl":5}"#;
 
     #[test]
-    fn what_most_clients_write_is_read_the_short_way() {
+    fn usual_frames_take_the_fast_path() {
         for text in
             [LEAST, FULL, &FULL.replace(':', ": ").replace(',', " , "), &FULL.replace("\"ttl\":5", "\"ttl\":null")]
         {
@@ -603,14 +607,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_not_read_the_short_way() {
+    fn other_texts_are_not_accepted_by_the_fast_path() {
         for text in ["", "  ", "null", "[]", "{", "1"] {
             assert_eq!(same_both_ways(text), Ok(false), "{text}");
         }
     }
 
     #[test]
-    fn numbers_of_all_kinds_are_read_the_same() {
+    fn numbers_of_all_kinds_are_parsed_alike() {
         for number in [
             "0",
             "-0",
@@ -660,13 +664,13 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_escaped_is_no_way_to_what_the_hub_writes() {
+    fn an_escaped_key_cannot_spell_one_of_the_hub() {
         assert!(read(&LEAST.replace("5}", "5,\"fr\\u006fm\":\"@(b)\"}")).is_err());
         assert!(read(&LEAST.replace("5}", "5,\"metadata\":{\"se\\u0071\":1}}")).is_err());
     }
 
     #[test]
-    fn texts_are_read_as_they_are_meant() {
+    fn strings_are_unescaped() {
         let text = LEAST.replace("\"1\"", "\"\\u00e4\\n\"");
         assert_eq!(message(&text).id.as_str(), "ä\n");
         assert!(read(&LEAST.replace("\"1\"", "\"\\ud800\"")).is_err(), "half a character");

@@ -1,4 +1,4 @@
-//! Frames as they go out.
+//! Writes outgoing frames.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -8,29 +8,29 @@ use crate::id::OwnId;
 use crate::plain::is_plain;
 use crate::settings::Millis;
 
-/// Writes a JSON text.
+/// Writes a string as JSON, with escapes where needed.
 pub(crate) fn push_text(out: &mut Vec<u8>, text: &str) {
     if is_plain(text) {
         push_plain(out, text);
     } else {
-        // A text can always be written.
+        // Serialising a string into memory cannot fail.
         let _ = serde_json::to_writer(out, text);
     }
 }
 
-/// Writes a text that needs no escapes: what the hub has made or checked.
+/// Writes a string that needs no escapes, because the hub generated or checked it.
 pub(crate) fn push_plain(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     out.extend_from_slice(text.as_bytes());
     out.push(b'"');
 }
 
-/// Writes a number.
+/// Writes a number in decimal.
 pub(crate) fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Everything of a frame but its payload and metadata, which are written as they are.
+/// All fields of a frame except payload and metadata, which are written verbatim.
 pub(crate) struct Head<'a, 'f> {
     pub(crate) id: &'a OwnId,
     pub(crate) from: &'a str,
@@ -41,12 +41,12 @@ pub(crate) struct Head<'a, 'f> {
     pub(crate) timestamp: Millis,
     pub(crate) ttl: Option<u64>,
     pub(crate) signature: Option<&'a str>,
-    /// Keys that the hub does not know, as they were written.
+    /// Keys unknown to the hub, written verbatim.
     pub(crate) extra: &'a [(&'f str, &'f str)],
 }
 
 impl<'a> Head<'a, '_> {
-    /// Of something that the hub itself says.
+    /// Returns the head of a frame that the hub itself sends.
     pub(crate) fn from_hub(id: &'a OwnId, to: &'a str, kind: &'a str, timestamp: Millis) -> Self {
         Self {
             id,
@@ -63,7 +63,7 @@ impl<'a> Head<'a, '_> {
     }
 }
 
-/// Writes a frame; the closures write payload and the entries of its metadata.
+/// Writes a frame; the closures write the payload and the metadata entries.
 pub(crate) fn write(
     out: &mut Vec<u8>,
     head: &Head<'_, '_>,
@@ -78,7 +78,7 @@ pub(crate) fn write(
     push_text(out, head.to);
     out.extend_from_slice(b",\"type\":");
     push_text(out, head.kind);
-    // As few pieces as can be: each takes as long as the next.
+    // Few long pieces, since the cost is per piece and hardly depends on its length.
     match (head.correlation, head.is_ask) {
         (None, false) => out.extend_from_slice(b",\"pattern\":\"tell\",\"correlationId\":null,\"timestamp\":"),
         (None, true) => out.extend_from_slice(b",\"pattern\":\"ask\",\"correlationId\":null,\"timestamp\":"),
@@ -114,7 +114,7 @@ pub(crate) fn write(
     out.push(b'}');
 }
 
-/// Writes another field, as it was written.
+/// Writes one more field with a raw JSON value.
 pub(crate) fn push_field(out: &mut Vec<u8>, key: &str, raw: &str) {
     out.push(b',');
     push_plain(out, key);
@@ -122,14 +122,14 @@ pub(crate) fn push_field(out: &mut Vec<u8>, key: &str, raw: &str) {
     out.extend_from_slice(raw.as_bytes());
 }
 
-/// A frame that more than one has, or that is kept.
+/// Returns a frame as shared bytes, for several recipients or for storage.
 pub(crate) fn kept(scratch: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
     scratch.clear();
     write(scratch);
     Bytes::copy_from_slice(scratch)
 }
 
-/// Writes something that the hub says.
+/// Writes a frame that the hub itself sends.
 #[expect(clippy::too_many_arguments, reason = "they are the parts of an envelope")]
 pub(crate) fn said(
     out: &mut Vec<u8>,

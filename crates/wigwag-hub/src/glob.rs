@@ -1,43 +1,43 @@
 //! Patterns with `*`, matched in linear time.
 //!
-//! Holds: matching a text of n bytes with a pattern of m takes at most 2 (n + m) comparisons of bytes, whatever they are:
-//! the pieces between the stars are found one after the other, leftmost first, each by the method of Knuth, Morris and
-//! Pratt. No piece is ever tried again further left, since the leftmost place leaves the most for those that follow.
+//! Holds: matching a text of n bytes with a pattern of m takes at most 2 (n + m) byte comparisons, for any input: the
+//! pieces between the stars are found in sequence, leftmost first, each with the Knuth-Morris-Pratt algorithm. A
+//! piece is never retried further left, since the leftmost match leaves the longest text for the pieces after it.
 
 use crate::address::{Malformed, check_pattern};
 
-/// A pattern of addresses or topics: `*` stands for any number of any characters.
+/// A pattern of addresses or topics: `*` matches any number of any characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
     text: Box<str>,
 }
 
 impl Glob {
-    /// Checks and keeps a pattern.
+    /// Checks a pattern and compiles it.
     pub fn new(text: &str) -> Result<Self, Malformed> {
         check_pattern(text)?;
         Ok(Self { text: text.into() })
     }
 
-    /// The pattern as it was given.
+    /// Returns the pattern's text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// What every match begins with.
+    /// Returns the literal text before the first `*`, with which every match starts.
     #[must_use]
     pub fn literal_prefix(&self) -> &str {
         self.text.split('*').next().unwrap_or_default()
     }
 
-    /// Whether the text matches.
+    /// Whether the pattern matches a text.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
         matches_counted(self.text.as_bytes(), text.as_bytes(), &mut 0)
     }
 
-    /// How many comparisons of bytes that takes.
+    /// Returns the number of byte comparisons that a match takes.
     #[must_use]
     pub fn comparisons(&self, text: &str) -> usize {
         let mut count = 0;
@@ -77,7 +77,7 @@ fn begins(text: &[u8], piece: &[u8], count: &mut usize) -> bool {
     })
 }
 
-/// Where the leftmost occurrence of a piece ends.
+/// Returns the end of the leftmost occurrence of a piece.
 fn find_end(text: &[u8], piece: &[u8], count: &mut usize) -> Option<usize> {
     if piece.is_empty() {
         return Some(0);
@@ -103,7 +103,8 @@ fn find_end(text: &[u8], piece: &[u8], count: &mut usize) -> Option<usize> {
     None
 }
 
-/// For each beginning of the piece: how long its longest proper beginning is that is also its end.
+/// For each prefix of the piece: the length of its longest proper prefix that is also its suffix (the KMP failure
+/// function).
 fn borders(piece: &[u8], count: &mut usize) -> Vec<usize> {
     let mut borders = vec![0; piece.len()];
     let mut length = 0;
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_anything() {
+    fn a_star_matches_anything() {
         for (pattern, text) in [
             ("*", "@(a)"),
             ("@(a)", "@(a)"),
@@ -171,7 +172,7 @@ mod tests {
         assert!(nested.comparisons(&text) <= 2 * (103 + text.len()), "{}", nested.comparisons(&text));
     }
 
-    /// What the pattern means, by trying everything.
+    /// Reference implementation that tries every alternative.
     fn by_trying(pattern: &[u8], text: &[u8]) -> bool {
         match pattern.split_first() {
             None => text.is_empty(),

@@ -1,4 +1,4 @@
-//! The hub: what comes in, what goes out, and what it remembers in between.
+//! The hub's state machine: its inputs, its outputs and the state in between.
 
 mod actor;
 mod answer;
@@ -34,7 +34,7 @@ use crate::rights::Access;
 use crate::seen::{Print, Slot, Tag};
 use crate::settings::{Millis, Settings};
 use crate::topic::{Histories, Topic};
-use crate::{ActorId, Mutation, SessionId};
+use crate::{ActorId, SessionId};
 
 use actor::Actor;
 pub use effect::{Close, Done, Effect, Kept, Op, Place, SignalRefusal, Ticket};
@@ -46,38 +46,38 @@ use stats::Counts;
 use tick::Round;
 use work::Chore;
 
-/// What comes over a connection.
+/// Input from a connection.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "nearly all are frames, and a box for each takes longer than a move")]
 pub enum Came<'a> {
-    /// A frame, and what the token in it showed, if it has one.
+    /// A frame, and the access that its token grants, if it contains one.
     Frame(Result<Frame<'a>, Unreadable>, Option<Access>),
-    /// One of so many bytes, too large to be read.
+    /// A frame of this many bytes, which exceeds the limit and was not read.
     TooLarge(usize),
-    /// A ping or the like: it lives.
+    /// A sign of life, such as a ping.
     Sign,
 }
 
-/// Messages between actors. See the crate.
+/// Routes messages between actors. See the crate's documentation.
 #[derive(Debug)]
 pub struct Hub {
     settings: Settings,
-    /// Tells this hub's ids from those of the one before it.
+    /// Distinguishes the message ids of this hub from those of an earlier one.
     boot: String,
     seed: [u8; 32],
-    /// For what stands for ids.
+    /// The key for hashing message ids.
     print_key: [u8; 16],
     number: u64,
-    /// The epoch of the newest topic.
+    /// Epoch of the topic created last.
     epoch: u64,
     /// Distinguishes the epochs of two servers that create a topic at the same time.
     salt: u64,
     tickets: u64,
-    /// Boxed, because a slot map never shrinks and the memory of a crowd has to be released.
+    /// Boxed, because a slot map never shrinks and the memory of many past sessions must be released.
     sessions: SlotMap<SessionId, Box<Session>>,
-    /// All sessions, in no particular order.
+    /// All sessions, unordered.
     roster: Vec<SessionId>,
-    /// How many sessions each token has.
+    /// Number of sessions of each token.
     tokens: BTreeMap<String, usize>,
     actors: SlotMap<ActorId, Box<Actor>>,
     names: BTreeMap<Arc<str>, ActorId>,
@@ -86,39 +86,39 @@ pub struct Hub {
     fans: VecDeque<Fan>,
     /// Bytes of all fan-outs in progress.
     fan_bytes: usize,
-    /// Questions that wait for their replies, by the number of the message.
+    /// Requests that wait for a reply, by message number.
     replies: BTreeMap<u64, ReplyWait>,
     /// Next deadline of each wait.
     reply_times: BTreeSet<(Millis, u64)>,
     /// Waits whose reply is remembered, and the bytes of these replies.
     replies_given: BTreeSet<u64>,
     reply_bytes: usize,
-    /// Jobs in progress, done in slices.
+    /// Long jobs in progress, worked off in slices.
     chores: VecDeque<Chore>,
-    /// How far the tick is.
+    /// Progress of the current tick.
     round: Round,
     jobs: BTreeMap<Ticket, Job>,
     woken: Vec<SessionId>,
-    /// Whom to tell what has arrived.
+    /// Senders with acknowledgements that are not sent yet.
     to_tell: Vec<ActorId>,
     effects: Vec<Effect>,
     counts: Counts,
     spare: Spare,
-    /// Where frames are written that are kept.
+    /// Buffer for writing frames that are then copied into shared bytes.
     scratch: Vec<u8>,
-    /// Ids of what was refused, for the simulator: its sender may never hear of it.
+    /// Ids of rejected requests, for the simulator: a rejection may not reach its sender.
     #[cfg(feature = "testing")]
     refused: Vec<String>,
 }
 
-/// So much is handed over at once: whoever takes it has it twice.
+/// Maximum bytes per call of [`Hub::take`]: until they are written, the caller holds a second copy.
 const TAKEN_BYTES: usize = 256 * 1_024;
 
-/// A message that is being dealt with.
+/// A request in progress.
 struct Request<'a> {
     session: SessionId,
     envelope: &'a Envelope<'a>,
-    /// What stands for its id, if it is an ask.
+    /// Hash of its id, if it is an ask.
     print: Option<Print>,
     trace: String,
     now: Millis,
@@ -131,7 +131,7 @@ impl Request<'_> {
 }
 
 impl Hub {
-    /// A hub that knows nobody. `seed` is random; nobody else knows it.
+    /// Creates a hub without sessions. `seed` is random and secret.
     #[must_use]
     pub fn new(settings: Settings, seed: [u8; 32], now: Millis) -> Self {
         Self {
@@ -170,19 +170,20 @@ impl Hub {
         }
     }
 
-    /// Ids of what was refused since this was asked last.
+    /// Returns the ids of requests rejected since the last call.
     #[cfg(feature = "testing")]
     pub fn refused(&mut self) -> Vec<String> {
         std::mem::take(&mut self.refused)
     }
 
-    /// How it behaves.
+    /// Returns the hub's settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// A connection was opened. `access`: what its request to open showed of it; `secret` is random.
+    /// Opens a session for a new connection. `access` comes from the token of its HTTP upgrade
+    /// request; `secret` is random.
     pub fn open(&mut self, access: Access, secret: [u8; 16], now: Millis) -> SessionId {
         let session = Session::new(access, secret, self.settings.rate, self.roster.len(), now);
         let id = self.sessions.insert(Box::new(session));
@@ -190,7 +191,7 @@ impl Hub {
         id
     }
 
-    /// Frames came.
+    /// Handles a batch of frames from a connection.
     pub fn receive(&mut self, session: SessionId, mut all: Vec<Came<'_>>, now: Millis) {
         let prints = self.prefetch_dedup(session, &all);
         for (came, print) in all.iter_mut().zip(prints) {
@@ -203,8 +204,8 @@ impl Hub {
         self.tell_arrived(now);
     }
 
-    /// Hashes the ids of all asks of a batch and prefetches their dedup buckets, which are rarely in the cache. Fetching them one
-    /// after the other takes a tenth of all the time there is.
+    /// Hashes the ids of all asks of a batch and prefetches their dedup buckets, which are rarely in the cache.
+    /// Without the prefetch, cache misses take a tenth of the total time.
     fn prefetch_dedup(&self, session: SessionId, all: &[Came<'_>]) -> Vec<Option<Print>> {
         let print = |came: &Came<'_>| match came {
             Came::Frame(Ok(Frame::Message(envelope)), _) if envelope.pattern == Pattern::Ask => {
@@ -213,7 +214,7 @@ impl Hub {
             _ => None,
         };
         let prints: Vec<Option<Print>> = all.iter().map(print).collect();
-        // Who has several addresses does without: each would have to be looked at.
+        // Skipped for sessions with several addresses, because the sender of each frame would have to be resolved.
         let sender = self.sessions.get(session).and_then(|session| match *session.addresses {
             [] => session.own,
             [only] => Some(only),
@@ -256,14 +257,14 @@ impl Hub {
         }
     }
 
-    /// A connection shows that it lives.
+    /// Records a sign of life from a connection.
     fn heard(&mut self, session: SessionId, now: Millis) {
         if let Some(session) = self.sessions.get_mut(session) {
             session.heard = now;
         }
     }
 
-    /// A frame came that is too large to be read.
+    /// Rejects a frame that is too large to be read.
     fn oversized(&mut self, session: SessionId, size: usize, now: Millis) {
         let Some(from) = self.sessions.get_mut(session).filter(|session| !session.is_closing()) else { return };
         from.heard = now;
@@ -297,12 +298,12 @@ impl Hub {
             return self.register(request);
         }
         let sender = self.sender(request)?;
-        if let Some(name) = envelope.metadata.malformed.filter(|_| !self.settings.has(Mutation::LooseFlags)) {
+        if let Some(name) = envelope.metadata.malformed.filter(|_| !deliberate_bug!(LooseFlags)) {
             let what = format!("`metadata.{name}` is true or false, and given once");
             return Err(refusal::invalid(&what));
         }
         match kind {
-            // These check for a repeat before the TTL.
+            // These handlers deduplicate before they check the TTL.
             "hub:send" => return self.send(request, sender),
             "hub:reply" => return self.reply(request, sender),
             "hub:broadcast" => return self.broadcast(request, sender),
@@ -316,13 +317,14 @@ impl Hub {
             "hub:unregister" => self.unregister(request),
             "hub:discover" => self.discover(request),
             "hub:list_actors" => self.list_actors(request),
+            "hub:list_topics" => self.list_topics(request),
             "hub:queue_stats" => self.queue_stats(request),
             "hub:metrics" => self.metrics(request),
-            other => Err(refusal::invalid(&format!("there is no request `{}`", refusal::shown(other)))),
+            other => Err(refusal::invalid(&format!("unknown request type `{}`", refusal::shown(other)))),
         }
     }
 
-    /// As whom a message is sent: an address that the session owns.
+    /// Returns the sending actor: its address must belong to the session.
     fn sender(&self, request: &Request<'_>) -> Result<ActorId, Refusal> {
         let from = request.envelope.from.as_str();
         let session = &self.sessions[request.session];
@@ -333,7 +335,7 @@ impl Hub {
         })
     }
 
-    /// The sender's time as the hub's.
+    /// Converts the sender's timestamp to the hub's clock.
     fn sent_at(&self, request: &Request<'_>) -> Millis {
         let offset = self.sessions[request.session].offset;
         request.envelope.timestamp.saturating_add_signed(offset)
@@ -352,7 +354,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Takes so many messages from what a session may send.
+    /// Charges a session's rate limit.
     fn charge(&mut self, session: SessionId, cost: u64, now: Millis) -> Result<(), Refusal> {
         let Some(rate) = self.settings.rate else { return Ok(()) };
         let bucket = self.sessions[session].bucket.as_mut();
@@ -363,14 +365,14 @@ impl Hub {
         })
     }
 
-    /// Hands frames to write to a connection over, in order, at most so many, and no more bytes than are worth a write; says how many
-    /// frames. [`Hub::written`] is to be told of each.
+    /// Passes up to `max` frames to `put` in order, limited to the bytes that one write is worth, and returns their
+    /// number. Report them with [`Hub::written`] once they are written.
     pub fn take(&mut self, session: SessionId, max: usize, now: Millis, mut put: impl FnMut(&[u8])) -> usize {
         let (mut expired, mut count, mut bytes) = (Vec::new(), 0, 0);
         let slice = self.settings.work_slice;
         let Some(found) = self.sessions.get_mut(session) else { return 0 };
         found.is_woken = false;
-        let deliver_late = self.settings.has(Mutation::DeliverLate);
+        let deliver_late = deliberate_bug!(DeliverLate);
         let answer_within = (self.settings.answer_within, self.settings.seen_for_max);
         while count < max && bytes < TAKEN_BYTES && expired.len() < slice {
             match found.outbox.next(|expires| expires < now && !deliver_late, &mut self.spare) {
@@ -384,7 +386,7 @@ impl Hub {
                 }
             }
         }
-        // More frames may have expired.
+        // A full slice means that more frames may have expired.
         let again = expired.len() >= slice;
         for carried in expired {
             self.counts.expired += 1;
@@ -398,7 +400,7 @@ impl Hub {
         count
     }
 
-    /// A message was not written in time.
+    /// Handles a message whose TTL passed before it was written.
     fn expired(&mut self, carried: &Carried, now: Millis) {
         match &carried.stored {
             Some(waiting) => {
@@ -409,7 +411,7 @@ impl Hub {
         }
     }
 
-    /// So many of the frames that were taken are written.
+    /// Reports that `count` of the frames taken are written.
     pub fn written(&mut self, session: SessionId, count: usize, now: Millis) {
         for _ in 0..count {
             let Some(found) = self.sessions.get_mut(session) else { break };
@@ -426,13 +428,14 @@ impl Hub {
         self.drained(session, now);
     }
 
-    /// Whether frames wait to be taken.
+    /// Whether frames are ready for [`Hub::take`].
     #[must_use]
     pub fn has_frames(&self, session: SessionId) -> bool {
         self.sessions.get(session).is_some_and(|session| session.outbox.has_waiting())
     }
 
-    /// Whether frames of this session should be read: not while its outbox is so full that its own answers would pile up.
+    /// Whether to read frames from this session: `false` while its outbox is so full that its own
+    /// answers would pile up.
     #[must_use]
     pub fn may_read(&self, session: SessionId) -> bool {
         let has_room = |session: &Session| !session.outbox.is_high(&self.settings);
@@ -441,13 +444,13 @@ impl Hub {
             .is_some_and(|session| has_room(session) && !session.outbox.is_over(&self.settings, &self.spare))
     }
 
-    /// Whether a session has said who it is.
+    /// Whether a session has sent a valid `hub:connect`.
     #[must_use]
     pub fn is_connected(&self, session: SessionId) -> bool {
         self.sessions.get(session).is_some_and(|session| session.state != State::Fresh)
     }
 
-    /// How the connection is to be closed once its frames are written, if it is.
+    /// Returns how to close the connection after its frames are written, or `None` while it stays open.
     #[must_use]
     pub fn closing(&self, session: SessionId) -> Option<Close> {
         self.sessions.get(session).and_then(|session| match session.state {
@@ -456,17 +459,17 @@ impl Hub {
         })
     }
 
-    /// Sessions that have frames to be taken or are to be closed, each once, since this was asked last.
+    /// Returns the sessions with new frames or a pending close since the last call, each once.
     pub fn woken(&mut self) -> Vec<SessionId> {
         std::mem::take(&mut self.woken)
     }
 
-    /// What is to be done, in order, since this was asked last.
+    /// Returns the effects to carry out, in order, since the last call.
     pub fn effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
 
-    /// How many effects have not been told the outcome of.
+    /// Returns the number of effects whose outcome is outstanding.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.jobs.len()
@@ -481,21 +484,21 @@ impl Hub {
         }
     }
 
-    /// Puts a frame into a session's outbox, whatever is in there.
+    /// Appends a frame to a session's outbox, even if the outbox is full.
     fn push(&mut self, session: SessionId, bytes: Bytes, expires: Millis, now: Millis) {
         let Some(found) = self.sessions.get_mut(session) else { return };
         found.outbox.push(bytes, expires, None, (now, &self.settings, &mut self.spare));
         self.wake(session);
     }
 
-    /// Writes a frame into a session's outbox, whatever is in there.
+    /// Writes a frame into a session's outbox, even if the outbox is full.
     fn write(&mut self, session: SessionId, now: Millis, write: impl FnOnce(&mut Vec<u8>)) {
         let Some(found) = self.sessions.get_mut(session) else { return };
         found.outbox.write(Millis::MAX, None, (now, &self.settings, &mut self.spare), write);
         self.wake(session);
     }
 
-    /// An epoch that no topic of this hub has had, and hardly any of another.
+    /// Returns an epoch that is unique within this hub, and almost certainly among hubs.
     fn next_epoch(&mut self, now: Millis) -> u64 {
         let next = (now << EPOCH_SALT.count_ones()).max((self.epoch | EPOCH_SALT) + 1);
         self.epoch = next | self.salt;
@@ -507,19 +510,19 @@ impl Hub {
         self.number
     }
 
-    /// The id of the message that has this number.
+    /// Returns the id of the message with this number.
     fn id_of(&self, number: u64) -> OwnId {
         OwnId::new(&self.boot, number)
     }
 
-    /// The number of the message that has this id, if this hub gave it.
+    /// Returns the number of a message id that this hub generated.
     fn number_of(&self, id: &str) -> Option<u64> {
         let digits = id.strip_prefix("h-")?.strip_prefix(&*self.boot)?.strip_prefix('-')?;
         let number = u64::from_str_radix(digits, 36).ok()?;
         (id::base36(number) == digits).then_some(number)
     }
 
-    /// Hashes the target, topic or question of an ask.
+    /// Hashes the target, topic or request that an ask is about.
     fn tag(&self, about: &str) -> Tag {
         self.print(about).tag()
     }
@@ -528,7 +531,7 @@ impl Hub {
         self.actors.get(actor).map_or_else(|| Arc::from(""), |actor| Arc::clone(&actor.address))
     }
 
-    /// The session that an actor's messages go to.
+    /// Returns the session that receives an actor's messages.
     fn session_of(&self, actor: ActorId) -> Option<SessionId> {
         self.actors.get(actor).and_then(|actor| actor.owner)
     }
@@ -546,31 +549,33 @@ impl Hub {
     }
 }
 
-/// The common prefix of all ids of one hub: its start time, and part of its seed because two servers may start at the same time.
+/// Returns the common prefix of all ids of one hub: its start time, and part of its seed because two servers may
+/// start at the same time.
 fn boot(now: Millis, seed: &[u8; 32]) -> String {
     format!("{}{}", id::base36(now), id::base36(boot_hash(seed)))
 }
 
-/// Sixteen bits that differ between hubs.
+/// Returns sixteen bits that differ between hubs.
 fn boot_hash(seed: &[u8; 32]) -> u64 {
     let hash = Sha256::new().chain_update(seed).chain_update("boot").finalize();
     u64::from(u16::from_be_bytes([hash[0], hash[1]]))
 }
 
-/// The lower bits of an epoch; the others are its time in milliseconds. JavaScript reads 53 bits exactly.
+/// Low bits of an epoch, above which is its time in milliseconds: 53 bits in total, the most that
+/// a JavaScript number holds exactly.
 const EPOCH_SALT: u64 = 0x3FF;
 
-/// The key of what stands for ids, which nobody knows who does not know the seed.
+/// Derives the secret key for hashing message ids from the seed.
 fn print_key(seed: &[u8; 32]) -> [u8; 16] {
     let hash = Sha256::new().chain_update(seed).chain_update("ids").finalize();
     std::array::from_fn(|at| hash[at])
 }
 
-/// What every answer repeats of a request's metadata, as JSON entries.
+/// Returns the trace entries of a request's metadata, which every answer repeats, as JSON.
 fn trace_of(envelope: &Envelope<'_>) -> String {
     let mut trace = String::new();
     for name in ["traceId", "spanId"] {
-        if let Some(value) = envelope.metadata.entries.raw(name) {
+        if let Some(value) = envelope.metadata.entries.raw(name).filter(|value| is_readable(value)) {
             let comma = if trace.is_empty() { "" } else { "," };
             trace.push_str(&format!("{comma}\"{name}\":{value}"));
         }
@@ -578,7 +583,13 @@ fn trace_of(envelope: &Envelope<'_>) -> String {
     trace
 }
 
-/// What is to be carried of a request.
+/// Whether every reader of JSON accepts a value. An escape of half a character (`"\\ud800"`) has the form of JSON, and most
+/// readers reject it: an answer that repeated it could not be read.
+fn is_readable(value: &str) -> bool {
+    !value.contains('\\') || serde_json::from_str::<serde_json::Value>(value).is_ok()
+}
+
+/// The parts of a [`Carried`] that a handler decides.
 #[derive(Clone, Copy)]
 struct Carry {
     sender: ActorId,
@@ -588,7 +599,7 @@ struct Carry {
 }
 
 impl Hub {
-    /// Notes what is to be carried of a request.
+    /// Returns the delivery record of a request.
     fn carried(&mut self, request: &Request<'_>, carry: Carry) -> Box<Carried> {
         let envelope = request.envelope;
         let is_ask = request.is_ask();
@@ -615,7 +626,7 @@ impl Hub {
     }
 }
 
-/// A text in the room of another.
+/// Replaces the content of a string and reuses its allocation.
 fn renewed(mut old: String, text: &str) -> String {
     old.clear();
     old.push_str(text);

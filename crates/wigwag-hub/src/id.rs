@@ -1,6 +1,6 @@
-//! The ids that the hub gives.
+//! Ids that the hub generates.
 
-/// The id of a message: which hub gave it, and its number there.
+/// Id of a message: the prefix of its hub and its number there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnId {
     text: [u8; 32],
@@ -18,7 +18,7 @@ impl OwnId {
         id
     }
 
-    /// The id of what the message was answered.
+    /// Returns the id of the answer to this message.
     pub(crate) fn of_answer(mut self) -> Self {
         self.push(b"a");
         self
@@ -40,13 +40,13 @@ impl OwnId {
     }
 }
 
-/// A number in as few letters and digits as it takes.
+/// Returns a number in base 36.
 pub(crate) fn base36(number: u64) -> String {
     let (digits, place) = digits(number);
     digits[place..].iter().copied().map(char::from).collect()
 }
 
-/// The digits of a number, from a place on.
+/// Returns the base-36 digits of a number, right-aligned, and the index of the first.
 fn digits(mut number: u64) -> ([u8; 13], usize) {
     let mut digits = [0; 13];
     let mut place = digits.len();

@@ -1,4 +1,4 @@
-//! Where the hub keeps what must survive: the only file that builds and reads its keys.
+//! The hub's keys in the store. No other file builds or parses them.
 //!
 //! ```text
 //! hub/{address}/actor.json                               the last version of the address, and the server that gave it
@@ -8,8 +8,9 @@
 //! hub/~servers/{server}/server.json                      a server that is running, and its URL
 //! hub/~servers/{server}/taken/{address}.json             takeover notice: the address was registered at another server
 //! ```
-//! `{address}` has every byte that is not of `A-Za-z0-9._-` as `!XX`; one too long for a segment is `!!` and its SHA-256.
-//! Times have 15 digits, so that keys sort as messages came. The hash is that of sender and id: the same message has the same.
+//! In `{address}`, every byte outside `A-Za-z0-9._-` is written as `!XX`; an address too long for a segment becomes
+//! `!!` and its SHA-256. Times have 15 digits, so that keys sort in order of receipt. The hash covers sender and id,
+//! so that the same message always has the same hash.
 
 use std::fmt::Write as _;
 
@@ -18,28 +19,28 @@ use sha2::{Digest as _, Sha256};
 use crate::settings::Millis;
 use crate::sweep::ACTOR;
 
-/// As much of an address as a segment takes.
+/// Maximum length of an address in a key segment.
 const SEGMENT_BYTES_MAX: usize = 200;
 
-/// A message that waits: what its key says of it.
+/// A queued message, as described by its key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Waiting {
-    /// When it was received; no two of one address have the same.
+    /// Time of receipt, unique within an address.
     pub received: Millis,
-    /// When it is of no use any more.
+    /// End of its time to live.
     pub expires: Millis,
-    /// Of sender and id.
+    /// Hash of sender and id.
     pub hash: String,
 }
 
 impl Waiting {
-    /// The last segment of its key.
+    /// Returns the last segment of the key.
     #[must_use]
     pub fn segment(&self) -> String {
         format!("{:015}_{:015}_{}.json", self.received, self.expires, self.hash)
     }
 
-    /// Reads the last segment of a key.
+    /// Parses the last segment of a key.
     #[must_use]
     pub fn parse(segment: &str) -> Option<Self> {
         let mut parts = segment.strip_suffix(".json")?.split('_');
@@ -56,22 +57,22 @@ impl Waiting {
 /// Dedup marker of a queued message that was delivered, so that a repeat is recognised after a restart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Delivered {
-    /// Until when a repeat is known.
+    /// End of the dedup window.
     pub until: Millis,
-    /// When it was received.
+    /// Time of receipt.
     pub received: Millis,
-    /// Of sender and id.
+    /// Hash of sender and id.
     pub hash: String,
 }
 
 impl Delivered {
-    /// The end of its key.
+    /// Returns the end of the key.
     #[must_use]
     pub fn segment(&self) -> String {
         format!("{SEEN}{}", Waiting { received: self.until, expires: self.received, hash: self.hash.clone() }.segment())
     }
 
-    /// Reads the end of a key.
+    /// Parses the end of a key.
     #[must_use]
     pub fn parse(segment: &str) -> Option<Self> {
         let Waiting { received: until, expires: received, hash } = Waiting::parse(segment.strip_prefix(SEEN)?)?;
@@ -84,11 +85,11 @@ const SEEN: &str = "seen/";
 /// Record of an address.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ActorRecord {
-    /// The address.
+    /// The address of the actor.
     pub address: String,
     /// The version of its last registration.
     pub version: u64,
-    /// The server that the last registration was made at.
+    /// The server of the last registration.
     #[serde(default)]
     pub server: Option<String>,
 }
@@ -96,11 +97,11 @@ pub struct ActorRecord {
 /// Record of a running server.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ServerRecord {
-    /// Where clients reach its hub, if it knows.
+    /// URL of its hub, if the server knows it.
     pub url: Option<String>,
-    /// Grows for as long as the server runs.
+    /// Heartbeat counter, which grows while the server runs.
     pub beat: u64,
-    /// Machine and listening address. A record with the same ones is from an earlier life of the server.
+    /// Machine and listening address. A record with the same value is from an earlier process of the server.
     #[serde(default)]
     pub instance: Option<String>,
 }
@@ -108,11 +109,11 @@ pub struct ServerRecord {
 /// Takeover notice: an address was registered at another server.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TakenRecord {
-    /// The address.
+    /// The address of the actor.
     pub address: String,
-    /// Its version there.
+    /// The version of the new registration.
     pub version: u64,
-    /// Where it is now.
+    /// URL of the other server.
     pub url: Option<String>,
 }
 
@@ -126,7 +127,7 @@ pub struct FloorRecord {
 /// The key of the lowest version that a new address may have.
 pub const FLOOR: &str = "hub/~floor.json";
 
-/// The prefix of everything that servers tell each other.
+/// The prefix of all records that servers exchange.
 pub const SERVERS: &str = "hub/~servers/";
 
 /// The key of a server's record.
@@ -135,7 +136,7 @@ pub fn server(server: &str) -> String {
     format!("{SERVERS}{server}/server.json")
 }
 
-/// The server whose record has this key.
+/// Returns the id of the server whose record has this key.
 #[must_use]
 pub fn server_of(key: &str) -> Option<&str> {
     key.strip_prefix(SERVERS)?.strip_suffix("/server.json").filter(|server| !server.contains('/'))
@@ -160,13 +161,13 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// What two messages share only if they are the same.
+/// Returns the hash that identifies a message, of its sender and id.
 #[must_use]
 pub fn message_hash(sender: &str, id: &str) -> String {
     hex(&Sha256::new().chain_update(sender).chain_update([0]).chain_update(id).finalize())
 }
 
-/// An address as one segment of a key.
+/// Returns an address as one key segment.
 fn segment(address: &str) -> String {
     let inner = crate::address::inside(address).unwrap_or(address);
     let mut segment = String::with_capacity(inner.len() + 8);
@@ -176,7 +177,7 @@ fn segment(address: &str) -> String {
             _ => _ = write!(segment, "!{byte:02X}"),
         }
     }
-    // A segment of dots alone means something else to file systems.
+    // A segment of dots alone is special to file systems.
     let dots = segment.bytes().all(|byte| byte == b'.');
     if segment.len() > SEGMENT_BYTES_MAX || dots {
         segment = format!("!!{}", hex(&Sha256::digest(address)));
@@ -184,13 +185,13 @@ fn segment(address: &str) -> String {
     segment
 }
 
-/// The prefix of everything that is kept for an address.
+/// Returns the prefix of all keys of an address.
 #[must_use]
 pub fn prefix(address: &str) -> String {
     format!("hub/{}/", segment(address))
 }
 
-/// Splits the key of something that is kept for an address into the prefix of all of it and the rest.
+/// Splits a key of an address into the prefix of the address and the rest.
 #[must_use]
 pub fn split(key: &str) -> Option<(&str, &str)> {
     let inner = key.strip_prefix("hub/").filter(|rest| !rest.starts_with('~'))?;
@@ -198,19 +199,19 @@ pub fn split(key: &str) -> Option<(&str, &str)> {
     Some(key.split_at(end))
 }
 
-/// The key of what is known of an address.
+/// Returns the key of an address's record.
 #[must_use]
 pub fn actor(address: &str) -> String {
     format!("{}{ACTOR}", prefix(address))
 }
 
-/// The key of a message that waits.
+/// Returns the key of a queued message.
 #[must_use]
 pub fn waiting(address: &str, waiting: &Waiting) -> String {
     format!("{}{}", prefix(address), waiting.segment())
 }
 
-/// The key of a message that waited and was delivered.
+/// Returns the key of a dedup marker.
 #[must_use]
 pub fn delivered(address: &str, delivered: &Delivered) -> String {
     format!("{}{}", prefix(address), delivered.segment())
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_an_address_are_told_from_those_of_servers() {
+    fn keys_of_addresses_and_of_servers_are_distinguished() {
         let one = Delivered { until: 5, received: 3, hash: message_hash("@(a)", "1") };
         let key = delivered("@(a/b)", &one);
         let (head, rest) = split(&key).unwrap();

@@ -1,20 +1,38 @@
-//! Messages between actors: who hears what, in which order, and what is promised.
+//! Routes messages between actors, with ordering, delivery and deduplication guarantees.
 //!
-//! [`Hub`] is a value: frames, connections, their ends and the time go in; frames for connections and [`Effect`]s (mostly
-//! operations on a store) come out. It has no sockets, no clock and no async; `wigwag-server` is the shell around it. The
-//! protocol is `docs/reference/hub.md`.
+//! [`Hub`] is a value: frames, connections, disconnects and the time are inputs; frames for connections and
+//! [`Effect`]s (mostly store operations) are outputs. It has no sockets, no clock and no async; `wigwag-server` is
+//! the shell around it. The protocol is `docs/reference/hub.md`.
 //!
-//! Holds, and is tried by the tests and the simulator:
+//! Holds, and is checked by the tests and the simulator:
 //!
-//! - An ask that was answered `delivered` was written to its target's connection (or acknowledged by its client), one that
-//!   was answered `queued` is in the store; a repeat is answered the same and delivered once, also after a restart if it was queued.
-//! - A message has one id for as long as the hub lives, however often it is tried.
-//! - No call takes long: long jobs are split into slices.
-//! - What one sender sends to one target over one connection arrives in that order, through the queue too.
-//! - Nothing is delivered after its time.
-//! - A topic's messages are numbered; whoever misses some is told which.
-//! - `from` is what the hub has checked.
-//! - Everything that a client can make grow has a bound.
+//! - An ask answered `delivered` was written to its target's connection (or acknowledged by its client); an ask
+//!   answered `queued` is in the store. A repeat gets the same answer and is delivered once, also after a restart if
+//!   it was queued.
+//! - A message keeps one id while the hub runs, across all retries.
+//! - No call is slow: long jobs are split into slices.
+//! - Messages from one sender to one target over one connection arrive in order, also through the queue.
+//! - No message is delivered after its time to live.
+//! - Messages of a topic are numbered; a subscriber that misses some receives the range of the gap.
+//! - The hub verifies `from`.
+//! - Everything that a client can make grow is bounded.
+
+/// Whether the deliberate bug of this name is active: `false` at compile time unless the
+/// feature `deliberate-bugs` is enabled.
+#[cfg(feature = "deliberate-bugs")]
+macro_rules! deliberate_bug {
+    ($name:ident) => {
+        $crate::mutation::is_mutated($crate::mutation::Mutation::$name)
+    };
+}
+
+/// Whether the deliberate bug of this name is active: never in this build.
+#[cfg(not(feature = "deliberate-bugs"))]
+macro_rules! deliberate_bug {
+    ($name:ident) => {
+        false
+    };
+}
 
 pub mod address;
 mod envelope;
@@ -23,7 +41,9 @@ mod glob;
 mod hub;
 mod id;
 pub mod key;
-mod mutation;
+#[cfg(feature = "deliberate-bugs")]
+#[doc(hidden)]
+pub mod mutation;
 mod outbox;
 mod plain;
 mod rate;
@@ -40,7 +60,6 @@ pub use envelope::{Envelope, Fields, Frame, Metadata, Pattern, Text, Unreadable,
 pub use glob::Glob;
 pub use hub::{Came, Close, Done, Effect, Hub, Kept, Op, Place, SignalRefusal, Ticket};
 pub use key::{Delivered, Waiting};
-pub use mutation::Mutation;
 pub use rights::{Access, Rights};
 pub use settings::{Millis, Rate, Settings};
 pub use topic::After;
@@ -49,8 +68,8 @@ pub use topic::After;
 pub const PROTOCOL_VERSION: &str = "0.1.0";
 
 slotmap::new_key_type! {
-    /// Names a session of a hub.
+    /// Identifies a session of a hub.
     pub struct SessionId;
-    /// Names an actor that a hub knows.
+    /// Identifies an actor in the hub's memory.
     pub(crate) struct ActorId;
 }

@@ -1,42 +1,47 @@
-//! Deliberate bugs: the simulator must find each of them.
+//! Deliberate bugs for the simulator to find, switched on one at a time for each thread.
+//!
+//! This module exists only with the feature `deliberate-bugs`. Product code names a bug with `deliberate_bug!`, which is the
+//! literal `false` without the feature.
+
+use std::cell::Cell;
 
 /// A deliberate bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mutation {
-    /// A sender is told `queued` before its message is stored.
+    /// A sender gets the answer `queued` before its message is stored.
     AnswerBeforeStored,
-    /// A stored message is removed when it is handed out, not when it is written.
+    /// A stored message is removed when it is handed to the connection, not when it is written.
     RemoveBeforeWritten,
-    /// What comes while an address changes hands is not held back.
+    /// Messages that arrive while an address changes owner are not held back.
     NotHeld,
     /// Repeats are not recognised.
     ForgetAnswers,
-    /// The time of a message is not looked at when it is written.
+    /// The TTL of a message is not checked when it is written.
     DeliverLate,
-    /// What a broken connection took along is forgotten.
+    /// Unwritten messages of a broken connection are dropped.
     LoseUnwritten,
-    /// A subscriber that missed something is not told.
+    /// A subscriber gets no notice of a gap.
     SilentGap,
-    /// As many wait for an actor as come.
+    /// The queue of an actor has no limit.
     UnboundedQueue,
-    /// A put whose outcome nobody knows is made again under another key.
+    /// A put with an unknown outcome is retried under another key.
     AnotherKey,
-    /// What waits is read while some of it is still being stored.
+    /// A queue is read while messages are still being stored in it.
     LoadDuringPuts,
-    /// A reply to an asker that is away is answered `queued` and not stored.
+    /// A reply to an asker that is away gets the answer `queued` but is not stored.
     ReplyNotKept,
-    /// A question that was refused still waits for its reply, and its repeats are forgotten when that does not come.
+    /// A rejected request still waits for a reply, and its repeats are forgotten when that wait times out.
     WaitOutlivesRefusal,
-    /// A repeat of a message that expired in the queue is answered `queued`.
+    /// A repeat of a message that expired in the queue gets the answer `queued`.
     ExpiredStaysQueued,
-    /// A message that is tried again gets another id.
+    /// A retried message gets another id.
     NewIdOnRetry,
-    /// Flags in metadata that are neither true nor false are let through.
+    /// Metadata flags that are neither true nor false are accepted.
     LooseFlags,
-    /// A repeat is refused because its time is over, although it was answered before.
+    /// A repeat is rejected because its TTL has passed, although the original was answered.
     TtlBeforeDedup,
-    /// One id for two targets counts as one message.
+    /// One id used for two targets counts as one message.
     NoConflict,
     /// Dedup markers of delivered queue messages are not stored.
     SeenNotStored,
@@ -51,7 +56,7 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    /// All of them.
+    /// Every deliberate bug.
     pub const ALL: [Self; 22] = [
         Self::AnswerBeforeStored,
         Self::RemoveBeforeWritten,
@@ -76,4 +81,17 @@ impl Mutation {
         Self::NeverSwept,
         Self::ReplayAndCopy,
     ];
+}
+
+thread_local! {
+    static ACTIVE: Cell<Option<Mutation>> = const { Cell::new(None) };
+}
+
+/// Activates one deliberate bug for this thread, or deactivates all.
+pub fn mutate(mutation: Option<Mutation>) {
+    ACTIVE.set(mutation);
+}
+
+pub(crate) fn is_mutated(mutation: Mutation) -> bool {
+    ACTIVE.get() == Some(mutation)
 }

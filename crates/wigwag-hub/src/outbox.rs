@@ -1,10 +1,10 @@
-//! What waits to be written to one connection.
+//! Outbox: frames that wait to be written to one connection.
 //!
-//! Holds: frames leave in the order they came. A frame that was handed out is remembered until the connection says that it
-//! was written, so that what a broken connection took along is known.
+//! Holds: frames leave in the order of arrival. A frame that was handed out is kept until the connection reports it
+//! as written, so that the frames lost with a broken connection are known.
 //!
-//! A frame for this connection alone is written into its box's own text, one behind the other: nothing is allocated for it. One
-//! that goes to many is shared.
+//! Frames for this connection alone are appended to the outbox's own buffer, without an allocation each. Frames for
+//! many connections are shared.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,52 +15,51 @@ use crate::seen::Mark;
 use crate::settings::{Millis, Settings};
 use crate::{ActorId, SessionId};
 
-/// What is remembered of a message until it has arrived.
+/// The record of a message until it is delivered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Carried {
     pub(crate) sender: ActorId,
-    /// The session it came from, which pauses if this is too much.
+    /// The sending session, which is paused when the target's outbox is too full.
     pub(crate) feeder: SessionId,
     pub(crate) target: ActorId,
-    /// The sender's id of it.
+    /// The sender's id of the message.
     pub(crate) id: String,
-    /// Where it is remembered that its sender asked.
+    /// The sender's dedup entry.
     pub(crate) mark: Mark,
-    /// What is told back of its trace.
+    /// Trace entries that the answer repeats.
     pub(crate) trace: String,
-    /// The hub's number of it.
+    /// The hub's number of the message.
     pub(crate) number: u64,
     pub(crate) received: Millis,
     pub(crate) ttl: Option<u64>,
     pub(crate) is_ask: bool,
     pub(crate) require_ack: bool,
-    /// Stored if the target is away.
+    /// Whether to store the message if the target is away.
     pub(crate) queue: bool,
-    /// The sender waits for a reply of the target.
+    /// Whether the sender waits for a reply of the target.
     pub(crate) expects_reply: bool,
-    /// Where it is stored, if it is.
+    /// The key in the queue, if the message is stored.
     pub(crate) stored: Option<Waiting>,
-    /// And the id it was forwarded with, which may be that of a hub before this one.
+    /// The id that a stored message was forwarded with, possibly by an earlier hub.
     pub(crate) stored_id: Option<Box<str>>,
 }
 
-/// A message that is in no box.
+/// A message that is in no outbox.
 #[derive(Clone, Debug)]
 pub(crate) struct Out {
     pub(crate) bytes: Bytes,
-    /// Not written after this.
+    /// The message is not written after this time.
     pub(crate) expires: Millis,
     pub(crate) carried: Box<Carried>,
 }
 
-/// Memory that was used and will be again, so that the allocator is not called for every message; and the bytes of all
-/// outboxes together.
+/// Buffers for reuse, so that not every message needs an allocation, and the total size of all outboxes.
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
-    /// Bytes that wait in all outboxes.
+    /// Bytes in all outboxes.
     pub(crate) outbox_bytes: usize,
     texts: Vec<Vec<u8>>,
-    #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
+    #[expect(clippy::vec_box, reason = "the boxes themselves are reused")]
     carried: Vec<Box<Carried>>,
 }
 
@@ -92,10 +91,10 @@ impl Spare {
     }
 }
 
-/// What an outbox may hold while all of them together hold too much: enough for a healthy connection.
+/// Limit per outbox while the total limit is exceeded: enough for a healthy connection.
 const SHARE_BYTES: usize = 64 * 1_024;
 
-/// A frame in a box.
+/// A frame in an outbox.
 #[derive(Debug)]
 struct Entry {
     body: Body,
@@ -105,13 +104,13 @@ struct Entry {
 
 #[derive(Debug)]
 enum Body {
-    /// In the box's text, from here on.
+    /// A range of the outbox's own buffer.
     Own {
         begin: u64,
         length: usize,
     },
     Shared(Bytes),
-    /// It was handed out, and nothing more is needed of it.
+    /// A frame that was handed out; only its length is still needed.
     Gone {
         length: usize,
     },
@@ -129,22 +128,22 @@ impl Body {
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     text: Vec<u8>,
-    /// How much was in the text before what is in it now.
+    /// Position of the buffer's first byte in the stream of all bytes ever appended.
     base: u64,
-    /// How much of it is still needed.
+    /// Bytes of the buffer that are still needed.
     own_bytes: usize,
     entries: VecDeque<Entry>,
-    /// How many of them were handed out and may not be written.
+    /// Number of entries that were handed out but may not be written yet.
     sent: usize,
     bytes: usize,
-    /// Since when it is too full.
+    /// When the outbox became too full.
     pub(crate) over_since: Option<Millis>,
-    /// When something was written last, or came into the empty box.
+    /// Time of the last write, or when the first frame entered the empty outbox.
     pub(crate) moved_at: Millis,
 }
 
 impl Outbox {
-    /// Puts a frame in that is for this box alone.
+    /// Appends a frame for this connection alone.
     pub(crate) fn write(
         &mut self,
         expires: Millis,
@@ -164,7 +163,7 @@ impl Outbox {
         self.push_entry(Entry { body: Body::Own { begin, length }, expires, carried }, (now, settings, spare));
     }
 
-    /// Puts a frame in that others may have too.
+    /// Appends a frame that other connections may share.
     pub(crate) fn push(
         &mut self,
         bytes: Bytes,
@@ -204,19 +203,20 @@ impl Outbox {
         self.sent < self.entries.len()
     }
 
-    /// Whether it is too full for more. While all outboxes together hold too much, each has a small share only.
+    /// Whether the outbox rejects more frames. While all outboxes together exceed their limit, each has
+    /// only a small share.
     pub(crate) fn is_over(&self, settings: &Settings, spare: &Spare) -> bool {
         self.len() > settings.drop_above
             || self.bytes > settings.drop_bytes_above
             || (spare.outbox_bytes > settings.outboxes_bytes_max && self.bytes > SHARE_BYTES)
     }
 
-    /// So full that those who feed it should wait.
+    /// Whether the outbox is so full that its feeders must pause.
     pub(crate) fn is_high(&self, settings: &Settings) -> bool {
         self.len() > settings.pause_above || self.bytes > settings.drop_bytes_above / 2
     }
 
-    /// Empty enough for them to go on.
+    /// Whether the outbox is empty enough for its feeders to resume.
     pub(crate) fn is_low(&self, settings: &Settings) -> bool {
         self.len() < settings.resume_below && self.bytes <= settings.drop_bytes_above / 4
     }
@@ -232,7 +232,7 @@ impl Outbox {
         }
     }
 
-    /// The next frame, unless it is too late for it: then what it carried.
+    /// Hands out the next frame, or returns the delivery record of a frame that has expired.
     pub(crate) fn next(
         &mut self,
         is_late: impl FnOnce(Millis) -> bool,
@@ -262,7 +262,7 @@ impl Outbox {
         }
     }
 
-    /// The oldest frame that was handed out was written; what it carried.
+    /// Removes the oldest frame that was handed out, now written, and returns its delivery record.
     pub(crate) fn written(&mut self, now: Millis, spare: &mut Spare) -> Option<Option<Box<Carried>>> {
         self.sent = self.sent.checked_sub(1)?;
         let entry = self.entries.pop_front()?;
@@ -272,7 +272,7 @@ impl Outbox {
         Some(entry.carried)
     }
 
-    /// Gives back the text that nobody needs any more.
+    /// Frees the part of the buffer that is no longer needed.
     fn trim(&mut self, spare: &mut Spare) {
         const WORTH_IT: usize = 64 * 1_024;
         if self.own_bytes == 0 {
@@ -284,7 +284,8 @@ impl Outbox {
                 _ => None,
             });
             let over = begin.map_or(self.text.len(), |begin| usize::try_from(begin - self.base).unwrap_or_default());
-            // What is late may be far behind what is not: then there is little to gain yet.
+            // An early entry may still need the start of the buffer; then trimming frees too little to
+            // be worth the copy.
             if over >= self.text.len() / 2 {
                 self.text.drain(..over);
                 self.base += over as u64;
@@ -292,12 +293,12 @@ impl Outbox {
         }
     }
 
-    /// Takes out all messages of others, in order; what the hub itself says stays.
+    /// Removes and returns all messages from other senders, in order; the hub's own frames stay.
     pub(crate) fn abandon(&mut self, spare: &mut Spare) -> Vec<Out> {
         let before = self.bytes;
         let mut sent = std::mem::take(&mut self.entries);
         let waiting = sent.split_off(std::mem::take(&mut self.sent));
-        // What was handed out may have arrived: an ask may come twice, a tell may not.
+        // Frames that were handed out may have arrived: an ask may be sent twice, a tell may not.
         let is_unsure = |entry: &Entry| entry.carried.as_ref().is_some_and(|carried| carried.is_ask);
         let unsure = sent.into_iter().filter(is_unsure);
         let (lost, kept) = waiting.into_iter().partition::<Vec<_>, _>(|entry| entry.carried.is_some());
@@ -319,7 +320,7 @@ impl Outbox {
     }
 }
 
-/// A frame that is handed out.
+/// A frame on its way to the connection.
 pub(crate) struct Next<'a> {
     text: &'a [u8],
     base: u64,
@@ -335,7 +336,7 @@ impl Next<'_> {
         self.entry.carried.as_deref()
     }
 
-    /// Takes out what it carries: that is remembered elsewhere.
+    /// Removes the message, so that its record is kept elsewhere.
     pub(crate) fn take(self) -> Option<Out> {
         let bytes = match &self.entry.body {
             Body::Shared(bytes) => bytes.clone(),
@@ -347,7 +348,7 @@ impl Next<'_> {
 }
 
 impl Drop for Next<'_> {
-    /// Of one that is shared and carries nothing its length is all that is still needed.
+    /// Releases the bytes of a shared frame without a delivery record, since only its length is still needed.
     fn drop(&mut self) {
         if let (Body::Shared(bytes), None) = (&self.entry.body, &self.entry.carried) {
             self.entry.body = Body::Gone { length: bytes.len() };
@@ -355,7 +356,7 @@ impl Drop for Next<'_> {
     }
 }
 
-/// A message that its target's client has and did not acknowledge yet.
+/// A message that the target's client received but has not acknowledged.
 #[derive(Debug)]
 struct Unacknowledged {
     out: Out,
@@ -363,12 +364,12 @@ struct Unacknowledged {
     deadline: Millis,
 }
 
-/// Messages that a client is still to acknowledge, by the id they were forwarded with.
+/// Messages that wait for acknowledgement, by the id they were forwarded with.
 #[derive(Debug, Default)]
 pub(crate) struct Awaiting {
     all: BTreeMap<Box<str>, Unacknowledged>,
     bytes: usize,
-    /// No deadline is before this.
+    /// Lower bound of all deadlines.
     next_deadline: Millis,
     /// Messages that timed out; a late acknowledgement still counts.
     late: BTreeMap<Box<str>, Box<Carried>>,
@@ -384,7 +385,7 @@ impl Awaiting {
         }
     }
 
-    /// Takes out a message that was acknowledged, in time or late.
+    /// Removes and returns a message that was acknowledged, in time or late.
     pub(crate) fn acknowledged(&mut self, id: &str) -> Option<Box<Carried>> {
         match self.remove(id) {
             Some(out) => Some(out.carried),
@@ -395,7 +396,7 @@ impl Awaiting {
     /// Sets a new deadline for an acknowledgement.
     pub(crate) fn extend(&mut self, id: &str, deadline: Millis) -> Option<&Carried> {
         let found = self.all.get_mut(id)?;
-        // Messages of the queue have no deadline.
+        // Queued messages have no deadline.
         if found.deadline != Millis::MAX {
             found.deadline = deadline;
         }
@@ -479,11 +480,11 @@ mod tests {
             assert_eq!(spare.outbox_bytes, 0);
             assert_eq!((outbox.bytes(), outbox.own_bytes, outbox.text.capacity()), (0, 0, 0));
         }
-        assert_eq!(spare.texts.len(), 1, "the text is used again");
+        assert_eq!(spare.texts.len(), 1, "the buffer is reused");
     }
 
     #[test]
-    fn what_is_too_late_leaves_the_others_readable() {
+    fn expired_frames_leave_the_others_readable() {
         let (mut outbox, mut spare) = (Outbox::default(), Spare::default());
         for text in ["a", "late", "b"] {
             write(&mut outbox, &mut spare, text, Some(Box::default()));
@@ -502,11 +503,11 @@ mod tests {
         let (mut one, mut other, mut spare) = (Outbox::default(), Outbox::default(), Spare::default());
         write(&mut one, &mut spare, &"x".repeat(150_000), None);
         write(&mut other, &mut spare, "short", None);
-        assert!(!one.is_over(&settings, &spare), "together they hold little");
+        assert!(!one.is_over(&settings, &spare), "the total is small");
         write(&mut one, &mut spare, &"x".repeat(60_000), None);
         assert!(one.is_over(&settings, &spare) && !other.is_over(&settings, &spare));
         one.abandon(&mut spare);
-        assert_eq!(spare.outbox_bytes, 210_005, "what the hub itself says stays");
+        assert_eq!(spare.outbox_bytes, 210_005, "the hub's own frames stay");
     }
 
     #[test]
@@ -526,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn one_whose_frames_are_all_late_does_not_grow() {
+    fn an_outbox_whose_frames_all_expire_does_not_grow() {
         let (mut outbox, mut spare) = (Outbox::default(), Spare::default());
         for _ in 0..1_000 {
             write(&mut outbox, &mut spare, &"x".repeat(1_000), None);
@@ -538,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_never_empty_does_not_grow() {
+    fn an_outbox_that_is_never_empty_does_not_grow() {
         let (mut outbox, mut spare) = (Outbox::default(), Spare::default());
         write(&mut outbox, &mut spare, &"x".repeat(1_000), None);
         for round in 0..10_000 {
@@ -551,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_written_is_given_back_and_what_the_hub_says_stays() {
+    fn unwritten_messages_are_returned_and_frames_of_the_hub_stay() {
         let (mut outbox, mut spare) = (Outbox::default(), Spare::default());
         let ask = || Some(Box::new(Carried { is_ask: true, ..Carried::default() }));
         for (text, carried) in

@@ -1,40 +1,40 @@
-//! Where a JSON text's parts are, for texts as nearly all clients write them: on one line, no key escaped, not deep.
+//! Fast JSON scanner for texts in the form that nearly all clients send: one line, no escaped keys, shallow nesting.
 //!
-//! Holds: what is found here is JSON, and `serde_json` would find the same. `None` says nothing about a text but that it is to be
-//! read by `serde_json`, which also knows what to say of it if it is wrong.
+//! Holds: everything accepted here is valid JSON, and `serde_json` parses it to the same values. `None` says nothing
+//! about validity: the caller then uses `serde_json`, which also reports errors.
 
-/// What is nested deeper is not read here.
+/// Maximum nesting depth of this scanner.
 const DEPTH_MAX: u32 = 32;
 
-/// A text of which a part was read.
+/// A text and the position up to which it is parsed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plain<'a> {
     text: &'a str,
     at: usize,
-    /// Something in it is escaped.
+    /// The text contains escapes.
     has_escapes: bool,
 }
 
 impl<'a> Plain<'a> {
-    /// A text that has no characters in it that a string may not have: whoever finds a string's end has found it right.
+    /// Accepts a text without control characters, so that finding the end of a string also validates it.
     pub(crate) fn of(text: &'a str) -> Option<Self> {
         let least = text.bytes().fold(u8::MAX, u8::min);
         let has_escapes = memchr::memchr(b'\\', text.as_bytes()).is_some();
         (least >= b' ').then_some(Self { text, at: 0, has_escapes })
     }
 
-    /// Whether everything was read.
+    /// Whether the whole text is parsed.
     pub(crate) fn is_over(mut self) -> bool {
         self.at = spaces(self.text.as_bytes(), self.at);
         self.at == self.text.len()
     }
 
-    /// The byte that is next but for so many.
+    /// Returns the byte `count` positions ahead.
     pub(crate) fn ahead(&self, count: usize) -> Option<u8> {
         self.text.as_bytes().get(self.at + count).copied()
     }
 
-    /// Goes over this character and the spaces around it, if it is next.
+    /// Skips this character and the spaces around it, if it is next.
     #[inline(always)]
     pub(crate) fn skip(&mut self, wanted: u8) -> bool {
         let bytes = self.text.as_bytes();
@@ -44,12 +44,12 @@ impl<'a> Plain<'a> {
         is_next
     }
 
-    /// The same; nothing else may be next.
+    /// Like `skip`, but fails if another character is next.
     fn wanted(&mut self, wanted: u8) -> Option<()> {
         self.skip(wanted).then_some(())
     }
 
-    /// Goes over this text and the spaces after it, if it is next.
+    /// Skips this text and the spaces after it, if it is next.
     #[inline(always)]
     pub(crate) fn next_is(&mut self, wanted: &str) -> bool {
         let bytes = self.text.as_bytes();
@@ -60,7 +60,7 @@ impl<'a> Plain<'a> {
         is_next
     }
 
-    /// Reads a string that has no escapes.
+    /// Reads a string without escapes.
     pub(crate) fn string(&mut self) -> Option<&'a str> {
         let bytes = self.text.as_bytes();
         let begin = self.at + 1;
@@ -76,14 +76,14 @@ impl<'a> Plain<'a> {
         Some(text)
     }
 
-    /// Reads a key and goes to its value.
+    /// Reads a key and moves to its value.
     pub(crate) fn key(&mut self) -> Option<&'a str> {
         let key = self.string()?;
         self.wanted(b':')?;
         Some(key)
     }
 
-    /// Reads a value as it is written.
+    /// Reads a value as raw JSON.
     pub(crate) fn value(&mut self) -> Option<&'a str> {
         let begin = self.at;
         let scan = Scan { bytes: self.text.as_bytes(), has_escapes: self.has_escapes };
@@ -93,7 +93,7 @@ impl<'a> Plain<'a> {
 
     /// Reads a whole number.
     pub(crate) fn number(&mut self) -> Option<u64> {
-        // What is longer may not fit.
+        // Longer numbers may overflow.
         const DIGITS_MAX: usize = 19;
         let bytes = self.text.as_bytes();
         let (begin, mut number) = (self.at, 0_u64);
@@ -105,13 +105,13 @@ impl<'a> Plain<'a> {
         let is_plain = match self.at - begin {
             0 => false,
             1 => true,
-            // Nothing but 0 begins with it.
+            // Only 0 itself may start with 0.
             count => count <= DIGITS_MAX && bytes[begin] != b'0',
         };
         (is_whole && is_plain).then_some(number)
     }
 
-    /// Reads an object, each field of it by `field`.
+    /// Reads an object by calling `field` for each of its fields.
     #[inline(always)]
     pub(crate) fn object(&mut self, mut field: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.wanted(b'{')?;
@@ -140,19 +140,19 @@ const HIGHS: u64 = u64::from_le_bytes([0x80; 8]);
 const QUOTES: u64 = u64::from_le_bytes([b'"'; 8]);
 const ESCAPES: u64 = u64::from_le_bytes([b'\\'; 8]);
 
-/// Has the highest bit of each byte set that is zero, unless one below it is; nothing else if none is.
+/// Sets the highest bit of the lowest zero byte, and possibly of bytes above it; returns 0 if no byte is zero.
 const fn zeros(word: u64) -> u64 {
     word.wrapping_sub(ONES) & !word & HIGHS
 }
 
-/// Whether a text is written in JSON as it is.
+/// Whether a string can be written to JSON without escapes.
 pub(crate) fn is_plain(text: &str) -> bool {
-    // Nothing is below a space if nothing is zero without its five lower bits.
+    // A byte below a space is zero without its five lower bits.
     const UPPER: u64 = u64::from_le_bytes([0xE0; 8]);
     let special = |word: u64| zeros(word & UPPER) | zeros(word ^ QUOTES) | zeros(word ^ ESCAPES);
     let (words, rest) = text.as_bytes().as_chunks::<8>();
     let any = words.iter().fold(0, |any, word| any | special(u64::from_le_bytes(*word)));
-    // What is left is looked at together with some of what was.
+    // The remaining bytes are checked in a word that overlaps the previous one.
     any == 0
         && match text.as_bytes().last_chunk::<8>() {
             Some(last) => special(u64::from_le_bytes(*last)) == 0,
@@ -160,7 +160,7 @@ pub(crate) fn is_plain(text: &str) -> bool {
         }
 }
 
-/// Where the next `"` is: eight bytes at a time, for most texts are short, and then as many as the machine can.
+/// Returns the position of the next `"`: eight bytes at a time, since most strings are short, then with SIMD.
 #[inline(always)]
 fn next_quote(bytes: &[u8], begin: usize) -> Option<usize> {
     const SHORT: usize = 32;
@@ -179,7 +179,7 @@ fn next_quote(bytes: &[u8], begin: usize) -> Option<usize> {
     memchr::memchr(b'"', unseen).map(|place| seen + place)
 }
 
-/// A text in which the ends of values are looked for.
+/// A text in which the ends of values are searched.
 #[derive(Clone, Copy)]
 struct Scan<'a> {
     bytes: &'a [u8],
@@ -187,10 +187,10 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Where the value ends that begins here.
+    /// Returns the end of the value that starts at `at`.
     fn value(self, mut at: usize) -> Option<usize> {
         let bytes = self.bytes;
-        // Which of those that are open are objects, the innermost lowest; and how many are open.
+        // A bit for each open container (1: an object), the innermost lowest; and the number of open containers.
         let (mut objects, mut depth) = (0_u32, 0);
         loop {
             at = match *bytes.get(at)? {
@@ -200,7 +200,7 @@ impl Scan<'_> {
                     depth += 1;
                     objects = objects << 1 | u32::from(is_object);
                     let first = spaces(bytes, at + 1);
-                    // One that is empty is over, which is seen below.
+                    // An empty container is closed by the loop below.
                     match *bytes.get(first)? {
                         b'}' | b']' => first,
                         _ if is_object => {
@@ -218,7 +218,7 @@ impl Scan<'_> {
                 b'n' => word(bytes, at, b"null")?,
                 _ => number(bytes, at)?,
             };
-            // As many as are over here.
+            // Closes all containers that end here.
             while depth > 0 {
                 let is_object = objects & 1 == 1;
                 match *bytes.get(at)? {
@@ -248,7 +248,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Where the value begins whose key begins here.
+    /// Returns the start of the value whose key starts at `at`.
     #[inline(always)]
     fn key(self, at: usize) -> Option<usize> {
         if *self.bytes.get(at)? != b'"' {
@@ -258,7 +258,7 @@ impl Scan<'_> {
         (*self.bytes.get(at)? == b':').then(|| spaces(self.bytes, at + 1))
     }
 
-    /// Where the string ends that begins here.
+    /// Returns the end of the string that starts at `at`.
     #[inline(always)]
     fn string(self, at: usize) -> Option<usize> {
         if self.has_escapes { escaped_string(self.bytes, at) } else { next_quote(self.bytes, at).map(|end| end + 1) }

@@ -1,8 +1,8 @@
-//! How fast a session may send: a bucket that fills with time.
+//! Rate limit of a session: a token bucket.
 
 use crate::settings::{Millis, Rate};
 
-/// One session's bucket, in thousandths of a message.
+/// Token bucket of one session, in thousandths of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
     left: u64,
@@ -14,13 +14,13 @@ impl Bucket {
         Self { left: u64::from(rate.burst) * 1_000, at: now }
     }
 
-    /// Takes so many messages out, or says in how many milliseconds they may be.
+    /// Takes `cost` messages from the bucket, or returns the milliseconds to wait.
     pub(crate) fn take(&mut self, rate: Rate, cost: u64, now: Millis) -> Result<(), Millis> {
         let filled = now.saturating_sub(self.at).saturating_mul(u64::from(rate.per_second));
         let full = u64::from(rate.burst) * 1_000;
         self.left = self.left.saturating_add(filled).min(full);
         self.at = self.at.max(now);
-        // What costs more than a full bucket may go when it is full, and takes all.
+        // A cost above the capacity passes when the bucket is full, and empties it.
         let cost = cost.saturating_mul(1_000).min(full);
         if self.left >= cost {
             self.left -= cost;
@@ -37,7 +37,7 @@ mod tests {
     const RATE: Rate = Rate { per_second: 1_000, burst: 2_000 };
 
     #[test]
-    fn a_burst_then_so_many_a_second() {
+    fn a_burst_is_followed_by_the_sustained_rate() {
         let mut bucket = Bucket::full(RATE, 0);
         for _ in 0..2_000 {
             assert_eq!(bucket.take(RATE, 1, 0), Ok(()));
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_more_than_all_takes_all() {
+    fn a_cost_above_the_capacity_empties_a_full_bucket() {
         let mut bucket = Bucket::full(RATE, 0);
         assert_eq!(bucket.take(RATE, 5_000, 0), Ok(()));
         assert_eq!(bucket.take(RATE, 5_000, 0), Err(2_000));

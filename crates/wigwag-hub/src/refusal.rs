@@ -1,10 +1,10 @@
-//! What the hub answers when it does not do what was asked.
+//! The hub's error answers.
 
 use serde_json::{Value, json};
 
 use crate::settings::Millis;
 
-/// An answer that says no, why, and what to do.
+/// An error answer: its kind, reason and hint.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Refusal {
     pub(crate) kind: &'static str,
@@ -31,7 +31,7 @@ pub(crate) fn expired(ttl: u64) -> Refusal {
 }
 
 pub(crate) fn expired_in_queue() -> Refusal {
-    let message = "the message was queued, and expired before its target came back";
+    let message = "the queued message expired before its target reconnected";
     error("message_expired", message, "send a new message with a longer ttl", &Value::Null, false)
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn elsewhere(address: &str, url: Option<&str>) -> Refusal {
 }
 
 pub(crate) fn session_gone(address: &str) -> Refusal {
-    unknown_actor(address, "this session is not connected", "it may come back under the same address", true)
+    unknown_actor(address, "this session is not connected", "it may reconnect under the same address", true)
 }
 
 pub(crate) fn nobody_waits(id: &str) -> Refusal {
@@ -88,8 +88,8 @@ pub(crate) fn unknown_actor(address: &str, message: &str, hint: &str, retryable:
 pub(crate) fn never_registered(address: &str) -> Refusal {
     unknown_actor(
         address,
-        "no such actor was ever registered here",
-        "check the address; `hub:discover` shows who is here",
+        "unknown actor: this address was never registered",
+        "check the address; `hub:discover` lists the registered actors",
         false,
     )
 }
@@ -100,26 +100,26 @@ pub(crate) fn unauthorized(message: &str, hint: &str) -> Refusal {
 }
 
 pub(crate) fn rate_limited(retry_after: Millis) -> Refusal {
-    let message = format!("too many messages: the next may come in {retry_after} ms");
+    let message = format!("rate limit exceeded: retry after {retry_after} ms");
     let payload =
         json!({"retryAfter": retry_after, "message": message, "hint": "wait for `retryAfter` ms", "retryable": true});
     Refusal { kind: "hub:rate_limited", payload }
 }
 
 pub(crate) fn too_many_sessions(max: usize) -> Refusal {
-    let message = format!("this token has {max} sessions, and no more are allowed");
+    let message = format!("session limit reached: this token has {max} sessions");
     let payload = json!({"retryAfter": 1_000, "message": message, "hint": "close one of them, or use another token", "retryable": true});
     Refusal { kind: "hub:rate_limited", payload }
 }
 
 pub(crate) fn too_large(size: usize, max: usize) -> Refusal {
     let message = format!("a message has at most {max} bytes, got: {size}");
-    let hint = "split it, or send a reference to what it holds";
+    let hint = "split it, or send a reference to the data";
     let payload = json!({"messageSize": size, "maxSize": max, "message": message, "hint": hint, "retryable": false});
     Refusal { kind: "hub:message_too_large", payload }
 }
 
-/// As much of a foreign text as belongs into a message.
+/// Returns a client's text shortened and escaped for use in a message.
 pub(crate) fn shown(text: &str) -> String {
     text.chars().take(80).flat_map(char::escape_debug).collect()
 }

@@ -1,41 +1,43 @@
-//! What a session may do.
+//! Access rights of a session.
 
 use std::sync::Arc;
 
 use crate::glob::Glob;
 use crate::settings::Millis;
 
-/// Who a connection is, as far as its token shows.
+/// Access level of a connection, by its token.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// The server wants no tokens: it may do everything.
+    /// The server requires no token: all operations are allowed.
     Open,
-    /// A token with these rights.
+    /// A valid token with these rights.
     Known(Arc<Rights>),
-    /// A token is wanted and there is none that counts.
+    /// A token is required, and none or an invalid one was sent.
     Nobody,
 }
 
-/// What a token may do.
+/// Rights of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
-    /// In whose name.
+    /// Name of the token.
     pub name: String,
-    /// Until when.
+    /// Identifies the token or signing key that was presented, for [`Hub::credentials`](crate::Hub::credentials).
+    pub credential: [u8; 32],
+    /// Time at which the token expires.
     pub until: Option<Millis>,
-    /// Everything.
+    /// Whether it grants all rights.
     pub all: bool,
-    /// Addresses it may register.
+    /// Addresses that it may register.
     pub own: Vec<Glob>,
-    /// Addresses it may send to.
+    /// Addresses that it may send to.
     pub send: Vec<Glob>,
-    /// Topics it may publish to.
+    /// Topics that it may publish to.
     pub publish: Vec<Glob>,
-    /// Topics it may hear.
+    /// Topics that it may read.
     pub read: Vec<Glob>,
-    /// Signals it may send to any run: these names.
+    /// Names of signals that it may send to any run.
     pub signals: Vec<String>,
-    /// Or all names.
+    /// Whether it may send signals of any name.
     pub any_signal: bool,
 }
 

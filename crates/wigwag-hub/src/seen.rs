@@ -1,10 +1,10 @@
-//! What a sender asked before, and what it was answered.
+//! Dedup window: the asks of one sender and their answers.
 //!
-//! Holds: at most so many of each sender, the oldest go first; none longer than its time. An entry is 16 bytes of a hash
-//! of the id, with a key that nobody knows.
+//! Holds: the number of entries per sender is bounded, the oldest are evicted first, and none outlives its window. An
+//! entry holds a 16-byte hash of the id under a secret key.
 //!
-//! Every message looks here, and a few dozen busy senders do not fit into a processor's cache: an entry is small, it is found
-//! with one line of memory, and the index is not told when one goes.
+//! Every message reads this index, and the entries of a few dozen busy senders exceed a processor's cache. Therefore
+//! an entry is small, a lookup reads one cache line, and evictions leave the index unchanged.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -13,7 +13,7 @@ use siphasher::sip128::SipHasher13;
 
 use crate::settings::Millis;
 
-/// Stands for an id.
+/// Hash of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Print(u64, u64);
 
@@ -29,10 +29,10 @@ impl Print {
     }
 }
 
-/// What a message was answered; enough to say it again in the same words.
+/// The answer to a message, with everything needed to repeat it verbatim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// The number of the message that was forwarded.
+    /// Number of the forwarded message.
     pub(crate) number: u64,
     pub(crate) at: Millis,
     pub(crate) said: Said,
@@ -42,7 +42,7 @@ pub(crate) struct Answer {
 pub(crate) enum Said {
     Delivered,
     Queued,
-    /// It was queued, and expired there.
+    /// The message was queued and expired there.
     Expired,
     Broadcast {
         delivered: u32,
@@ -56,13 +56,13 @@ pub(crate) enum Said {
     },
 }
 
-/// What is known of an id.
+/// The known state of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// It is being dealt with.
+    /// The ask is in progress.
     Pending,
     Answered(Answer),
-    /// The id was used for something else: another target, topic or kind of request.
+    /// The id was used for another target, topic or kind of request.
     Conflict,
 }
 
@@ -76,21 +76,21 @@ pub(crate) const ANY_TAG: Tag = 0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) mark: Mark,
-    /// The number of the message: that of the first attempt if this is a retry, so that it keeps its id.
+    /// Number of the message: that of the first attempt if this is a retry, so that it keeps its id.
     pub(crate) number: u64,
 }
 
-/// Whether an answer is news to the sender.
+/// Whether a recorded answer is new to the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recorded {
     First,
-    /// The ask was answered before.
+    /// The ask was already answered.
     Again,
-    /// The entry is gone, or there never was one.
+    /// There is no entry, or it was evicted.
     Unknown,
 }
 
-/// Where something that is new to a sender is remembered.
+/// Position of a dedup entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark(u64);
 
@@ -101,7 +101,7 @@ impl Default for Mark {
 }
 
 impl Mark {
-    /// It is not remembered.
+    /// The ask has no dedup entry.
     pub(crate) const NOWHERE: Self = Self(u64::MAX);
 }
 
@@ -109,9 +109,9 @@ impl Mark {
 struct Entry {
     print: Print,
     until: Millis,
-    /// The number of the message.
+    /// Number of the message.
     number: u64,
-    /// When it was answered.
+    /// Time of the answer.
     at: Millis,
     tag: Tag,
     state: State,
@@ -119,24 +119,24 @@ struct Entry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It was forgotten before its time.
+    /// The entry was forgotten before the end of its window.
     Forgotten,
     Pending,
-    /// Refused. A repeat is retried under the same number.
+    /// The ask was rejected. A repeat is retried under the same number.
     Failed,
     Delivered,
     Queued,
     Expired,
-    /// One that says more, and stands elsewhere.
+    /// The answer is longer and stored in `more`.
     More,
 }
 
-/// What one sender asked.
+/// The dedup window of one sender.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// In the order they came.
+    /// In order of arrival.
     entries: VecDeque<Entry>,
-    /// How many have gone out at the front: an entry's number less this is its place.
+    /// Number of entries evicted from the front; an entry's mark minus this is its position.
     gone: u64,
     index: Index,
     more: BTreeMap<u64, Said>,
@@ -159,7 +159,7 @@ impl Seen {
         self.index.find(print, self.live(), is_it)
     }
 
-    /// Something of where an id would be found, which brings it near.
+    /// Reads the bucket of an id, which loads it into the cache.
     pub(crate) fn fetch(&self, print: Print) -> u32 {
         self.index.buckets.get(self.index.bucket(print)).map_or(0, |bucket| bucket.0[0])
     }
@@ -177,7 +177,7 @@ impl Seen {
         Some(Known::Answered(Answer { number: entry.number, at: entry.at, said }))
     }
 
-    /// Looks up an ask. A new ask, or one that was refused before, becomes pending; `number` is used for a new one.
+    /// Looks up an ask. A new ask, or one that was rejected before, becomes pending; `number` is used for a new one.
     pub(crate) fn meet(
         &mut self,
         print: Print,
@@ -208,7 +208,7 @@ impl Seen {
             self.drop_oldest();
         }
         if self.entries.len() == self.entries.capacity() {
-            // No more room than can ever be used.
+            // Reserves no more than the maximum.
             let room = (2 * self.entries.len()).max(4).min(max);
             self.entries.reserve_exact(room - self.entries.len());
         }
@@ -230,7 +230,7 @@ impl Seen {
         Ok(Slot { mark: Mark(mark), number })
     }
 
-    /// Remembers an answer.
+    /// Records an answer.
     pub(crate) fn answer(&mut self, mark: Mark, answer: Answer) -> Recorded {
         let Some(entry) = self.place(mark.0).and_then(|place| self.entries.get_mut(place)) else {
             return Recorded::Unknown;
@@ -238,7 +238,7 @@ impl Seen {
         let recorded = match entry.state {
             State::Forgotten => return Recorded::Unknown,
             State::Pending | State::Failed => Recorded::First,
-            // A queued message may still expire.
+            // A queued message may still expire later.
             State::Queued if answer.said == Said::Expired => Recorded::First,
             _ => return Recorded::Again,
         };
@@ -255,7 +255,7 @@ impl Seen {
         recorded
     }
 
-    /// Records a refusal. A repeat is retried.
+    /// Records a rejection. A repeat is retried.
     pub(crate) fn fail(&mut self, mark: Mark) {
         let entry = self.place(mark.0).and_then(|place| self.entries.get_mut(place));
         if let Some(entry) = entry.filter(|entry| entry.state == State::Pending) {
@@ -263,7 +263,7 @@ impl Seen {
         }
     }
 
-    /// Forgets something, so that a repeat is tried anew.
+    /// Forgets an ask, so that a repeat is retried.
     pub(crate) fn forget(&mut self, mark: Mark) {
         if let Some(entry) = self.place(mark.0).and_then(|place| self.entries.get_mut(place)) {
             entry.state = State::Forgotten;
@@ -271,8 +271,8 @@ impl Seen {
         }
     }
 
-    /// Records that a stored message of an id expired. Returns whether that is news to the sender: it is not if the message was
-    /// delivered, or if a repeat is in progress, which gets an answer of its own.
+    /// Records that a stored message of an id expired. Returns whether to notify the sender: not if the message was
+    /// delivered, nor while a repeat is in progress, which gets an answer of its own.
     pub(crate) fn expire_print(&mut self, print: Print, at: Millis) -> bool {
         let Some(mark) = self.find(print) else { return true };
         let entry = self.place(mark).and_then(|place| self.entries.get(place));
@@ -293,7 +293,7 @@ impl Seen {
         }
     }
 
-    /// Forgets an id.
+    /// Forgets an ask by its hash.
     pub(crate) fn forget_print(&mut self, print: Print) {
         if let Some(mark) = self.find(print) {
             self.forget(Mark(mark));
@@ -307,7 +307,7 @@ impl Seen {
         self.gone += 1;
     }
 
-    /// Drops what is over; says whether nothing is left.
+    /// Drops expired entries. Returns whether none is left.
     pub(crate) fn tidy(&mut self, now: Millis) -> bool {
         while self.entries.front().is_some_and(|entry| is_over(entry, now)) {
             self.drop_oldest();
@@ -327,14 +327,14 @@ fn is_over(entry: &Entry, now: Millis) -> bool {
     entry.until < now && entry.state != State::Pending
 }
 
-/// Where the entries of prints are, in buckets of one line of memory each.
+/// Maps hashes to the positions of their entries, in buckets of one cache line each.
 ///
-/// A slot has the lower bits of an entry's number, which tell whether it has gone since, and some of its print. Both may be those of
-/// another, after a million entries or by chance: the entry itself is always looked at.
+/// A slot holds the lower bits of an entry's position, which show whether the entry was evicted, and some bits of its
+/// hash. Both can match by chance or after a million entries, so the entry itself is always compared.
 #[derive(Debug, Default)]
 struct Index {
     buckets: Vec<Bucket>,
-    /// Those whose buckets were full.
+    /// Entries whose bucket was full.
     spilled: VecDeque<(Print, u64)>,
 }
 
@@ -344,17 +344,17 @@ struct Bucket([u32; SLOTS]);
 
 const SLOTS: usize = 16;
 
-/// So many in a bucket, on average, are few enough for nearly all to find room.
+/// Average number of entries in a bucket, low enough that nearly all buckets have room.
 const FILL: usize = 6;
 
-/// A slot in which there is, or was, something.
+/// Marks a slot that was ever used.
 const USED: u32 = 1 << 31;
 
-/// The lower bits of a number.
+/// Mask of the lower bits of a position.
 const LOWER: u32 = (1 << 20) - 1;
 
 impl Index {
-    /// So many entries can be told apart.
+    /// Maximum number of entries that slots can distinguish.
     const MAX: usize = LOWER as usize;
 
     fn new(prints: impl ExactSizeIterator<Item = Print>, live: Range<u64>) -> Self {
@@ -374,12 +374,12 @@ impl Index {
         usize::try_from(print.0).unwrap_or_default() & self.buckets.len().wrapping_sub(1)
     }
 
-    /// What a slot has of a print.
+    /// Returns the bits of a hash that a slot holds.
     fn tag(print: Print) -> u32 {
         USED | (u32::try_from(print.1 >> 53).unwrap_or_default() << 20)
     }
 
-    /// How many entries ago the one of a slot came, the next one being 0.
+    /// Returns the age of a slot's entry in entries; the next entry has age 0.
     fn age(slot: u32, live: &Range<u64>) -> u64 {
         live.end.wrapping_sub(u64::from(slot)) & u64::from(LOWER)
     }
@@ -421,7 +421,7 @@ impl Index {
 mod tests {
     use super::*;
 
-    /// What an ask is about, and its number.
+    /// Tag and number of a test ask.
     const ONE: (Tag, u64) = (7, 1);
 
     const ANSWER: Answer = Answer { number: 1, at: 5, said: Said::Delivered };
@@ -431,7 +431,7 @@ mod tests {
     }
 
     impl Seen {
-        /// What is known, without remembering anything.
+        /// Returns the state of an id without recording an ask.
         fn get(&self, id: &str, now: Millis) -> Option<Known> {
             let mark = self.find(print(id))?;
             let is_over = is_over(&self.entries[self.place(mark)?], now);
@@ -459,20 +459,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_new_again() {
+    fn an_expired_id_is_new_again() {
         let mut seen = seen(&["a", "b"], 10);
         let pending = seen.meet(print("c"), ONE, (0, 100), 10).unwrap().mark;
         let again = seen.meet(print("b"), ONE, (101, 100), 10).unwrap().mark;
         seen.answer(again, Answer { number: 2, ..ANSWER });
         assert_eq!(seen.get("b", 150), Some(Known::Answered(Answer { number: 2, ..ANSWER })));
-        // However long it takes, one that is being dealt with is not begun again.
+        // An ask in progress is never started a second time, even after the window.
         assert_eq!(seen.meet(print("c"), ONE, (1_000, 100), 10), Err(Known::Pending));
         seen.answer(pending, ANSWER);
         assert_eq!(seen.get("c", 100), Some(Known::Answered(ANSWER)));
     }
 
     #[test]
-    fn the_oldest_goes_first_when_there_are_too_many() {
+    fn the_oldest_entry_is_evicted_first() {
         let mut seen = seen(&["a", "b", "c"], 3);
         seen.meet(print("d"), ONE, (0, 100), 3).unwrap();
         assert_eq!(seen.get("a", 0), None);
@@ -483,15 +483,15 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_forgotten_and_may_be_tried_again() {
+    fn a_forgotten_ask_may_be_retried() {
         let mut seen = seen(&["b"], 3);
         let failed = seen.meet(print("a"), ONE, (0, 100), 3).unwrap().mark;
         seen.forget(failed);
         seen.answer(failed, ANSWER);
-        assert_eq!(seen.get("a", 0), None, "what is forgotten is not answered");
+        assert_eq!(seen.get("a", 0), None, "a forgotten ask has no answer");
         let again = seen.meet(print("a"), ONE, (0, 100), 3).unwrap().mark;
         seen.answer(again, ANSWER);
-        // The place of the forgotten one goes out without taking the new one along.
+        // Evicting the forgotten entry leaves the new one.
         for id in ["c", "d"] {
             assert!(seen.meet(print(id), ONE, (0, 100), 3).is_ok());
             assert_eq!(seen.get("a", 0), Some(Known::Answered(ANSWER)));
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_ask_is_tried_anew_under_its_first_number() {
+    fn a_rejected_ask_is_retried_under_its_first_number() {
         let mut seen = Seen::default();
         let first = seen.meet(print("a"), (7, 1), (0, 100), 3).unwrap();
         seen.fail(first.mark);
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queued_message_that_expires_is_answered_so_from_then_on() {
+    fn repeats_of_an_expired_queued_message_get_the_expiry() {
         let mut seen = Seen::default();
         let mark = seen.meet(print("a"), ONE, (0, 100), 3).unwrap().mark;
         seen.answer(mark, Answer { said: Said::Queued, ..ANSWER });
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_say_more_are_kept_and_go_with_their_time() {
+    fn long_answers_are_kept_and_expire() {
         let said = Said::Published { epoch: 1, seq: 2, subscribers: 3 };
         let mut seen = Seen::default();
         for id in ["a", "b", "c"] {
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn many_come_and_go() {
+    fn many_entries_are_added_and_evicted() {
         let mut seen = Seen::default();
         for number in 0..50_000_u64 {
             let mark = seen.meet(print(&number.to_string()), ONE, (number, 1_000_000), 10_000).unwrap().mark;
@@ -557,9 +557,9 @@ mod tests {
         assert_eq!((seen.entries.len(), seen.entries.capacity()), (10_000, 10_000));
     }
 
-    /// More than a slot can count, so that old slots look as if they were new.
+    /// More entries than a slot can count, so that old slots look new.
     #[test]
-    fn numbers_come_around() {
+    fn positions_wrap_around_in_slots() {
         let mut seen = Seen::default();
         let count = 3 * Index::MAX as u64 + 100;
         for number in 0..count {
@@ -571,7 +571,7 @@ mod tests {
         }
     }
 
-    /// Prints that all fall into one bucket find room beside it.
+    /// Hashes that all fall into one bucket spill over.
     #[test]
     fn a_full_bucket_loses_nothing() {
         let mut seen = Seen::default();
@@ -597,6 +597,6 @@ mod tests {
             let after = if before == Said::Queued { Answer { at: 6, ..said(Said::Expired) } } else { said(before) };
             assert_eq!(all.get("a", 6), Some(Known::Answered(after)), "{before:?}");
         }
-        assert!(Seen::default().expire_print(print("a"), 6), "nothing is known of it");
+        assert!(Seen::default().expire_print(print("a"), 6), "the id is unknown");
     }
 }

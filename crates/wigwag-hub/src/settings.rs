@@ -1,65 +1,66 @@
-//! How a hub behaves, each with its reason.
+//! Settings of a hub, each with its reason.
 
-/// Milliseconds since 1970, or a span of them.
+/// Milliseconds since 1970, or a duration in milliseconds.
 pub type Millis = u64;
 
-/// How a hub behaves. [`Settings::default`] is what the protocol page says.
+/// Settings of a hub. [`Settings::default`] has the values of the protocol page.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// What the server calls itself.
+    /// Version of the server, sent in `hub:connected`.
     pub server_version: String,
-    /// The largest message that is read.
+    /// Maximum size of a message.
     pub message_bytes_max: usize,
-    /// How often a client shows that it lives; silent for three of them, it is gone.
+    /// Heartbeat interval of clients; a session without a sign of life for three intervals is closed.
     pub heartbeat: Millis,
-    /// How long a connection may take to say who it is.
+    /// Time limit for `hub:connect` on a new connection.
     pub connect_within: Millis,
-    /// Messages a second and at once, for each session; `None`: no limit.
+    /// Rate limit of each session; `None`: no limit.
     pub rate: Option<Rate>,
-    /// So many messages wait for an actor that is away.
+    /// Maximum number of messages in the queue of an actor that is away.
     pub queue_max: usize,
-    /// And so many bytes of them.
+    /// Maximum bytes in such a queue.
     pub queue_bytes_max: usize,
-    /// So long, if they do not say.
+    /// Maximum time that a message is queued.
     pub queue_for: Millis,
-    /// Frames that wait for one session, from which on its feeders pause.
+    /// Frames in a session's outbox above which its feeders pause.
     pub pause_above: usize,
-    /// And go on below.
+    /// Frames below which paused feeders resume.
     pub resume_below: usize,
-    /// And are refused above.
+    /// Frames above which further messages are rejected.
     pub drop_above: usize,
-    /// The same in bytes; half of it pauses, a quarter resumes.
+    /// The same limit in bytes; feeders pause at half of it and resume at a quarter.
     pub drop_bytes_above: usize,
-    /// The most bytes that wait in the outboxes of all sessions together; beyond, each has 64 KiB.
+    /// Maximum bytes in all outboxes together; beyond it, each outbox may hold 64 KiB.
     pub outboxes_bytes_max: usize,
-    /// A session that does not read for so long is closed.
+    /// A session is closed if its outbox makes no progress, or stays too full, for this time.
     pub drain_within: Millis,
-    /// So many receive a broadcast or a topic's message before others have a turn.
+    /// Recipients of a broadcast or topic message per slice, before other work gets a turn.
     pub fan_out: usize,
-    /// A topic's messages that are kept for those who come back.
+    /// Maximum number of a topic's messages kept for replay.
     pub history_max: usize,
-    /// So many bytes of them.
+    /// Maximum bytes of a topic's messages kept for replay.
     pub history_bytes_max: usize,
-    /// And so long.
+    /// How long a topic's messages are kept for replay.
     pub history_for: Millis,
-    /// The most bytes of history of all topics together; the oldest messages go first.
+    /// Maximum bytes of the history of all topics together; the oldest messages are dropped first.
     pub history_total_bytes_max: usize,
-    /// The most topics that exist at once: one exists while it has subscribers or history.
+    /// Maximum number of topics; a topic exists while it has subscribers or history.
     pub topics_max: usize,
-    /// Answers that are remembered for each sender; no more than a million.
+    /// Maximum number of dedup entries per sender; at most a million.
     pub seen_max: usize,
-    /// At least so long.
+    /// Minimum dedup window.
     pub seen_for: Millis,
-    /// And at most so long.
+    /// Maximum dedup window.
     pub seen_for_max: Millis,
-    /// How long an asker waits for a reply or an acknowledgement unless it says.
+    /// Default time limit for a reply or an acknowledgement.
     pub answer_within: Millis,
-    /// The most questions that wait for their replies at once, of one session; and ten times as many of all.
+    /// Maximum number of requests of one session that wait for a reply; the limit for all sessions is
+    /// ten times as high.
     pub reply_waits_max: usize,
-    /// The most bytes of replies that are remembered in case an asker lost them, of all sessions together.
+    /// Maximum bytes of replies kept for askers that lost them, of all sessions together.
     pub replies_bytes_max: usize,
-    /// The most sessions of one token at once.
+    /// Maximum number of concurrent sessions per token.
     pub sessions_per_token_max: usize,
     /// Sessions, actors or messages per slice of a long job: a few microseconds each.
     pub work_slice: usize,
@@ -69,40 +70,22 @@ pub struct Settings {
     pub address_retention: Millis,
     /// Heartbeat interval of servers that share a store.
     pub peer_interval: Millis,
-    /// Addresses and subscriptions of one session.
+    /// Maximum number of addresses per session.
     pub addresses_max: usize,
-    /// Topics that one session hears.
+    /// Maximum number of subscriptions per session.
     pub subscriptions_max: usize,
-    /// So many malformed frames within [`Settings::abuse_within`] end a connection.
+    /// Malformed frames within [`Settings::abuse_within`] that close a connection.
     pub abuse_max: usize,
-    /// See [`Settings::abuse_max`].
+    /// Time window of [`Settings::abuse_max`].
     pub abuse_within: Millis,
-    /// A deliberate bug, for the simulator.
-    #[cfg(feature = "testing")]
-    pub mutation: Option<crate::Mutation>,
 }
 
-impl Settings {
-    /// Whether this deliberate bug is in.
-    #[cfg(feature = "testing")]
-    pub(crate) fn has(&self, mutation: crate::Mutation) -> bool {
-        self.mutation == Some(mutation)
-    }
-
-    /// None is.
-    #[cfg(not(feature = "testing"))]
-    #[expect(clippy::unused_self, reason = "with the feature it looks")]
-    pub(crate) const fn has(&self, _: crate::Mutation) -> bool {
-        false
-    }
-}
-
-/// A token bucket's measures.
+/// Parameters of a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Messages a second.
+    /// Sustained messages per second.
     pub per_second: u32,
-    /// Messages at once.
+    /// Messages that may be sent at once.
     pub burst: u32,
 }
 
@@ -144,8 +127,6 @@ impl Default for Settings {
             subscriptions_max: 1_024,
             abuse_max: 16,
             abuse_within: 10_000,
-            #[cfg(feature = "testing")]
-            mutation: None,
         }
     }
 }

@@ -1,26 +1,26 @@
 //! Plans the sweep of the store: expired messages, old dedup markers and unused addresses.
 //!
-//! Holds: an address is forgotten only if nothing waits for it and it was registered last before
-//! [`address_retention`](Settings::address_retention). The shell stores its version in [`FLOOR`](crate::key::FLOOR) first, so that the next
-//! registration of it, or of any new address, has a higher one.
+//! Holds: an address is forgotten only if its queue is empty and its last registration is older than
+//! [`address_retention`](Settings::address_retention). The shell first stores its version in
+//! [`FLOOR`](crate::key::FLOOR), so that the next registration of it, or of any new address, gets a higher one.
 
 use crate::key::{Delivered, Waiting};
 use crate::settings::{Millis, Settings};
 
-/// The segment of the object that knows an address.
+/// Last key segment of an address's record.
 pub const ACTOR: &str = "actor.json";
 
-/// The version of a forgotten address is counted as so much higher: it may be registered while it is being forgotten.
+/// Added to the version of a forgotten address, which may be registered while it is being forgotten.
 pub const VERSIONS_AHEAD: u64 = 1_000;
 
 /// The plan for one address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Ends of keys that are of no use any more.
+    /// Ends of keys to delete.
     pub delete: Vec<String>,
-    /// Messages have expired: [`Hub::sweep`](crate::Hub::sweep) tells their senders and removes them.
+    /// Messages have expired: [`Hub::sweep`](crate::Hub::sweep) notifies their senders and removes them.
     pub has_expired: bool,
-    /// The address is unused, unless it is registered now.
+    /// The address can be forgotten, unless it is registered now.
     pub is_unused: bool,
 }
 
@@ -28,7 +28,7 @@ pub struct Plan {
 #[must_use]
 pub fn plan<'a>(stored: impl IntoIterator<Item = (&'a str, Millis)>, now: Millis, settings: &Settings) -> Plan {
     let (mut plan, mut is_empty, mut registered_at) = (Plan::default(), true, None);
-    if settings.has(crate::Mutation::NeverSwept) {
+    if deliberate_bug!(NeverSwept) {
         return plan;
     }
     let mut expired = Vec::new();
@@ -53,7 +53,7 @@ pub fn plan<'a>(stored: impl IntoIterator<Item = (&'a str, Millis)>, now: Millis
             plan.has_expired = !expired.is_empty();
             plan.is_unused = is_empty && at.saturating_add(settings.address_retention) < now;
         }
-        // Without a record of the address nobody can register for these messages.
+        // Without a record, no actor can register this address again and receive these messages.
         None => plan.delete.append(&mut expired),
     }
     plan
@@ -65,7 +65,7 @@ mod tests {
     use crate::key::message_hash;
 
     #[test]
-    fn what_is_over_goes_and_the_rest_stays() {
+    fn expired_objects_are_deleted_and_the_rest_stays() {
         let settings = Settings { address_retention: 1_000, ..Settings::default() };
         let hash = message_hash("@(a)", "1");
         let waiting = |expires| Waiting { received: 5, expires, hash: hash.clone() }.segment();
@@ -75,13 +75,13 @@ mod tests {
         let (gone, known) = (seen(100), seen(9_000));
         assert_eq!(run(&[(ACTOR, 0)], 1_000), Plan::default(), "used a moment ago");
         assert_eq!(run(&[(ACTOR, 0)], 1_001), Plan { is_unused: true, ..Plan::default() });
-        assert_eq!(run(&[(ACTOR, 0), (&new, 0)], 5_000), Plan::default(), "somebody may come for it");
-        assert_eq!(run(&[(ACTOR, 0), (&known, 0)], 5_000), Plan::default(), "a repeat may come");
+        assert_eq!(run(&[(ACTOR, 0), (&new, 0)], 5_000), Plan::default(), "its actor may still register");
+        assert_eq!(run(&[(ACTOR, 0), (&known, 0)], 5_000), Plan::default(), "a repeat may arrive");
         assert_eq!(run(&[(ACTOR, 0), (&old, 0)], 5_000), Plan { has_expired: true, ..Plan::default() });
         let delete = vec![gone.clone()];
         assert_eq!(run(&[(ACTOR, 0), (&gone, 0)], 5_000), Plan { delete, is_unused: true, ..Plan::default() });
         let delete = vec![gone.clone(), old.clone()];
         assert_eq!(run(&[(&gone, 0), (&new, 0), (&old, 0)], 5_000), Plan { delete, ..Plan::default() });
-        assert_eq!(run(&[("foreign.txt", 0)], 5_000), Plan::default(), "what is not ours is left alone");
+        assert_eq!(run(&[("foreign.txt", 0)], 5_000), Plan::default(), "foreign objects are kept");
     }
 }

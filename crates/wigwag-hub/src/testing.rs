@@ -1,4 +1,4 @@
-//! A hub with a store and clients around it, for tests and the simulator, and the vectors of `conformance/hub`.
+//! A hub with a store and clients, for tests and the simulator, and the test vectors of `conformance/hub`.
 
 mod vector;
 mod world;

@@ -1,7 +1,7 @@
-//! A topic: its numbers, who hears it, and its last messages.
+//! A topic: its numbering, its subscribers and its history.
 //!
-//! Holds: numbers of one epoch have no holes. Whoever asks for what came after a number gets all of it, or is told from
-//! where to where it does not.
+//! Holds: numbers of one epoch have no holes. A subscriber that resumes after a number gets all later messages, or
+//! the range of the gap.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use bytes::Bytes;
 use crate::SessionId;
 use crate::settings::{Millis, Settings};
 
-/// Which numbers are missed.
+/// A range of missed messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
-    /// `None`: the topic began anew, nobody knows how many.
+    /// `None`: the topic started a new epoch, so the number of missed messages is unknown.
     pub(crate) from: Option<u64>,
     pub(crate) to: u64,
 }
 
-/// After which message.
+/// A position in a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 pub struct After {
-    /// Of which numbering.
+    /// The epoch of its numbering.
     pub epoch: u64,
-    /// The last one that was heard.
+    /// Number of the last message received.
     pub seq: u64,
 }
 
@@ -37,7 +37,7 @@ struct Kept {
     bytes: Bytes,
 }
 
-/// The history of all topics together: how much it is, and which topic has the oldest message.
+/// Index of the histories of all topics: their total size, and the topic with the oldest message.
 #[derive(Debug, Default)]
 pub(crate) struct Histories {
     bytes: usize,
@@ -50,7 +50,7 @@ impl Histories {
         self.bytes
     }
 
-    /// Takes out a topic that is removed.
+    /// Removes a topic from the index.
     pub(crate) fn forget(&mut self, topic: &Topic) {
         self.bytes -= topic.bytes;
         if let Some(number) = topic.indexed {
@@ -64,7 +64,7 @@ impl Histories {
             let Some((_, name)) = self.oldest.pop_first() else { return };
             let Some(topic) = topics.get_mut(&name) else { continue };
             topic.indexed = None;
-            // The index may name a message that was already dropped.
+            // The index may name a message that is already dropped.
             let next = self.oldest.first_key_value().map_or(u64::MAX, |(number, _)| *number);
             while self.bytes > max && topic.history.front().is_some_and(|kept| kept.number < next) {
                 topic.drop_oldest(self);
@@ -78,11 +78,11 @@ impl Histories {
 pub(crate) struct Topic {
     pub(crate) epoch: u64,
     pub(crate) seq: u64,
-    /// Shared with messages that are on their way to all of them.
+    /// Shared with the fan-outs in progress.
     pub(crate) subscribers: Arc<Vec<SessionId>>,
     history: VecDeque<Kept>,
     bytes: usize,
-    /// Its key in the index of histories.
+    /// Key of the topic in the index of histories.
     indexed: Option<u64>,
 }
 
@@ -91,7 +91,7 @@ impl Topic {
         Self { epoch, seq: 0, subscribers: Arc::default(), history: VecDeque::new(), bytes: 0, indexed: None }
     }
 
-    /// Keeps a message that has the next number of the topic, and `number` among all messages.
+    /// Adds a message to the history, with the next number of the topic and `number` among all messages.
     pub(crate) fn keep(
         &mut self,
         name: &Arc<str>,
@@ -122,7 +122,7 @@ impl Topic {
         }
     }
 
-    /// Lets go of what is too old or too much; says whether nothing is left.
+    /// Drops messages beyond the limits of age and size. Returns whether no message is left.
     pub(crate) fn tidy(&mut self, now: Millis, settings: &Settings, histories: &mut Histories) -> bool {
         let too_old = |kept: &Kept| kept.at.saturating_add(settings.history_for) < now;
         while self.history.len() > settings.history_max
@@ -137,11 +137,11 @@ impl Topic {
         self.history.is_empty()
     }
 
-    /// What came after, and what is missing of it.
+    /// Returns the messages after a position, and the gap before them.
     pub(crate) fn since(&self, after: After) -> (Option<Gap>, Vec<(u64, Bytes)>) {
         let first = self.history.front().map_or(self.seq + 1, |kept| kept.seq);
         let (gap, from) = if after.epoch != self.epoch || after.seq > self.seq {
-            // Also if nothing of this epoch is missing: of the other nobody knows.
+            // Always a gap, since the number of messages missed in the other epoch is unknown.
             (Some(Gap { from: None, to: first - 1 }), first)
         } else if after.seq + 1 < first {
             (Some(Gap { from: Some(after.seq + 1), to: first - 1 }), first)
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_after_is_replayed_or_announced_as_missing() {
+    fn later_messages_are_replayed_or_reported_as_a_gap() {
         let settings = Settings { history_max: 3, ..Settings::default() };
         let topic = topic(5, &settings);
         assert_eq!(seqs(&topic, 7, 5), (None, vec![]));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_history_of_all_topics_together_is_bounded_and_the_oldest_goes_first() {
+    fn the_total_history_is_bounded_and_the_oldest_messages_are_dropped_first() {
         let (mut topics, mut histories) = (BTreeMap::new(), Histories::default());
         for number in 1..=100_u64 {
             let name: Arc<str> = Arc::from(format!("t{}", number % 10));

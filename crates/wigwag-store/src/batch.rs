@@ -1,4 +1,4 @@
-//! What a write consists of, checked before any store sees it.
+//! Contents of a write, checked before they reach a store.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,53 +10,53 @@ use crate::{Error, Result, STAMP, Stamp, Version};
 
 /// Puts and deletes to be carried out in order.
 ///
-/// At most one put is conditional, and what stands before it must be harmless if it is refused: on a bucket
-/// it has landed by then. The body of a conditional put must be unique to its writer (a nonce in it will do):
-/// after a lost answer that is how the writer knows its own write from another's.
+/// At most one put is conditional, and the operations before it must be harmless if it is rejected: on a bucket they
+/// have landed by then. The body of a conditional put must be unique to its writer (for instance by a nonce): after a
+/// lost response the writer recognises its own write by it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// Shared by clones: whoever may have to write it again keeps one.
+    /// Shared by clones, so that a writer can keep one cheaply for a retry.
     pub(crate) operations: Arc<Vec<Operation>>,
     pub(crate) stamp_from: Stamp,
     pub(crate) clear: Arc<Vec<Clear>>,
 }
 
-/// A stretch of keys on which nothing may lie when a batch lands, but for what is known.
+/// A range of keys that must be empty when a batch lands, except for known keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clear {
-    /// What the keys begin with.
+    /// Prefix of the keys.
     pub prefix: String,
-    /// The stretch begins behind this key; with the prefix if it is empty.
+    /// The range starts after this key; at the prefix if it is empty.
     pub after: String,
-    /// What may lie there.
+    /// Keys that may exist in the range.
     pub known: BTreeSet<String>,
 }
 
-/// One step of a batch.
+/// A single operation of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
     /// Writes an object.
     Put(Put),
-    /// Removes an object, if it is there.
+    /// Removes an object, if it exists.
     Delete(Delete),
 }
 
 /// Writes an object whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Put {
-    /// Where; may hold [`STAMP`] once.
+    /// Key of the object; may contain [`STAMP`] once.
     pub key: String,
-    /// What.
+    /// Body of the object.
     pub body: Bytes,
-    /// On what condition.
+    /// Condition of the put.
     pub when: When,
 }
 
-/// Removes an object, if it is there.
+/// Removes an object, if it exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delete {
-    /// Which.
+    /// Key of the object.
     pub key: String,
 }
 
@@ -64,9 +64,9 @@ pub struct Delete {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum When {
-    /// Whatever is there is replaced.
+    /// Replaces an existing object.
     Any,
-    /// Only if there is no such key.
+    /// Only if the key does not exist.
     Absent,
     /// Only if the object is at this version.
     Version(Version),
@@ -79,19 +79,19 @@ impl Batch {
         Self::default()
     }
 
-    /// Adds a put that replaces whatever is there.
+    /// Adds a put that replaces an existing object.
     #[must_use]
     pub fn put(self, key: impl Into<String>, body: impl Into<Bytes>) -> Self {
         self.put_when(key, body, When::Any)
     }
 
-    /// Adds a put that is refused with `Exists` if the key is there.
+    /// Adds a put that is rejected with `Exists` if the key exists.
     #[must_use]
     pub fn create(self, key: impl Into<String>, body: impl Into<Bytes>) -> Self {
         self.put_when(key, body, When::Absent)
     }
 
-    /// Adds a put that is refused with `Changed` unless the object is at that version.
+    /// Adds a put that is rejected with `Changed` unless the object has that version.
     #[must_use]
     pub fn update(self, key: impl Into<String>, body: impl Into<Bytes>, version: Version) -> Self {
         self.put_when(key, body, When::Version(version))
@@ -104,7 +104,7 @@ impl Batch {
         self
     }
 
-    /// Adds a delete; deleting what is not there is no error.
+    /// Adds a delete; deleting a missing object is no error.
     #[must_use]
     pub fn delete(mut self, key: impl Into<String>) -> Self {
         Arc::make_mut(&mut self.operations).push(Operation::Delete(Delete { key: key.into() }));
@@ -118,10 +118,10 @@ impl Batch {
         self
     }
 
-    /// Refuses the batch with `Changed` if anything else lies there when it lands.
+    /// Rejects the batch with `Changed` if any other key is in the range when it lands.
     ///
-    /// Only where the store is atomic: elsewhere a batch does not land at one moment, and this is refused as invalid. A
-    /// put whose own condition does not hold is told first, so that a batch that landed before is known again by it.
+    /// Requires an atomic store: elsewhere a batch does not land at one moment, and this is rejected as invalid. A
+    /// failed condition of a put is reported first, so that a batch that landed before is recognised by it.
     #[must_use]
     pub fn only_if_clear(mut self, clear: Clear) -> Self {
         Arc::make_mut(&mut self.clear).push(clear);
@@ -145,7 +145,7 @@ impl Batch {
         self.puts().find(|put| put.when != When::Any)
     }
 
-    /// How many bytes of bodies it holds.
+    /// Total size of the bodies in bytes.
     #[must_use]
     pub fn body_bytes(&self) -> usize {
         self.puts().map(|put| put.body.len()).sum()
@@ -157,7 +157,7 @@ impl Batch {
 
     /// The stamp of a batch that is written now.
     ///
-    /// One far ahead is refused: the clock never goes back, and would stay there for all.
+    /// A stamp far ahead is rejected: the clock never goes back, and would stay there for all callers.
     pub(crate) fn stamp_at(&self, now: Stamp) -> Result<Stamp> {
         if self.stamp_from > now.after(STAMP_AHEAD_MAX) {
             let what = format!("a stamp is at most an hour ahead of the store's time {now}, got: {}", self.stamp_from);
@@ -180,12 +180,12 @@ impl Batch {
     /// The rest of the batch after its first `landed` operations.
     pub(crate) fn rest(&self, landed: usize) -> Self {
         let operations = self.operations.get(landed..).unwrap_or_default().to_vec();
-        // What was to be clear for it was so when the first of it landed.
+        // The precondition held when the first operation landed.
         let clear = if landed == 0 { Arc::clone(&self.clear) } else { Arc::default() };
         Self { operations: Arc::new(operations), stamp_from: self.stamp_from, clear }
     }
 
-    /// Refuses what only a store can keep whose batches land at one moment.
+    /// Rejects operations that need an atomic store.
     pub(crate) fn check_parts(&self) -> Result<()> {
         match self.clear.first() {
             None => Ok(()),
@@ -196,13 +196,13 @@ impl Batch {
         }
     }
 
-    /// One operation of it as a batch.
+    /// A batch of one operation of this batch.
     #[cfg(feature = "testing")]
     pub(crate) fn only(&self, position: usize) -> Self {
         Self { operations: Arc::new(self.operations[position..=position].to_vec()), ..self.clone() }
     }
 
-    /// Refuses what no store may accept, naming the rule.
+    /// Rejects a batch that no store may accept, naming the rule.
     pub(crate) fn check(&self) -> Result<()> {
         if self.operations.len() > BATCH_OPERATIONS_MAX {
             let count = self.operations.len();
@@ -217,7 +217,7 @@ impl Batch {
         self.check_keys_differ()
     }
 
-    /// One key twice would make the order inside a batch matter to the stores that check conditions first.
+    /// Rejects duplicate keys: stores that check conditions first would depend on the order inside a batch.
     fn check_keys_differ(&self) -> Result<()> {
         let twice = |key: &str| Err(Error::invalid(format!("a batch names a key once, got twice: `{key}`")));
         if self.operations.len() <= 8 {
@@ -240,7 +240,7 @@ impl Batch {
 }
 
 impl Operation {
-    /// The put, if it is one.
+    /// The put, if the operation is one.
     #[must_use]
     pub fn as_put(&self) -> Option<&Put> {
         match self {
@@ -249,7 +249,7 @@ impl Operation {
         }
     }
 
-    /// The key it is about.
+    /// Key of the operation.
     #[must_use]
     pub fn key(&self) -> &str {
         match self {
@@ -260,7 +260,7 @@ impl Operation {
 }
 
 impl Clear {
-    /// Whether this key must not lie there.
+    /// Whether this key violates the precondition.
     pub(crate) fn forbids(&self, key: &str) -> bool {
         key.starts_with(&self.prefix) && *key > *self.after && !self.known.contains(key)
     }
@@ -271,7 +271,7 @@ impl Clear {
     }
 }
 
-/// Looks for one byte first, which most keys do not have.
+/// Searches for one byte first, which most keys do not contain.
 fn has_stamp(key: &str) -> bool {
     key.contains('{') && key.contains(STAMP)
 }
@@ -316,7 +316,7 @@ pub fn check_key(key: &str) -> Result<()> {
     }
 }
 
-/// One look at each byte: this runs for every key of every write.
+/// One pass over the bytes: this runs for every key of every write.
 fn broken_rule(key: &str) -> Option<&'static str> {
     if key.is_empty() {
         return Some("is not empty");
@@ -376,12 +376,12 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_accepted_or_refused_by_the_rules(key in any::<String>()) {
+        fn any_text_is_accepted_or_rejected_by_the_rules(key in any::<String>()) {
             prop_assert_eq!(check_key(&key).is_ok(), is_good(&key), "{:?}", key);
         }
 
         #[test]
-        fn what_is_left_after_any_number_of_operations_is_the_rest(total in 0..20_usize, landed in 0..25_usize) {
+        fn the_rest_after_any_number_of_operations_contains_the_others(total in 0..20_usize, landed in 0..25_usize) {
             let batch = (0..total).fold(Batch::new(), |batch, number| batch.put(format!("k{number}"), "x"));
             let rest = batch.rest(landed);
             prop_assert_eq!(rest.operations(), &batch.operations()[landed.min(total)..]);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_key_is_refused_by_the_rule_it_breaks() {
+    fn an_invalid_key_is_rejected_by_the_rule_it_breaks() {
         let long_segment = "x".repeat(256);
         let long_key = ["x"; 600].join("/");
         let cases = [
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_refused_by_the_rule_it_breaks() {
+    fn an_invalid_batch_is_rejected_by_the_rule_it_breaks() {
         let cases = [
             (Batch::new().create("a", "1").create("b", "2"), "one conditional"),
             (Batch::new().put("a", "1").delete("a"), "twice"),

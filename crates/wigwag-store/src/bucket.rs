@@ -1,14 +1,15 @@
 //! The store in a bucket: S3 and its kin, GCS, Azure.
 //!
-//! `object_store` is used inside this module and nowhere else; none of its types leave it. Its own retries are
-//! off, because they would repeat a create unseen; [`Retry`](crate::Retry) repeats what is safe.
+//! `object_store` is used inside this module only; none of its types leave it. Its own retries are off, because they would
+//! repeat a create unseen; [`Retry`](crate::Retry) repeats only idempotent requests.
 //!
-//! What if we die here? A batch is carried out in order, one request after another, so what has landed is
-//! always a prefix of it. Callers order their batches so that every prefix is harmless.
+//! What if we die here? A batch is executed in order, one request after another, so the landed operations are always a
+//! prefix of it. Callers order their batches so that every prefix is harmless.
 //!
 //! What an answer means (`failure.rs`): 412 is a lost race. **409 is not**: S3 gives it when conditional
 //! writes collide and nothing landed. A lost connection, 500, 502 and 504 leave it open whether a write landed.
 
+#[cfg(feature = "s3")]
 mod credentials;
 mod date;
 mod failure;
@@ -19,8 +20,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
+#[cfg(feature = "s3")]
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
+#[cfg(feature = "azure")]
 use object_store::azure::MicrosoftAzureBuilder;
+#[cfg(feature = "gcs")]
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
@@ -33,8 +37,8 @@ use self::failure::{Asked, Failure};
 use self::http::{Connector, watched};
 use crate::limits::LIST_PAGE;
 use crate::{
-    Action, Batch, Changes, Clock, Error, ErrorKind, LAYOUT_KEY, Listed, Now, Object, Operation, Page, Peers, Put,
-    Receipt, Result, Stamp, Store, System, Traits, Version, VersionForm, When,
+    Action, Batch, Changes, Clock, Error, ErrorKind, LAYOUT_KEY, Listed, Notifications, Now, Object, Operation, Page,
+    Peers, Put, Receipt, Result, Stamp, Store, System, Traits, Version, VersionForm, When,
 };
 
 /// A whole bucket. Put [`Prefix`](crate::Prefix) around it for a corner of one, [`Retry`](crate::Retry) around
@@ -48,28 +52,29 @@ pub struct Bucket {
 }
 
 /// Well-known access key and secret of a server without authentication.
+#[cfg(feature = "remote")]
 const OPEN_SECRET: &str = "wigwag";
 
-/// How a bucket is reached; what is not said here comes from the provider's ordinary environment variables.
+/// How to reach a bucket; missing settings come from the provider's usual environment variables.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct BucketSettings {
-    /// Another server than the provider's own (`http://127.0.0.1:9000`).
+    /// Address of a server other than the provider's own (`http://127.0.0.1:9000`).
     pub endpoint: Option<String>,
-    /// The region; `us-east-1` if nothing says otherwise.
+    /// The region; `us-east-1` by default.
     pub region: Option<String>,
     /// The profile in the AWS configuration files.
     pub profile: Option<String>,
-    /// Access key id and secret, if they are not to come from the environment.
+    /// Access key id and secret, unless they come from the environment.
     pub keys: Option<(String, String)>,
-    /// The bucket's name stands in the host name instead of the path.
+    /// Whether the bucket's name is in the host name instead of the path.
     pub virtual_hosted: bool,
     /// Allows plain HTTP to a wigwag server on another machine, which exposes the access key's secret. `WIGWAG_ALLOW_HTTP=1`
     /// does the same.
     pub allow_http: bool,
-    /// How long one request may take.
+    /// Timeout of one request.
     pub request_max: Duration,
-    /// How long a connection may take to make.
+    /// Timeout of connecting.
     pub connect_max: Duration,
     /// The machine's clock, against which the bucket's is measured.
     pub clock: Arc<dyn Clock>,
@@ -103,12 +108,12 @@ impl std::fmt::Debug for BucketSettings {
     }
 }
 
-/// What `object_store` calls a paginated list, with a `Debug` bound.
+/// The paginated list of `object_store`, with a `Debug` bound.
 trait Pages: PaginatedListStore + std::fmt::Debug {}
 impl<T: PaginatedListStore + std::fmt::Debug> Pages for T {}
 
 impl std::fmt::Debug for Bucket {
-    /// Without what is inside, where secrets are.
+    /// Omits the fields, which contain secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Bucket").field("url", &self.url).finish_non_exhaustive()
     }
@@ -122,14 +127,23 @@ impl Bucket {
         if name.is_empty() || name.contains('/') {
             return Err(Error::invalid(format!("want a bucket's name after `{scheme}://`, got: `{name}`")));
         }
-        // Without a provider of its own reqwest would refuse to make a client; another may be installed already.
+        // Without an installed provider reqwest would fail to create a client; another may be installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dates = Arc::new(DateClock::new(Arc::clone(&settings.clock)));
         let connector = Connector { dates: Arc::clone(&dates) };
         match scheme {
+            #[cfg(feature = "s3")]
             "s3" => Ok(Self::from(settings.s3(name, connector)?, dates, url)),
+            #[cfg(feature = "gcs")]
             "gs" => Ok(Self::from(settings.gcs(name, connector)?, dates, url)),
+            #[cfg(feature = "azure")]
             "az" => Ok(Self::from(settings.azure(name, connector)?, dates, url)),
+            #[cfg(not(feature = "s3"))]
+            "s3" => Err(crate::open::not_built(url, "s3")),
+            #[cfg(not(feature = "gcs"))]
+            "gs" => Err(crate::open::not_built(url, "gcs")),
+            #[cfg(not(feature = "azure"))]
+            "az" => Err(crate::open::not_built(url, "azure")),
             other => Err(Error::invalid(format!("want `s3://`, `gs://` or `az://`, got: `{other}://`"))),
         }
     }
@@ -147,7 +161,7 @@ impl Bucket {
             When::Version(Version(VersionForm::Tag { e_tag, version })) if e_tag.is_some() || version.is_some() => {
                 PutMode::Update(UpdateVersion { e_tag: e_tag.clone(), version: version.clone() })
             }
-            // A version of another store, or one that was never learnt, is that of no object here.
+            // The version of another store, or an unknown one, matches no object here.
             When::Version(_) => return Err(Error::changed(&put.key)),
         };
         let options = PutOptions { mode, ..PutOptions::default() };
@@ -173,7 +187,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// One request: keys in order, and where the next one goes on.
+    /// One request: keys in order, and the cursor of the next page.
     async fn page(
         &self,
         prefix: &str,
@@ -187,7 +201,7 @@ impl Bucket {
             page_token: token,
             ..PaginatedListOptions::default()
         };
-        // `object_store` leaves out what is named exactly as the prefix when it lists Azure; one letter less finds it.
+        // When it lists Azure, `object_store` omits an object whose name equals the prefix; one letter less finds it.
         let exact = self.url.starts_with("az://") && !prefix.ends_with('/');
         let shorter = || prefix.char_indices().next_back().map_or("", |(last, _)| &prefix[..last]);
         let prefix_asked = if exact { shorter() } else { prefix };
@@ -196,7 +210,7 @@ impl Bucket {
         let asked = Asked { action: Action::List, key: prefix, url: &self.url, creates: false };
         let found = answer.map_err(|error| Failure { error, seen }.explain(&asked))?;
         let mut entries: Vec<Listed> = found.result.objects.into_iter().map(listed).collect();
-        // Servers differ in whether `after` itself comes back, and the order is ours to promise.
+        // Servers differ in whether `after` itself is returned, and our guarantees include the order.
         entries.retain(|entry| entry.key.as_str() > after && entry.key.starts_with(prefix));
         entries.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         Ok((entries, found.page_token))
@@ -256,7 +270,7 @@ impl Store for Bucket {
         Ok(receipt)
     }
 
-    /// A server's page may be short, or empty, and yet not the last: only the token says.
+    /// A server's page may be short or empty without being the last: only the token decides.
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page> {
         let (mut entries, mut token) = (Vec::new(), None);
         while entries.len() < limit {
@@ -275,7 +289,7 @@ impl Store for Bucket {
         if let Some(now) = self.dates.now() {
             return Ok(now);
         }
-        // Any answer carries a date, also one that says no.
+        // Every response has a date, even a rejection.
         let answer = self.get(LAYOUT_KEY).await;
         if let Some(now) = self.dates.now() {
             return Ok(now);
@@ -292,7 +306,13 @@ impl Store for Bucket {
     }
 
     fn traits(&self) -> Traits {
-        Traits { kind: "bucket", atomic: false, stamps_at_commit: false, update_if: true, nudges: false }
+        Traits {
+            kind: "bucket",
+            atomic: false,
+            stamps_at_commit: false,
+            update_if: true,
+            notifications: Notifications::Silent,
+        }
     }
 
     fn peers(&self) -> Option<Arc<dyn Peers>> {
@@ -309,7 +329,7 @@ fn deletes(operations: &[Operation]) -> Vec<&str> {
     keys.collect()
 }
 
-/// What S3 deletes in one request.
+/// Number of objects that S3 deletes in one request.
 const DELETES_MAX: usize = 1_000;
 
 fn path(key: &str) -> Result<Path> {
@@ -322,8 +342,9 @@ fn listed(meta: ObjectMeta) -> Listed {
 }
 
 impl BucketSettings {
-    /// The access key and secret for a wigwag server: those that were chosen, or those of the environment, or what a server
-    /// without tokens lets in.
+    /// The access key and secret for a wigwag server: the configured ones, else those of the environment, else the
+    /// defaults that a server without tokens accepts.
+    #[cfg(feature = "remote")]
     pub(crate) fn keys_of_server(&self) -> Result<(String, String)> {
         if let Some(keys) = &self.keys {
             return Ok(keys.clone());
@@ -338,6 +359,7 @@ impl BucketSettings {
         Ok(found.unwrap_or_else(|| (OPEN_SECRET.to_owned(), OPEN_SECRET.to_owned())))
     }
 
+    #[cfg(feature = "remote")]
     /// Rejects plain HTTP to another machine, which would expose the secret.
     pub(crate) fn check_server(&self, url: &reqwest::Url, keys: &(String, String)) -> Result<()> {
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
@@ -363,6 +385,7 @@ impl BucketSettings {
             .with_allow_http(plain)
     }
 
+    #[cfg(feature = "s3")]
     fn s3(&self, name: &str, connector: Connector) -> Result<object_store::aws::AmazonS3> {
         if name.ends_with("--x-s3") {
             return Err(Error::invalid(format!(
@@ -379,7 +402,7 @@ impl BucketSettings {
         if let Some(endpoint) = &endpoint {
             let (scheme, host) = check_endpoint(endpoint)?;
             let endpoint = if virtual_hosted { format!("{scheme}://{name}.{host}") } else { endpoint.clone() };
-            // Both: what the environment says of the second would win over the first.
+            // Both are set: the environment's value for the second would override the first.
             builder = builder.with_endpoint(&endpoint).with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
         }
         builder
@@ -392,6 +415,7 @@ impl BucketSettings {
             .map_err(|error| unopened(name, error))
     }
 
+    #[cfg(feature = "gcs")]
     fn gcs(&self, name: &str, connector: Connector) -> Result<object_store::gcp::GoogleCloudStorage> {
         let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(name);
         if let Some(endpoint) = &self.endpoint {
@@ -406,6 +430,7 @@ impl BucketSettings {
             .map_err(|error| unopened(name, error))
     }
 
+    #[cfg(feature = "azure")]
     fn azure(&self, name: &str, connector: Connector) -> Result<object_store::azure::MicrosoftAzure> {
         let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(name);
         if let Some(endpoint) = &self.endpoint {
@@ -421,7 +446,7 @@ impl BucketSettings {
     }
 }
 
-/// Tells its scheme and the rest.
+/// Splits an endpoint into its scheme and the rest.
 fn check_endpoint(endpoint: &str) -> Result<(&str, &str)> {
     match endpoint.split_once("://") {
         Some((scheme @ ("http" | "https"), host)) if !host.is_empty() => Ok((scheme, host)),
@@ -433,7 +458,7 @@ fn unopened(name: &str, error: object_store::Error) -> Error {
     Error::invalid(format!("cannot open bucket `{name}`: {error}")).because(error)
 }
 
-/// Repeating is [`Retry`](crate::Retry)'s: it alone knows what is safe to repeat.
+/// Retries are left to [`Retry`](crate::Retry), which knows the idempotent requests.
 fn no_retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }

@@ -1,7 +1,7 @@
-//! Nudges: what was put under a prefix, told to whoever follows it.
+//! Notifications: the keys put under a prefix, sent to its followers.
 //!
-//! Holds: a follower that falls behind is told so once (`Missed`) and can list.
-//! Does not hold: a nudge may be repeated, and may come for a put that was deleted since.
+//! Holds: a slow follower is notified of a loss once (`Missed`) and can list.
+//! Does not hold: a notification may be repeated, and may refer to an object that was deleted since.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,66 +10,87 @@ use tokio::sync::mpsc;
 
 use crate::limits::CHANGES_WAITING_MAX;
 
-/// One nudge.
+/// A notification to a follower.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
     /// Something was put at this key.
     Put(String),
-    /// More happened than could be told. List.
+    /// Notifications were lost. List the prefix.
     Missed,
 }
 
-/// The nudges under one prefix, from when it was made.
+/// Notifications for one prefix, from its creation on.
 #[derive(Debug)]
 pub struct Changes {
-    inner: Option<Inner>,
+    /// At most two sources: a store's own, and those of this process.
+    sources: [Option<Source>; 2],
+}
+
+#[derive(Debug)]
+struct Source {
+    nudges: mpsc::Receiver<String>,
+    missed: Arc<AtomicBool>,
+    /// Number of bytes to remove from each key.
     strip: usize,
 }
 
-#[derive(Debug)]
-struct Inner {
-    nudges: mpsc::Receiver<String>,
-    missed: Arc<AtomicBool>,
-}
-
 impl Changes {
-    /// Nudges that never come: for stores that cannot tell.
+    /// A source without notifications: for stores that send none.
     #[must_use]
     pub fn silent() -> Self {
-        Self { inner: None, strip: 0 }
+        Self { sources: [None, None] }
     }
 
-    /// The same nudges with the first `bytes` of each key cut off.
+    /// The same notifications with the first `bytes` of each key removed.
     pub(crate) fn without_first(mut self, bytes: usize) -> Self {
-        self.strip += bytes;
+        self.sources.iter_mut().flatten().for_each(|source| source.strip += bytes);
         self
     }
 
-    /// Waits for the next nudge. Never returns on a store that cannot tell, nor once the store is closed.
+    /// The same notifications, combined with those of another source. Both have one source at most.
+    pub(crate) fn and(self, other: Self) -> Self {
+        let mut all = self.sources.into_iter().chain(other.sources).flatten();
+        let sources = [all.next(), all.next()];
+        debug_assert!(all.next().is_none(), "a layer joins its own source to that of the store below");
+        Self { sources }
+    }
+
+    /// Waits for the next notification. Never returns on a store without notifications, nor once the
+    /// store is closed.
     pub async fn next(&mut self) -> Change {
-        let Some(inner) = &mut self.inner else {
-            return std::future::pending().await;
-        };
-        loop {
-            if inner.missed.swap(false, Ordering::AcqRel) {
-                // What is still queued is older than the loss; the listing that follows will see it too.
-                while inner.nudges.try_recv().is_ok() {}
-                return Change::Missed;
-            }
-            match inner.nudges.recv().await {
-                // An empty key is no nudge: it wakes a follower that has missed some.
-                Some(key) if key.is_empty() || inner.missed.load(Ordering::Acquire) => {}
-                Some(key) => {
-                    return Change::Put(key.get(self.strip..).unwrap_or_default().to_owned());
-                }
-                None => return std::future::pending().await,
-            }
+        let [first, second] = &mut self.sources;
+        tokio::select! {
+            biased;
+            change = next(first) => change,
+            change = next(second) => change,
         }
     }
 }
 
-/// Everyone who follows some prefix of one store.
+async fn next(source: &mut Option<Source>) -> Change {
+    let Some(source) = source else {
+        return std::future::pending().await;
+    };
+    loop {
+        if source.missed.swap(false, Ordering::AcqRel) {
+            // The queued notifications are older than the loss; the following listing sees
+            // their objects too.
+            while source.nudges.try_recv().is_ok() {}
+            return Change::Missed;
+        }
+        match source.nudges.recv().await {
+            // An empty key is no notification: it wakes a follower that has missed some.
+            Some(key) if key.is_empty() || source.missed.load(Ordering::Acquire) => {}
+            Some(key) => {
+                return Change::Put(key.get(source.strip..).unwrap_or_default().to_owned());
+            }
+            None => return std::future::pending().await,
+        }
+    }
+}
+
+/// All followers of one store.
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
     all: Mutex<Vec<Follower>>,
@@ -90,7 +111,7 @@ impl Followers {
         let follower = Follower { prefix: prefix.to_owned(), nudges: sender, missed: Arc::clone(&missed) };
         self.all.lock().unwrap_or_else(PoisonError::into_inner).push(follower);
         self.any.store(true, Ordering::Release);
-        Changes { inner: Some(Inner { nudges, missed }), strip: 0 }
+        Changes { sources: [Some(Source { nudges, missed, strip: 0 }), None] }
     }
 
     pub(crate) fn any(&self) -> bool {
@@ -113,7 +134,7 @@ impl Followers {
         self.forget_the_gone();
     }
 
-    /// Drops followers that nobody listens to any more.
+    /// Removes followers that were dropped.
     pub(crate) fn forget_the_gone(&self) {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|follower| !follower.nudges.is_closed());

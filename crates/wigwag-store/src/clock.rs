@@ -11,13 +11,13 @@ use crate::Stamp;
 /// The machine's time, or a test's.
 #[async_trait]
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// What the calendar says. It may step, either way.
+    /// Calendar time. It may step in either direction.
     fn wall(&self) -> Stamp;
 
-    /// Time since some fixed moment. It never steps, and goes on while the machine is suspended.
+    /// Time since some fixed moment. It never steps, and continues while the machine is suspended.
     fn boot(&self) -> Duration;
 
-    /// Waits.
+    /// Sleeps for this duration.
     async fn sleep(&self, span: Duration);
 }
 
@@ -43,7 +43,7 @@ impl Clock for System {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const BOOT: ClockId = ClockId::Boottime;
-/// On macOS the monotonic clock counts suspended time; elsewhere it is the best there is.
+/// On macOS the monotonic clock counts suspended time; on other systems it is the best available.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const BOOT: ClockId = ClockId::Monotonic;
 

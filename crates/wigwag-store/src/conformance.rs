@@ -1,7 +1,7 @@
 //! The suite that every store and every layer passes.
 //!
-//! Each case is a sentence that must be true; it works in a corner of its own, so that all may run on one
-//! bucket, also at the same time. A fault found in one store becomes a case for all.
+//! Each case is a sentence that must be true. It uses a separate prefix, so that all cases may run on one bucket,
+//! even concurrently. A bug found in one store becomes a case for all.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use futures_util::future::{BoxFuture, join_all};
 use futures_util::{FutureExt as _, StreamExt as _};
 
 use crate::limits::{CHANGES_WAITING_MAX, KEY_BYTES_MAX, SEGMENT_BYTES_MAX};
-use crate::{Batch, Change, Clear, Error, ErrorKind, Prefix, STAMP, Stamp, Store};
+use crate::{Batch, Change, Clear, Error, ErrorKind, Notifications, Prefix, STAMP, Stamp, Store};
 
 /// How a server may fall short of byte order and still serve: see [`Quirks::directory_order`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,14 +23,14 @@ pub struct Quirks {
     /// Loses requests, so that an update that is refused may be answered `Unknown`: an earlier attempt at it may
     /// have landed and been overwritten. The cases that want `Changed` are left out.
     pub loses_requests: bool,
-    /// Nudges come some time after the write that they tell of; the case that counts how many wait is left out.
+    /// Notifications arrive some time after the write; the case that counts waiting ones is skipped.
     pub nudges_lag: bool,
 }
 
-/// One sentence that must be true.
+/// A statement that every store must satisfy.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// The sentence.
+    /// The sentence that must be true.
     pub name: &'static str,
     run: fn(Corner) -> BoxFuture<'static, ()>,
 }
@@ -48,7 +48,7 @@ macro_rules! cases {
     ($($name:ident),+ $(,)?) => { &[$(Case { name: stringify!($name), run: |store| $name(store).boxed() }),+] };
 }
 
-/// All cases.
+/// All conformance cases.
 pub const CASES: &[Case] = cases![
     an_absent_object_reads_as_none,
     what_was_put_reads_back_whatever_its_size,
@@ -107,7 +107,7 @@ pub async fn check_one(store: Arc<dyn Store>, case: Case, quirks: Quirks) {
     }
 }
 
-/// Says aloud that a test cannot do its work here, and why.
+/// Reports that a test cannot run here, and why.
 ///
 /// Test runners hide what a passing test prints, so it is also added to the file named by `WIGWAG_TEST_SKIPPED`,
 /// which `cargo xtask test` shows at its end.
@@ -121,7 +121,7 @@ pub fn skip(reason: &str) {
     }
 }
 
-/// The value, or a panic with the error and where it came from.
+/// The value, or a panic with the error and the caller's location.
 #[track_caller]
 fn ok<T>(answer: Result<T, Error>) -> T {
     match answer {
@@ -448,7 +448,7 @@ async fn objects_are_dated_by_the_stores_clock(store: Corner) {
     }
 }
 
-/// The next nudge, or none for a good while.
+/// The next notification, or `None` after a timeout.
 async fn next(changes: &mut crate::Changes) -> Option<Change> {
     tokio::time::timeout(Duration::from_secs(10), changes.next()).await.ok()
 }
@@ -456,7 +456,7 @@ async fn next(changes: &mut crate::Changes) -> Option<Change> {
 async fn followers_are_nudged_under_their_prefix_only(store: Corner) {
     let mut due = store.changes("due/");
     let mut other = store.changes("other/");
-    if !store.traits().nudges {
+    if store.traits().notifications == Notifications::Silent {
         put(&store, "due/1", "x").await;
         assert!(due.next().now_or_never().is_none(), "a silent store says nothing");
         return;
@@ -473,7 +473,7 @@ async fn followers_are_nudged_under_their_prefix_only(store: Corner) {
 }
 
 async fn a_follower_that_falls_behind_is_told_so(store: Corner) {
-    if !store.traits().nudges {
+    if store.traits().notifications == Notifications::Silent {
         return;
     }
     let mut changes = store.changes("");

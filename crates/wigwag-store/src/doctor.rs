@@ -1,6 +1,6 @@
 //! Proves that a store keeps its word, from outside, through the same trait that everything else uses.
 //!
-//! All that is written lies under `proof/{nonce}/` and is removed again.
+//! All objects are written under `proof/{nonce}/` and removed again.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use futures_util::future::join_all;
 
 use crate::{Action, Batch, Error, ErrorKind, LAYOUT_KEY, Layout, Result, Store};
 
-/// How many writers race for one key, and how often.
+/// Number of writers that race for one key, and number of races.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Races {
     /// Writers in each race.
     pub writers: usize,
-    /// Races.
+    /// Number of races.
     pub rounds: usize,
 }
 
 impl Races {
     /// Enough to catch a server that ignores the condition, cheap enough for every new bucket ($0.0004 on S3).
     pub const AT_FIRST_USE: Self = Self { writers: 16, rounds: 5 };
-    /// Enough to catch one that checks and then acts.
+    /// Enough to detect a store that checks first and acts later.
     pub const THOROUGH: Self = Self { writers: 32, rounds: 25 };
 }
 
@@ -31,34 +31,34 @@ impl fmt::Display for Races {
     }
 }
 
-/// One thing that was tried.
+/// Result of one trial.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// What was tried, in a few words.
+    /// Short name of the trial.
     pub name: &'static str,
-    /// How it came out.
+    /// Outcome of the trial.
     pub outcome: Outcome,
-    /// What was seen.
+    /// Observations of the trial.
     pub detail: String,
-    /// What helps, where that is known.
+    /// How to fix the problem, if known.
     pub hint: Option<String>,
 }
 
-/// How a trial came out.
+/// Outcome of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The store keeps this promise.
     Proven,
-    /// Not as good as could be; wigwag works with it.
+    /// Not optimal, but sufficient for wigwag.
     Note,
     /// The store does not keep this promise; wigwag will not work on it.
     Failed,
 }
 
-/// Everything that was tried.
+/// Results of all trials.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// In the order of trial.
+    /// Results, in the order of the trials.
     pub findings: Vec<Finding>,
 }
 
@@ -73,7 +73,8 @@ impl Report {
         self.findings.push(Finding { name, outcome, detail: detail.into(), hint: None });
     }
 
-    /// A trial that ended in an error the store itself gave is an error; one that disproved a promise is a finding.
+    /// Judges a trial: an error of the store itself is returned as an error; a disproved guarantee
+    /// becomes a finding.
     fn judge(&mut self, name: &'static str, trial: Result<String>) -> Result<()> {
         match trial {
             Ok(detail) => self.add(name, Outcome::Proven, detail),
@@ -87,9 +88,9 @@ impl Report {
     }
 }
 
-/// Tries every promise of the store; `progress` is told the name of each trial as it begins.
+/// Tests every guarantee of the store; `progress` is called with the name of each trial at its start.
 ///
-/// An error means that the store could not be tried at all: it is away, or does not let us in.
+/// An error means that the trials could not run: the store is unreachable, or denies access.
 pub async fn examine(store: &dyn Store, races: Races, mut progress: impl FnMut(&'static str)) -> Result<Report> {
     let mut report = Report::default();
     progress("read and write");
@@ -102,7 +103,7 @@ pub async fn examine(store: &dyn Store, races: Races, mut progress: impl FnMut(&
     progress("update if unchanged");
     match proves_update_if(store).await? {
         true => report.add("update if unchanged", Outcome::Proven, "a put at an old version was refused"),
-        false => report.add("update if unchanged", Outcome::Note, "not kept; wigwag does without it"),
+        false => report.add("update if unchanged", Outcome::Note, "not supported; wigwag does not need it"),
     }
     progress("list");
     report.judge("list", prove_list(store).await)?;
@@ -122,7 +123,7 @@ pub async fn examine(store: &dyn Store, races: Races, mut progress: impl FnMut(&
     Ok(report)
 }
 
-/// Races writers for the same new keys; exactly one must win each race, and its bytes must stand.
+/// Lets writers race for the same new keys; exactly one must win each race, and its bytes must be stored.
 pub async fn prove_create_if_absent(store: &dyn Store, races: Races) -> Result<()> {
     let bench = Bench::new(store);
     for round in 0..races.rounds {
@@ -141,7 +142,7 @@ pub async fn prove_create_if_absent(store: &dyn Store, races: Races) -> Result<(
         bench.clear([key]).await?;
         let [winner] = winners[..] else {
             let what = format!(
-                "{} of {} racing writers were all told that they created the same key",
+                "{} of {} racing writers all got a success response for the same key",
                 winners.len(),
                 races.writers
             );
@@ -151,13 +152,13 @@ pub async fn prove_create_if_absent(store: &dyn Store, races: Races) -> Result<(
             ));
         };
         if stored.is_none_or(|object| object.body != winner.as_bytes()) {
-            return Err(disproved("the bytes of the writer that won a race are not what is stored"));
+            return Err(disproved("the stored bytes differ from those of the writer that won a race"));
         }
     }
     Ok(())
 }
 
-/// Says whether a put at an old version is refused, and one at the present version is not.
+/// Checks that a put at an old version is rejected, and one at the current version is accepted.
 pub async fn proves_update_if(store: &dyn Store) -> Result<bool> {
     if !store.traits().update_if {
         return Ok(false);
@@ -228,7 +229,7 @@ async fn prove_list(store: &dyn Store) -> Result<String> {
     Ok("a list after a write sees it; pages are whole and in order".into())
 }
 
-/// Tries keys whose byte order and directory order differ.
+/// Tests keys whose byte order and directory order differ.
 async fn lists_in_byte_order(store: &dyn Store) -> Result<bool> {
     let bench = Bench::new(store);
     let keys: Vec<String> = ["order/a-b/1", "order/a/1", "order/a0"].iter().map(|key| bench.key(key)).collect();

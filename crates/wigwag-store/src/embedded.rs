@@ -6,29 +6,34 @@
 //! ./dir/processes/       a file per process that has the store open, locked for as long as it lives
 //! ```
 //!
-//! **One writer thread** per process takes all batches that wait into one transaction, checks their conditions
-//! inside it, commits once and then answers each caller: many writers share one fdatasync, a lone one goes at
-//! once. `get` and `list` read from connections of their own: on the spot if that is quick, else by a few threads.
+//! **One writer thread** per process collects all waiting batches into one transaction, checks their conditions
+//! inside it, commits once and then answers each caller: many writers share one fdatasync, a single writer does not
+//! wait. `get` and `list` use separate connections: inline if that is quick, else on a few threads.
 //!
-//! What if we die here? Before the commit: nothing of the group is there, and nobody was answered. Between the
-//! commit and the answers: all of it is there, and callers that live elsewhere read back. A batch is never
-//! torn, because a group is one transaction. Creation builds the database under another name and renames it,
-//! so that a half-made one is never opened.
+//! What if we die here? Before the commit: nothing of the group is stored, and no caller got a response. Between the
+//! commit and the responses: all of it is stored, and callers in other processes read back. A batch is never torn,
+//! because a group is one transaction. Creation builds the database under another name and renames it, so that a
+//! partial database is never opened.
+//!
+//! **The disk**: pages that are free are used again; once a quarter of the file is free, the writer thread gives it back to the
+//! disk, a megabyte at a time, after commits and while nobody writes.
 //!
 //! **Read-only**: where the directory cannot be written, a store that allows it ([`EmbeddedSettings::read_only`]) is
 //! opened for reading alone. It creates no files, takes no lock files and rejects every write.
 //!
 //! **Across processes** conditions hold because they are checked inside the transaction; the clock's
-//! high-water mark is a row of the database; commits of others are noticed by `PRAGMA data_version`, which
-//! the writer thread looks at every few milliseconds while someone follows changes.
+//! high-water mark is a row of the database; commits of other processes are detected by `PRAGMA data_version`, which
+//! the writer thread polls every few milliseconds while a caller follows changes.
 
 mod checkpoint;
+mod descriptors;
 mod directory;
 mod files;
 mod life;
 mod pen;
 mod reader;
 mod schema;
+mod shrink;
 mod time;
 mod turnstile;
 mod writer;
@@ -39,6 +44,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+pub use self::descriptors::lock_descriptors;
 use self::directory::Directory;
 use self::life::Life;
 use self::reader::Readers;
@@ -47,7 +53,8 @@ use self::time::Time;
 use self::writer::Writer;
 use crate::changes::Followers;
 use crate::{
-    Batch, Changes, Clock, Error, ErrorKind, Now, Object, Page, Peers, Receipt, Result, Store, System, Traits,
+    Batch, Changes, Clock, Error, ErrorKind, Notifications, Now, Object, Page, Peers, Receipt, Result, Store, System,
+    Traits,
 };
 
 /// A store in a directory, shared by its clones and by other processes of this machine.
@@ -66,7 +73,7 @@ struct Shared {
     followers: Arc<Followers>,
 }
 
-/// What a process needs to write.
+/// Resources that a process needs to write.
 #[derive(Debug)]
 struct Writing {
     writer: Writer,
@@ -81,9 +88,9 @@ pub struct EmbeddedSettings {
     pub create: bool,
     /// Open the store for reading only if its directory cannot be written. Off: that is an error.
     pub read_only: bool,
-    /// Where the calendar comes from.
+    /// Source of calendar time.
     pub clock: Arc<dyn Clock>,
-    /// How long a write waits for another process to finish its own.
+    /// How long a write waits for the lock of another process.
     pub turn_wait: Duration,
 }
 
@@ -115,7 +122,7 @@ impl Embedded {
         let path = path.as_ref();
         match Self::open_to_write(path, settings) {
             Err(error) if settings.read_only && is_unwritable(&error) => {
-                // If it cannot be read either, the first error says why.
+                // If it cannot be read either, the first error is the relevant one.
                 Self::open_to_read(path, settings).map_err(|_| error)
             }
             opened => opened,
@@ -154,13 +161,13 @@ impl Embedded {
         self.shared.writing.is_none()
     }
 
-    /// The directory.
+    /// The directory of the store.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.shared.path
     }
 
-    /// Reads every page and compares the index with the table; the answer names what is wrong.
+    /// Reads every page and compares the index with the table; the error describes the damage.
     pub async fn check_integrity(&self) -> Result<()> {
         self.shared.readers.check_integrity().await
     }
@@ -203,7 +210,9 @@ impl Store for Embedded {
     }
 
     fn traits(&self) -> Traits {
-        Traits { kind: "embedded", atomic: true, stamps_at_commit: true, update_if: true, nudges: !self.is_read_only() }
+        // Changes are announced by the thread that writes, which a store opened for reading does not have.
+        let notifications = if self.is_read_only() { Notifications::Silent } else { Notifications::Complete };
+        Traits { kind: "embedded", atomic: true, stamps_at_commit: true, update_if: true, notifications }
     }
 
     fn peers(&self) -> Option<Arc<dyn Peers>> {

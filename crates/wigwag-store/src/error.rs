@@ -1,4 +1,4 @@
-//! What can go wrong, named by what the caller does next.
+//! Errors of the store, grouped by the caller's next action.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::Version;
 /// The result of a store's operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A failed operation: what was tried, on which key, what happened, and often what helps.
+/// A failed operation: the action, the key, the cause, and often a hint.
 #[derive(Clone)]
 pub struct Error(Box<Facts>);
 
@@ -21,12 +21,13 @@ struct Facts {
     what: String,
     hint: Option<String>,
     retry_after: Option<Duration>,
+    concerns_settings: bool,
     landed: usize,
     versions: Vec<Version>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
-/// What the caller does next.
+/// Kinds of errors, by the caller's next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -36,20 +37,20 @@ pub enum ErrorKind {
     Changed,
     /// The write may or may not have landed. Read back.
     Unknown,
-    /// The operation did not land; of a batch, what stands before it may have ([`Error::landed`]). Try again, not
-    /// before [`Error::retry_after`].
+    /// The operation did not land; the operations before it in a batch may have ([`Error::landed`]). Retry,
+    /// not before [`Error::retry_after`].
     Unavailable,
     /// The store does not let this caller in. Change the credentials or the permissions.
     Denied,
     /// The call cannot succeed as written. Change the call.
     Invalid,
-    /// There is no room, and the operation did not land. Make room and try again.
+    /// The store is full, and the operation did not land. Free some space and retry.
     Full,
-    /// What is stored cannot be read by this version. Restore it, or use the version that wrote it.
+    /// This version cannot read a stored object. Restore it, or use the version that wrote it.
     Damaged,
 }
 
-/// What was being done.
+/// The failed action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Action {
@@ -59,9 +60,9 @@ pub enum Action {
     Get,
     /// Writing a batch.
     Write,
-    /// Listing keys.
+    /// Listing of keys.
     List,
-    /// Asking for the time.
+    /// Reading the time.
     Now,
     /// Trying whether the store keeps its promises.
     Prove,
@@ -76,13 +77,14 @@ impl Error {
             what: what.into(),
             hint: None,
             retry_after: None,
+            concerns_settings: false,
             landed: 0,
             versions: Vec::new(),
             source: None,
         }))
     }
 
-    /// An error of that kind, for tests of what is made of errors.
+    /// An error of that kind, for tests of error handling.
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn of_kind(kind: ErrorKind) -> Self {
@@ -94,15 +96,15 @@ impl Error {
     }
 
     pub(crate) fn exists(key: &str) -> Self {
-        Self::new(ErrorKind::Exists, "the key exists already").on(Action::Write, key)
+        Self::new(ErrorKind::Exists, "the key already exists").on(Action::Write, key)
     }
 
     pub(crate) fn changed(key: &str) -> Self {
-        Self::new(ErrorKind::Changed, "the object is no longer at the version named").on(Action::Write, key)
+        Self::new(ErrorKind::Changed, "the object has a different version").on(Action::Write, key)
     }
 
     pub(crate) fn not_clear(key: &str) -> Self {
-        Self::new(ErrorKind::Changed, "it lies where nothing may for this batch to land").on(Action::Write, key)
+        Self::new(ErrorKind::Changed, "precondition failed: unexpected key in the guarded range").on(Action::Write, key)
     }
 
     pub(crate) fn on(mut self, action: Action, key: &str) -> Self {
@@ -126,6 +128,11 @@ impl Error {
         self
     }
 
+    pub(crate) fn of_settings(mut self) -> Self {
+        self.0.concerns_settings = true;
+        self
+    }
+
     pub(crate) fn after_landing(mut self, landed: usize, versions: Vec<Version>) -> Self {
         self.0.landed = landed;
         self.0.versions = versions;
@@ -137,13 +144,13 @@ impl Error {
         self
     }
 
-    /// What the caller does next.
+    /// Kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What was being done.
+    /// The failed action.
     #[must_use]
     pub fn action(&self) -> Action {
         self.0.action
@@ -155,19 +162,26 @@ impl Error {
         &self.0.key
     }
 
-    /// What helps, if that is known.
+    /// How to fix the error, if known.
     #[must_use]
     pub fn advice(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
 
-    /// How long the store asked to be left alone.
+    /// The retry delay that the store demanded.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
-    /// How many operations of the batch landed before the one that failed; always 0 where a batch is atomic.
+    /// Whether the bucket or its settings are at fault rather than this call: a missing bucket, a wrong region. The
+    /// same call may succeed later.
+    #[must_use]
+    pub fn concerns_settings(&self) -> bool {
+        self.0.concerns_settings
+    }
+
+    /// Number of operations of the batch that landed before the failed one; always 0 if a batch is atomic.
     #[must_use]
     pub fn landed(&self) -> usize {
         self.0.landed

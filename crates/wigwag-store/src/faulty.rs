@@ -10,20 +10,22 @@ use crate::{
     Action, Batch, Changes, Clock, Error, ErrorKind, Now, Object, Page, Peers, Receipt, Result, Store, System, Traits,
 };
 
-/// How often each fault happens, from 0 (never) to 1 (always).
+/// Probability of each fault, from 0 (never) to 1 (always).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// Nothing landed and the caller is told so: a throttle, a 503, S3's 409.
+    /// Nothing landed, and the caller gets an error: a throttle, a 503, S3's 409.
     pub refused: f64,
-    /// The write landed and its answer is lost.
+    /// The write landed and its response is lost.
     pub answer_lost: f64,
-    /// The write did not land and the caller cannot know.
+    /// The write did not land, and the caller gets an unknown outcome.
     pub request_lost: f64,
-    /// The write lands only after the caller was told that nobody knows.
+    /// The write lands only after the caller got an error with an unknown outcome.
     pub late: f64,
+    /// The write is rejected as if the bucket did not exist.
+    pub bucket_missing: f64,
     /// The operation takes as long as `slow_for`.
     pub slow: f64,
-    /// How long a slow one takes, and after how long a late one lands.
+    /// Duration of a slow operation, and delay of a late one.
     pub slow_for: Duration,
 }
 
@@ -43,13 +45,13 @@ impl<S: Store + Clone> Faulty<S> {
         Self::with_clock(inner, faults, seed, Arc::new(System))
     }
 
-    /// The same by another clock.
+    /// Like `new`, with another clock.
     pub fn with_clock(inner: S, faults: Faults, seed: u64, clock: Arc<dyn Clock>) -> Self {
         let chance = Arc::new(Mutex::new(fastrand::Rng::with_seed(seed)));
         Self { inner, faults, chance, calm: Arc::default(), clock }
     }
 
-    /// From here on nothing goes wrong, for this layer and its clones.
+    /// Disables all faults, for this layer and its clones.
     pub fn calm_down(&self) {
         self.calm.store(true, Ordering::Relaxed);
     }
@@ -76,6 +78,9 @@ impl<S: Store + Clone> Faulty<S> {
     async fn write_whole(&self, batch: Batch) -> Result<Receipt> {
         let key = batch.operations().first().map(|operation| operation.key().to_owned()).unwrap_or_default();
         self.before(Action::Write, &key).await?;
+        if self.happens(self.faults.bucket_missing) {
+            return Err(Error::invalid("injected: there is no bucket").on(Action::Write, &key).of_settings());
+        }
         if self.happens(self.faults.request_lost) {
             return Err(lost(&key));
         }
@@ -109,7 +114,7 @@ impl<S: Store + Clone> Store for Faulty<S> {
             return self.write_whole(batch).await;
         }
         batch.check_parts()?;
-        // Where a batch is carried out in order, each operation meets a fate of its own.
+        // If a batch is executed in order, each operation draws a separate fault.
         let mut receipt = Receipt::default();
         if batch.wants_stamp() {
             let stamp = batch.stamp_at(self.inner.now().await?.at)?;

@@ -10,28 +10,28 @@ pub const LAYOUT_KEY: &str = "wigwag.json";
 /// The version of the layout of keys that this code reads and writes.
 const VERSION: u32 = 1;
 
-/// What a store is laid out as. Created once, never changed.
+/// Layout of a store. Created once, never changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     /// The version of the layout of keys.
     pub layout: u32,
     /// Over how many prefixes hot keys are spread.
     pub shards: u16,
-    /// What was proven of the store before anything was entrusted to it; absent where there is nothing to prove.
+    /// Result of the trials before the first write; absent if the store needs none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<Proof>,
 }
 
-/// What a bucket was seen to do.
+/// Observed behaviour of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proof {
-    /// Creating a key that exists was refused, also to writers that race. Without it a bucket is not used.
+    /// Whether creating an existing key was rejected, also in races. A bucket without this is not used.
     pub create_if_absent: bool,
-    /// Updating a key at another version was refused.
+    /// Whether updating a key at another version was rejected.
     pub update_if_version: bool,
-    /// When, by the store's clock.
+    /// Time of the proof, by the store's clock.
     pub at: String,
-    /// How many writers raced, how often.
+    /// Number of racing writers and of races.
     pub races: String,
 }
 
@@ -55,7 +55,7 @@ impl Layout {
         json
     }
 
-    /// Reads what is stored at [`LAYOUT_KEY`].
+    /// Decodes the object at [`LAYOUT_KEY`].
     pub fn read(body: &[u8]) -> Result<Self> {
         let layout: Self = serde_json::from_slice(body).map_err(|error| {
             Error::new(ErrorKind::Damaged, format!("`{LAYOUT_KEY}` is not what wigwag writes: {error}"))

@@ -1,9 +1,9 @@
 //! Bytes by key, in key order, with one conditional write.
 //!
-//! A [`Store`] knows nothing of what is kept in it. Three exist: [`Memory`] (the executable specification),
-//! [`Embedded`] (a directory that several processes of one machine share) and [`Bucket`] (S3 and its kin).
-//! Around any of them go the layers [`Retry`], [`Meter`], [`Prefix`] and [`Proven`]; [`open()`] puts the usual
-//! ones around the store that a URL names.
+//! A [`Store`] is independent of its content. There are three: [`Memory`] (the executable specification), [`Embedded`]
+//! (a directory shared by several processes of one machine) and [`Bucket`] (S3 and compatible services). The layers
+//! [`Retry`], [`Meter`], [`Prefix`], [`Proven`] and [`Announced`] wrap any of them; [`open()`] adds the usual ones
+//! around the store that a URL names.
 //!
 //! ```
 //! use wigwag_store::{Batch, Memory, Store};
@@ -18,28 +18,36 @@
 //! # Ok::<(), wigwag_store::Error>(()) }).unwrap();
 //! ```
 //!
-//! What every store promises, and `conformance` tries:
+//! Guarantees of every store, tested by `conformance`:
 //!
-//! - **Durable on return.** `write` answers when the batch survives a power cut.
+//! - **Durable on return.** `write` returns when the batch survives a power cut.
 //! - **Strong consistency.** A read or list that starts after a write returned sees it.
-//! - **A batch is atomic where the store can** ([`Traits::atomic`]). Elsewhere it is carried out in order and
-//!   stops at the first failure, so callers order it such that every prefix of it is harmless.
+//! - **A batch is atomic if the store can do that** ([`Traits::atomic`]). Otherwise it is executed in order and stops
+//!   at the first failure, so callers order it such that every prefix of it is harmless.
 //! - **Time is the store's**, never the caller's wall clock, and never goes back.
 
 mod batch;
 mod changes;
 mod clock;
 mod error;
+#[cfg(feature = "_bucket")]
+mod events;
 pub mod limits;
 mod stamp;
 
+#[cfg(feature = "_bucket")]
 mod bucket;
+#[cfg(feature = "embedded")]
 mod embedded;
 mod memory;
 
 #[cfg(feature = "testing")]
 mod faulty;
+#[cfg(feature = "_bucket")]
+mod fleet;
 mod meter;
+mod notices;
+#[cfg(feature = "remote")]
 mod nudged;
 mod prefix;
 mod proven;
@@ -59,17 +67,23 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 pub use batch::{Batch, Clear, Delete, Operation, Put, When, check_key};
+#[cfg(feature = "_bucket")]
 pub use bucket::{Bucket, BucketSettings};
 pub use changes::{Change, Changes};
 pub use clock::{Clock, System};
-pub use embedded::{Embedded, EmbeddedSettings};
+#[cfg(feature = "embedded")]
+pub use embedded::{Embedded, EmbeddedSettings, lock_descriptors};
 pub use error::{Action, Error, ErrorKind, Result};
 #[cfg(feature = "testing")]
 pub use faulty::{Faults, Faulty};
+#[cfg(feature = "_bucket")]
+pub use fleet::{Fleet, FleetSettings};
 pub use layout::{LAYOUT_KEY, Layout, Proof};
 pub use memory::Memory;
 pub use meter::{Cost, Meter, Usage};
-pub use nudged::Nudged;
+pub use notices::{Advertisement, Announced, Notices, Notifier, WeakNotices};
+#[cfg(feature = "remote")]
+pub use nudged::{COVERAGE_HEADER, Nudged};
 pub use open::{OpenSettings, Opened, open};
 pub use prefix::Prefix;
 pub use proven::Proven;
@@ -84,19 +98,19 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Reads one object; `None` when there is none.
     async fn get(&self, key: &str) -> Result<Option<Object>>;
 
-    /// Carries out a batch and answers when it is durable.
+    /// Executes a batch and returns when it is durable.
     async fn write(&self, batch: Batch) -> Result<Receipt>;
 
     /// Lists keys that start with `prefix` and sort after `after` (empty: from the start), in byte order.
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page>;
 
-    /// Tells the store's time and how far off it may be.
+    /// Returns the store's time and its maximum error.
     async fn now(&self) -> Result<Now>;
 
-    /// Follows puts under a prefix, as nudges: they may be dropped and may never come ([`Traits::nudges`]).
+    /// Follows puts under a prefix by notifications, which may be dropped or never sent ([`Traits::notifications`]).
     fn changes(&self, prefix: &str) -> Changes;
 
-    /// Says what this store can do beyond the least that all can.
+    /// Returns the optional capabilities of this store.
     fn traits(&self) -> Traits;
 
     /// The processes that share this store, where they can prove that they live.
@@ -105,26 +119,26 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
 /// Processes of one machine that share a store and prove by an OS lock that they live.
 ///
-/// The lock goes with the process, however it ends, so that its end is known at once and not after a lease.
+/// The lock is released when the process ends for any reason, so that its end is known at once and not after a lease.
 pub trait Peers: fmt::Debug + Send + Sync + 'static {
     /// The name of this process among its peers.
     fn me(&self) -> &str;
 
-    /// Says whether the process of that name still holds its lock.
+    /// Whether the process of that name still holds its lock.
     fn is_alive(&self, peer: &str) -> bool;
 
     /// The names of all processes that hold theirs, in order.
     fn living(&self) -> Vec<String>;
 }
 
-/// One object as it was read.
+/// An object with its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// Its bytes.
+    /// Body of the object.
     pub body: Bytes,
-    /// What [`When::Version`] compares.
+    /// Version for [`When::Version`].
     pub version: Version,
-    /// When it was written, by the store's clock; to the second on some buckets.
+    /// Time of the write, by the store's clock; to the second on some buckets.
     pub modified: Stamp,
 }
 
@@ -136,7 +150,7 @@ pub struct Version(pub(crate) VersionForm);
 pub(crate) enum VersionForm {
     /// The stamp of the put: memory and embedded.
     Stamp(Stamp),
-    /// What a bucket calls it.
+    /// The entity tag and version of a bucket.
     Tag { e_tag: Option<String>, version: Option<String> },
 }
 
@@ -145,12 +159,12 @@ impl Version {
         Self(VersionForm::Stamp(stamp))
     }
 
-    /// Stands for a version that could not be learnt. It is that of no object.
+    /// Represents an unknown version. It matches no object.
     pub(crate) fn lost() -> Self {
         Self(VersionForm::Tag { e_tag: None, version: None })
     }
 
-    /// The version as a text of letters, digits and dots, for whoever speaks of it over a wire.
+    /// The version as a text of letters, digits and dots, for wire formats.
     #[must_use]
     pub fn to_tag(&self) -> String {
         let hex = |part: &Option<String>| -> String {
@@ -184,16 +198,16 @@ impl Version {
     }
 }
 
-/// What a batch became.
+/// Result of a batch.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Receipt {
-    /// What the placeholder [`STAMP`] was filled with, if a key of the batch held it.
+    /// Value of the placeholder [`STAMP`], if a key of the batch contained it.
     pub stamp: Option<Stamp>,
     /// The new version of each put, in the order of the puts.
     pub versions: Vec<Version>,
 }
 
-/// Some keys in order.
+/// A page of keys, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Page {
     /// The keys, in byte order.
@@ -202,30 +216,30 @@ pub struct Page {
     pub more: bool,
 }
 
-/// One key as listed.
+/// A key of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// The key.
+    /// Key of the object.
     pub key: String,
     /// The size of its body in bytes.
     pub size: u64,
-    /// When it was written, by the store's clock; to the second on some buckets.
+    /// Time of the write, by the store's clock; to the second on some buckets.
     pub modified: Stamp,
 }
 
 /// The store's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// The estimate; per handle it never goes back.
+    /// The estimate; it never decreases for one handle.
     pub at: Stamp,
     /// The true time is at most this far from the estimate, either way.
     pub uncertainty: Duration,
 }
 
-/// What a store can do beyond the least that all can.
+/// Optional capabilities of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traits {
-    /// What kind of store it is, in one word.
+    /// Kind of the store, in one word.
     pub kind: &'static str,
     /// A batch lands whole or not at all.
     pub atomic: bool,
@@ -233,8 +247,29 @@ pub struct Traits {
     pub stamps_at_commit: bool,
     /// [`When::Version`] works.
     pub update_if: bool,
-    /// [`Store::changes`] tells of puts by this and other handles.
-    pub nudges: bool,
+    /// Puts that [`Store::changes`] announces at present.
+    pub notifications: Notifications,
+}
+
+/// Puts that a store announces, from none to all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Notifications {
+    /// No notifications: poll.
+    Silent,
+    /// Writes of this process. Poll for writes of other processes.
+    Process,
+    /// Writes of this process, and of other processes through servers; some may be lost unnoticed. Poll rarely.
+    Fleet,
+    /// Writes of all processes; a gap is reported. Poll only as a safety net.
+    Complete,
+}
+
+impl Notifications {
+    /// Whether all puts are announced, or a gap reported.
+    #[must_use]
+    pub fn is_complete(self) -> bool {
+        self == Self::Complete
+    }
 }
 
 #[async_trait]
@@ -267,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_comes_back_from_its_tag_and_nothing_else_does() {
+    fn a_version_parses_from_its_tag_and_from_no_other_text() {
         let tag = |e_tag: Option<&str>, version: Option<&str>| {
             let owned = |text: Option<&str>| text.map(str::to_owned);
             Version(VersionForm::Tag { e_tag: owned(e_tag), version: owned(version) })

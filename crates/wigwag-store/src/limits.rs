@@ -12,34 +12,44 @@ pub const SEGMENT_BYTES_MAX: usize = 255;
 /// may collect them, with the commas between them.
 pub const BODY_BYTES_MAX: usize = 65 * 1024 * 1024;
 
-/// A batch is one transaction on the embedded store; a larger one would hold up everybody else.
+/// A batch is one transaction on the embedded store; a larger one would block all other writers.
 pub const BATCH_OPERATIONS_MAX: usize = 4_096;
 
-/// As many keys as one LIST request of S3 returns; a longer page costs further requests.
+/// Number of keys in one LIST response of S3; a longer page costs further requests.
 pub const LIST_PAGE: usize = 1_000;
 
-/// How many writes may wait for the embedded writer before callers wait to enqueue theirs.
+/// Number of writes that may wait for the embedded writer before callers wait to enqueue theirs.
 pub const WRITES_WAITING_MAX: usize = 4_096;
 
-/// How many reads may wait for the embedded readers before callers wait to enqueue theirs.
+/// Number of reads that may wait for the embedded readers before callers wait to enqueue theirs.
 pub const READS_WAITING_MAX: usize = 1_024;
 
-/// What one transaction of the embedded store takes together, so that nobody's answer waits for all the world's.
+/// Number of batches in one transaction of the embedded store; it bounds the latency of each.
 pub const GROUP_BATCHES_MAX: usize = 1_024;
 
-/// The same in bytes of bodies.
+/// Size of the bodies in one transaction of the embedded store.
 pub const GROUP_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// How many nudges a follower may leave unread before it is told that it missed some.
+/// Number of notifications that a follower may leave unread before they are dropped and it is notified of the gap.
 pub const CHANGES_WAITING_MAX: usize = 1_024;
 
-/// How long an event of a server's changes may be: some hundred keys, each as long as a key may be.
+/// Size of an event in a server's stream of changes: some hundred keys of maximum length.
 pub const NUDGE_EVENT_BYTES_MAX: usize = 1024 * 1024;
 
-/// How long a server's stream of changes may be silent before it counts as broken; it says every 15 s that it lives.
+/// Maximum silence of a server's stream of changes before it counts as broken; it sends a keep-alive every 15 s.
 pub const NUDGE_SILENCE_MAX: Duration = Duration::from_secs(50);
 
-/// How far ahead of the store's time a caller may ask for a stamp; beyond it something is wrong with the caller.
+/// Number of servers that a process connects to: each receives every write, so that more would cost more
+/// than they help.
+pub const SERVERS_MAX: usize = 32;
+
+/// Number of keys that wait to be posted to a server before some are dropped.
+pub const FLEET_PENDING_KEYS_MAX: usize = 4_096;
+
+/// How large the body of one post of notifications is: some hundred keys.
+pub const NOTIFY_BYTES_MAX: usize = 64 * 1024;
+
+/// Maximum lead of a requested stamp over the store's time; a larger one indicates a faulty caller.
 pub const STAMP_AHEAD_MAX: Duration = Duration::from_secs(3_600);
 
 const _: () = assert!(SEGMENT_BYTES_MAX < KEY_BYTES_MAX);

@@ -1,8 +1,8 @@
 //! The store in memory: an ordered map, and the specification of the others.
 //!
-//! As [`Memory::new`] it is atomic and stamps at commit, like the embedded store. As [`Memory::bucket`] it
-//! behaves as a bucket does: batches land in order and stop at the first failure, stamps are drawn beforehand,
-//! and nobody is nudged.
+//! [`Memory::new`] is atomic and stamps at commit, like the embedded store. [`Memory::bucket`] behaves like
+//! a bucket: batches land in order and stop at the first failure, stamps are drawn beforehand, and there
+//! are no notifications.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,8 +15,8 @@ use bytes::Bytes;
 use crate::batch::Operation;
 use crate::changes::Followers;
 use crate::{
-    Batch, Changes, Clear, Clock, Error, Listed, Now, Object, Page, Peers, Put, Receipt, Result, Stamp, Store, System,
-    Traits, Version, When,
+    Batch, Changes, Clear, Clock, Error, Listed, Notifications, Now, Object, Page, Peers, Put, Receipt, Result, Stamp,
+    Store, System, Traits, Version, When,
 };
 
 /// A store in memory, shared by its clones.
@@ -52,7 +52,7 @@ impl Memory {
         Self::with_clock(Arc::new(System))
     }
 
-    /// The same by another clock.
+    /// Like [`Memory::new`], with another clock.
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         Self::build(clock, false)
@@ -64,7 +64,7 @@ impl Memory {
         Self::bucket_with_clock(Arc::new(System))
     }
 
-    /// The same by another clock.
+    /// Like [`Memory::bucket`], with another clock.
     #[must_use]
     pub fn bucket_with_clock(clock: Arc<dyn Clock>) -> Self {
         Self::build(clock, true)
@@ -104,7 +104,7 @@ impl State {
         }
     }
 
-    /// The first thing that lies where nothing may.
+    /// The first key that violates the precondition.
     fn in_the_way(&self, clear: &Clear) -> Option<Error> {
         let from = Bound::Included(clear.begin());
         let there = self.objects.range::<str, _>((from, Bound::Unbounded)).map(|(key, _)| key);
@@ -205,7 +205,8 @@ impl Store for Memory {
 
     fn traits(&self) -> Traits {
         let own = !self.shared.as_bucket;
-        Traits { kind: "memory", atomic: own, stamps_at_commit: own, update_if: true, nudges: own }
+        let notifications = if own { Notifications::Complete } else { Notifications::Silent };
+        Traits { kind: "memory", atomic: own, stamps_at_commit: own, update_if: true, notifications }
     }
 
     fn peers(&self) -> Option<Arc<dyn Peers>> {

@@ -1,8 +1,8 @@
-//! A layer: counts requests by kind, bytes, and what they cost at list price.
+//! A layer: counts requests by kind, bytes, and their cost at list price.
 //!
-//! Counts what a bucket would be asked: one PUT for each put, one LIST for each thousand keys. A request is
-//! counted when it is made, whether it succeeds or not, for that is what is billed. A few atomic additions per
-//! operation: always on.
+//! Counts requests as on a bucket: one PUT for each put, one LIST for each thousand keys. A request is counted
+//! when it is made, whether it succeeds or not, because it is billed either way. It costs a few atomic
+//! additions per operation, so it is always enabled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use crate::limits::LIST_PAGE;
 use crate::{Batch, Changes, Now, Object, Operation, Page, Peers, Receipt, Result, Store, Traits};
 
-/// A store that counts what is asked of it.
+/// A store that counts its requests.
 #[derive(Clone, Debug)]
 pub struct Meter<S> {
     inner: S,
@@ -29,12 +29,12 @@ struct Counts {
     bytes_written: AtomicU64,
 }
 
-/// What was asked of a store so far.
+/// Requests to a store so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Objects read, found or not.
     pub gets: u64,
-    /// Objects written, refused or not.
+    /// Objects written, including rejected puts.
     pub puts: u64,
     /// Pages of keys listed.
     pub lists: u64,
@@ -46,10 +46,10 @@ pub struct Usage {
     pub bytes_written: u64,
 }
 
-/// What requests cost, in dollars per million.
+/// Prices of requests, in dollars per million.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// GET.
+    /// Price of a GET.
     pub get: f64,
     /// PUT and LIST.
     pub put: f64,
@@ -68,7 +68,7 @@ impl Usage {
         (self.gets as f64 * cost.get + (self.puts + self.lists) as f64 * cost.put) / 1e6
     }
 
-    /// What was added since an earlier reading.
+    /// The difference to an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -142,7 +142,7 @@ impl<S: Store> Store for Meter<S> {
             self.count_batch(&batch.operations);
             return self.inner.write(batch).await;
         }
-        // Where a batch stops at the first failure, what stands after it was never asked for.
+        // If a batch stops at the first failure, the operations after it were never requested.
         let operations = batch.operations.clone();
         let receipt = self.inner.write(batch).await;
         let asked = receipt.as_ref().map_or_else(|error| error.landed() + 1, |_| operations.len());

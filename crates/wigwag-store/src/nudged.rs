@@ -1,10 +1,11 @@
-//! A layer: the nudges of a wigwag server, for a store that is its bucket (`http://host:port/s3`).
+//! A layer: notifications of a wigwag server, for a store that is its bucket (`http://host:port/s3`).
 //!
-//! One connection follows the server's stream of changes (`/v1/changes`), for all of this process that reach the server in the
-//! same way. While it stands, [`Traits::nudges`] is true. When it begins, and when it breaks, every follower is told that it
-//! may have missed something; until it stands again the store is one like any bucket, without nudges.
+//! One connection follows the server's stream of changes (`/v1/changes`), for all handles of this process that reach
+//! the server in the same way. While it is connected, [`Traits::notifications`] is complete. When it begins, and when
+//! it breaks, every follower is notified of a possible gap; until it is connected again the store behaves like any
+//! bucket, without notifications.
 //!
-//! Does not hold: nudges come some time after the write that they tell of.
+//! Does not hold: that notifications are immediate. They arrive some time after the write.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -16,16 +17,20 @@ use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
 use crate::changes::Followers;
-use crate::limits::{NUDGE_EVENT_BYTES_MAX, NUDGE_SILENCE_MAX};
-use crate::{Batch, Changes, Clock, Error, Now, Object, Page, Peers, Receipt, Result, Store, Traits};
+use crate::events::Events;
+use crate::limits::NUDGE_SILENCE_MAX;
+use crate::{Batch, Changes, Clock, Notifications, Now, Object, Page, Peers, Receipt, Result, Store, Traits};
 
-/// The pause before a broken stream is asked for again; it doubles each time, and up to half of it is chance.
+/// The delay before a broken stream is requested again; it doubles each time, with up to half of it random.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// The pause where the server said no: it will most likely say so again.
+/// The delay after the server rejected the stream: it will most likely do so again.
 const PAUSE_REFUSED: Duration = Duration::from_secs(60);
 
-/// A store that is nudged by the server whose bucket it is.
+/// Header of a stream of changes: `complete`, or `partial` where writes of other processes may be missing.
+pub const COVERAGE_HEADER: &str = "wigwag-notifications";
+
+/// A bucket of a server, with the server's notifications.
 #[derive(Clone, Debug)]
 pub struct Nudged<S> {
     inner: S,
@@ -33,8 +38,8 @@ pub struct Nudged<S> {
 }
 
 impl<S: Store> Nudged<S> {
-    /// Puts the layer around the bucket of a server, whose stream of changes is at this address. Nothing is asked of it before
-    /// somebody follows.
+    /// Adds the layer to the bucket of a server, whose stream of changes is at this address. It sends no request before
+    /// the first follower.
     pub(crate) fn new(inner: S, source: Source) -> Self {
         Self { inner, stream: Stream::of(source) }
     }
@@ -63,7 +68,12 @@ impl<S: Store> Store for Nudged<S> {
     }
 
     fn traits(&self) -> Traits {
-        Traits { nudges: self.stream.live.load(Ordering::Acquire), ..self.inner.traits() }
+        let traits = self.inner.traits();
+        match (self.stream.live.load(Ordering::Acquire), self.stream.partial.load(Ordering::Acquire)) {
+            (false, _) => traits,
+            (true, true) => Traits { notifications: Notifications::Fleet, ..traits },
+            (true, false) => Traits { notifications: Notifications::Complete, ..traits },
+        }
     }
 
     fn peers(&self) -> Option<Arc<dyn Peers>> {
@@ -71,7 +81,7 @@ impl<S: Store> Store for Nudged<S> {
     }
 }
 
-/// Where the stream is, and how it is had.
+/// Address and settings of the stream.
 #[derive(Clone)]
 pub(crate) struct Source {
     /// The address of the changes.
@@ -92,18 +102,20 @@ impl std::fmt::Debug for Source {
     }
 }
 
-/// The stream, shared by all who follow it.
+/// The stream, shared by all followers.
 #[derive(Debug)]
 struct Stream {
     source: Source,
     followers: Followers,
-    /// What all of them want begins so; `None` until somebody wants something.
+    /// Common prefix of all followers; `None` before the first.
     prefix: watch::Sender<Option<String>>,
     live: AtomicBool,
+    /// The server's store is a bucket, so the server does not announce writes that bypass it.
+    partial: AtomicBool,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The streams of this process. One that nobody holds any more is gone.
+/// The streams of this process. A stream ends when its last handle is dropped.
 static STREAMS: Mutex<Vec<Weak<Stream>>> = Mutex::new(Vec::new());
 
 impl Stream {
@@ -115,8 +127,8 @@ impl Stream {
             return known;
         }
         let (prefix, _) = watch::channel(None);
-        let (followers, live, task) = (Followers::default(), AtomicBool::new(false), Mutex::new(None));
-        let made = Arc::new(Self { source, followers, prefix, live, task });
+        let (followers, live, partial, task) = Default::default();
+        let made = Arc::new(Self { source, followers, prefix, live, partial, task });
         streams.push(Arc::downgrade(&made));
         made
     }
@@ -130,7 +142,7 @@ impl Stream {
             differs
         });
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
-        // It ends with the runtime that it was begun on, or when nobody followed any more.
+        // The task ended with the runtime that it was started on, or when the last follower left.
         if task.as_ref().is_none_or(JoinHandle::is_finished)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
@@ -141,8 +153,8 @@ impl Stream {
         changes
     }
 
-    /// What happened before the stream began, or since it broke, nobody was told of. Whoever sees that it stands has been
-    /// told that, and whoever is told that it broke sees so.
+    /// Followers missed all notifications before the stream began or after it broke. A follower that sees a live stream
+    /// got the gap report before, and a follower that gets the report of a break sees that the stream is not live.
     fn set_live(&self, live: bool) {
         if !live {
             self.live.store(false, Ordering::Release);
@@ -160,7 +172,7 @@ impl Drop for Stream {
     }
 }
 
-/// What both begin with.
+/// Common prefix of two texts.
 fn common<'a>(one: &'a str, other: &str) -> &'a str {
     let same = one.char_indices().zip(other.chars()).find(|((_, one), other)| one != other);
     match same {
@@ -169,27 +181,27 @@ fn common<'a>(one: &'a str, other: &str) -> &'a str {
     }
 }
 
-/// Reads the stream for those who follow, as long as there are any.
+/// Reads the stream as long as there are followers.
 struct Reader {
     stream: Weak<Stream>,
     prefix: watch::Receiver<Option<String>>,
 }
 
-/// Why a stream came to its end.
+/// Why a stream ended.
 enum End {
-    /// Nobody follows any more.
+    /// There are no followers any more.
     Unwanted,
-    /// Somebody follows what it does not tell of.
+    /// A follower needs keys outside the stream's prefix.
     Widened,
-    /// It was there and broke, or the server stopped.
+    /// The connected stream broke, or the server stopped.
     Broke,
-    /// It could not be had.
+    /// The stream could not be opened.
     Unreached(String),
-    /// The server gives none.
+    /// The server offers no stream.
     Refused(String),
 }
 
-/// However the reader ends, nobody counts on it any more.
+/// Marks the stream as not live on drop, however the reader ends.
 struct Live<'a>(&'a Weak<Stream>);
 
 impl Drop for Live<'_> {
@@ -200,9 +212,14 @@ impl Drop for Live<'_> {
     }
 }
 
+/// Whether the server announces only writes through it and writes reported to it.
+pub(crate) fn is_partial(response: &reqwest::Response) -> bool {
+    response.headers().get(COVERAGE_HEADER).is_some_and(|coverage| coverage == "partial")
+}
+
 impl Reader {
     async fn run(mut self, source: Source) {
-        // There is always a client to be made: all it is told is how long to wait.
+        // Creating a client cannot fail: only timeouts are set.
         let http =
             reqwest::Client::builder().connect_timeout(source.connect_max).read_timeout(NUDGE_SILENCE_MAX).build();
         let http = match http {
@@ -239,7 +256,7 @@ impl Reader {
         let prefix = self.prefix.borrow_and_update().clone().unwrap_or_default();
         let (id, secret) = &source.keys;
         let mut url = source.url.clone();
-        url.query_pairs_mut().append_pair("prefix", &prefix);
+        url.query_pairs_mut().append_pair("prefix", &prefix).append_pair("partial", "true");
         let request = http.get(url).basic_auth(id, Some(secret));
         let mut response = match request.send().await {
             Ok(response) if response.status() == 200 => response,
@@ -252,6 +269,7 @@ impl Reader {
         let weak = self.stream.clone();
         let Some(stream) = weak.upgrade() else { return End::Unwanted };
         let _live = Live(&weak);
+        stream.partial.store(is_partial(&response), Ordering::Release);
         stream.set_live(true);
         drop(stream);
         let mut events = Events::default();
@@ -274,63 +292,12 @@ impl Reader {
     }
 }
 
-/// Server-sent events, put together from pieces.
-#[derive(Debug, Default)]
-struct Events {
-    line: Vec<u8>,
-    name: String,
-    data: Vec<String>,
-    bytes: usize,
-}
-
-impl Events {
-    /// Takes in some bytes, and tells those who follow of what is whole by now. What is not such a stream is an error.
-    fn take(&mut self, bytes: &[u8], followers: &Followers) -> Result<()> {
-        for &byte in bytes {
-            self.bytes += 1;
-            if self.bytes > NUDGE_EVENT_BYTES_MAX {
-                return Err(Error::invalid("an event of the stream of changes is too long"));
-            }
-            if byte == b'\n' {
-                let line = String::from_utf8(std::mem::take(&mut self.line));
-                let line = line.map_err(|_| Error::invalid("a line of the stream of changes is not text"))?;
-                self.take_line(line.trim_end_matches('\r'), followers);
-            } else {
-                self.line.push(byte);
-            }
-        }
-        Ok(())
-    }
-
-    fn take_line(&mut self, line: &str, followers: &Followers) {
-        if line.is_empty() {
-            match self.name.as_str() {
-                "put" => followers.tell(self.data.iter().map(String::as_str).filter(|key| !key.is_empty())),
-                "missed" => followers.tell_missed(),
-                // The end of the stream follows on its last word; what is not known yet is nothing to us.
-                _ => {}
-            }
-            *self = Self::default();
-            return;
-        }
-        let (field, value) = line.split_once(':').unwrap_or((line, ""));
-        let value = value.strip_prefix(' ').unwrap_or(value);
-        match field {
-            "event" => value.clone_into(&mut self.name),
-            "data" => self.data.push(value.to_owned()),
-            // A comment, which says that the stream lives.
-            _ => {}
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Change;
 
     #[test]
-    fn what_two_begin_with_is_cut_between_letters() {
+    fn a_common_prefix_is_cut_between_characters() {
         for (one, other, same) in
             [("due/", "due/00", "due/"), ("due/", "done/", "d"), ("é", "è", ""), ("", "a", ""), ("日本", "日中", "日")]
         {
@@ -339,30 +306,8 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn events_are_put_together_however_they_come() {
-        let text = ": lives\n\nevent: put\ndata: due/1\ndata: due/é\n\nevent: later\ndata: x\n\r\nevent: put\r\ndata:other\r\n\r\n\
-                    event: put\ndata: due/3\n\nevent: missed\ndata:\n\n";
-        for size in 1..=text.len() {
-            let followers = Followers::default();
-            let mut due = followers.follow("due/");
-            let mut events = Events::default();
-            let missed = text.find("event: missed").unwrap();
-            for piece in text.as_bytes()[..missed].chunks(size) {
-                events.take(piece, &followers).unwrap();
-            }
-            for key in ["due/1", "due/é", "due/3"] {
-                assert_eq!(due.next().await, Change::Put(key.into()), "pieces of {size}");
-            }
-            for piece in text.as_bytes()[missed..].chunks(size) {
-                events.take(piece, &followers).unwrap();
-            }
-            assert_eq!(due.next().await, Change::Missed);
-        }
-    }
-
     #[test]
-    fn all_who_reach_a_server_in_the_same_way_share_one_stream() {
+    fn handles_with_equal_settings_for_a_server_share_one_stream() {
         let source = |secret: &str| Source {
             url: "http://127.0.0.1:1/v1/changes".parse().unwrap(),
             keys: ("id".into(), secret.into()),
@@ -371,13 +316,5 @@ mod tests {
         };
         let (one, same, other) = (Stream::of(source("a")), Stream::of(source("a")), Stream::of(source("b")));
         assert!(Arc::ptr_eq(&one, &same) && !Arc::ptr_eq(&one, &other));
-    }
-
-    #[test]
-    fn what_is_no_stream_of_events_is_not_kept_for_ever() {
-        let followers = Followers::default();
-        let long = vec![b'x'; NUDGE_EVENT_BYTES_MAX + 1];
-        assert!(Events::default().take(&long, &followers).is_err());
-        assert!(Events::default().take(b"event: \xff\n", &followers).is_err());
     }
 }

@@ -1,24 +1,30 @@
 //! From a URL to a store with the usual layers around it.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::nudged::Source;
-use crate::{
-    Bucket, BucketSettings, Embedded, EmbeddedSettings, Error, Memory, Meter, Nudged, Prefix, Proven, Result, Retry,
-    RetrySettings, Store, Usage,
-};
+#[cfg(feature = "_bucket")]
+use crate::{Announced, Bucket, BucketSettings, Fleet, FleetSettings, Prefix, Proven, Retry};
+#[cfg(feature = "embedded")]
+use crate::{Embedded, EmbeddedSettings};
+use crate::{Error, Memory, Meter, Notices, Result, RetrySettings, Store, Usage};
+#[cfg(feature = "remote")]
+use crate::{Nudged, nudged::Source};
 
-/// How a store is opened; what its kind has no use for is passed over.
+/// Settings for opening a store; settings that do not apply to its kind are ignored.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct OpenSettings {
     /// How an embedded store is opened.
+    #[cfg(feature = "embedded")]
     pub embedded: EmbeddedSettings,
     /// How a bucket is reached.
+    #[cfg(feature = "_bucket")]
     pub bucket: BucketSettings,
-    /// How often failed requests to a bucket are repeated.
+    /// Retry policy for failed requests to a bucket.
     pub retry: RetrySettings,
+    /// How processes that share a bucket notify each other.
+    #[cfg(feature = "_bucket")]
+    pub fleet: FleetSettings,
     /// Leave the bucket unproven: for `doctor`, which proves it itself.
     pub unproven: bool,
 }
@@ -28,13 +34,31 @@ pub struct OpenSettings {
 pub struct Opened {
     /// The store, with its layers.
     pub store: Arc<dyn Store>,
-    /// The same as an embedded store, if it is one.
+    /// The embedded store, if the opened store is one.
+    #[cfg(feature = "embedded")]
     pub embedded: Option<Embedded>,
+    /// Notifications, where the store itself announces nothing: a bucket's.
+    pub notices: Option<Notices>,
     meter: Arc<dyn Metered>,
 }
 
 impl Opened {
-    /// What was asked of the store so far.
+    /// Wraps a store without layers other than the meter.
+    fn of<S: Store + Clone>(store: S) -> Self {
+        Self::measured(Meter::new(store))
+    }
+
+    fn measured<S: Store + Clone>(meter: Meter<S>) -> Self {
+        Self {
+            store: Arc::new(meter.clone()),
+            #[cfg(feature = "embedded")]
+            embedded: None,
+            notices: None,
+            meter: Arc::new(meter),
+        }
+    }
+
+    /// Requests to the store so far.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.meter.usage()
@@ -57,13 +81,13 @@ impl<S: Store> Metered for Meter<S> {
 /// `gs://…` and `az://…` are buckets, and `http://host:port/s3` is that of a wigwag server. Nothing is sent to a bucket yet. Blocks while an embedded store is opened.
 pub fn open(url: &str, settings: &OpenSettings) -> Result<Opened> {
     if url == "memory:" {
-        let meter = Meter::new(Memory::new());
-        return Ok(Opened { store: Arc::new(meter.clone()), embedded: None, meter: Arc::new(meter) });
+        return Ok(Opened::of(Memory::new()));
     }
     if let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| *scheme != "file") {
         return match scheme {
             "http" | "https" => open_server(url, settings),
-            _ => open_bucket(scheme, rest, settings),
+            "s3" | "gs" | "az" => open_bucket(scheme, rest, settings),
+            _ => Err(Error::invalid(format!("unknown store scheme: `{scheme}://`")).hint(FORMS)),
         };
     }
     let path = url.strip_prefix("file://").or_else(|| url.strip_prefix("file:")).unwrap_or(url);
@@ -71,26 +95,63 @@ pub fn open(url: &str, settings: &OpenSettings) -> Result<Opened> {
         return Err(Error::invalid("want a store, got an empty name").hint(FORMS));
     }
     if let Some((scheme, _)) = path.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) {
-        return Err(Error::invalid(format!("no kind of store is called `{scheme}:`")).hint(FORMS));
+        return Err(Error::invalid(format!("unknown store scheme: `{scheme}:`")).hint(FORMS));
     }
-    let store = Embedded::open_with(PathBuf::from(path), &settings.embedded)?;
-    let meter = Meter::new(store.clone());
-    Ok(Opened { store: Arc::new(meter.clone()), embedded: Some(store), meter: Arc::new(meter) })
+    open_embedded(path, settings)
+}
+
+#[cfg(feature = "embedded")]
+fn open_embedded(path: &str, settings: &OpenSettings) -> Result<Opened> {
+    let store = Embedded::open_with(std::path::PathBuf::from(path), &settings.embedded)?;
+    Ok(Opened { embedded: Some(store.clone()), ..Opened::of(store) })
+}
+
+#[cfg(not(feature = "embedded"))]
+fn open_embedded(path: &str, _: &OpenSettings) -> Result<Opened> {
+    Err(not_built(path, "embedded"))
+}
+
+/// The kind of store exists, and this program was built without it.
+#[cfg(not(all(feature = "embedded", feature = "s3", feature = "gcs", feature = "azure", feature = "remote")))]
+pub(crate) fn not_built(url: &str, feature: &str) -> Error {
+    Error::invalid(format!("this program was built without the stores of `{url}`"))
+        .hint(format!("enable the feature `{feature}` of `wigwag` or `wigwag-store`"))
 }
 
 const FORMS: &str = "a store is `./dir`, `file:dir`, `memory:`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, \
      or a server's `http://host:port/s3`";
 
-fn open_bucket(scheme: &str, rest: &str, settings: &OpenSettings) -> Result<Opened> {
-    if !["s3", "gs", "az"].contains(&scheme) {
-        return Err(Error::invalid(format!("no kind of store is called `{scheme}://`")).hint(FORMS));
-    }
-    let (name, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-    let bucket = Bucket::open(&format!("{scheme}://{name}"), &settings.bucket)?;
-    Ok(layered(Meter::new(Prefix::new(bucket, prefix)?), settings))
+#[cfg(not(feature = "_bucket"))]
+fn open_bucket(scheme: &str, rest: &str, _: &OpenSettings) -> Result<Opened> {
+    let feature = match scheme {
+        "gs" => "gcs",
+        "az" => "azure",
+        _ => "s3",
+    };
+    Err(not_built(&format!("{scheme}://{rest}"), feature))
 }
 
-/// The bucket of a wigwag server, which tells of what is put into it.
+#[cfg(feature = "_bucket")]
+fn open_bucket(scheme: &str, rest: &str, settings: &OpenSettings) -> Result<Opened> {
+    let (name, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    let bucket = Bucket::open(&format!("{scheme}://{name}"), &settings.bucket)?;
+    let opened = layered(Meter::new(Prefix::new(bucket, prefix)?), settings);
+    let endpoint = settings.bucket.endpoint.as_deref().unwrap_or_default();
+    let notices = Notices::of(&format!("{scheme}://{name}/{prefix} {endpoint}"));
+    let fleet = FleetSettings { clock: Arc::clone(&settings.bucket.clock), ..settings.fleet.clone() };
+    // `None` if another handle of this process has connected it already.
+    let _ = Fleet::connect(Arc::clone(&opened.store), &notices, fleet);
+    let store = Arc::new(Announced::new(opened.store, notices.clone()));
+    Ok(Opened { store, notices: Some(notices), ..opened })
+}
+
+#[cfg(not(feature = "remote"))]
+fn open_server(url: &str, _: &OpenSettings) -> Result<Opened> {
+    Err(not_built(url, "remote"))
+}
+
+/// The bucket of a wigwag server, with notifications of its puts.
+#[cfg(feature = "remote")]
 fn open_server(url: &str, settings: &OpenSettings) -> Result<Opened> {
     let url = url.trim_end_matches('/');
     let home = url.strip_suffix("/s3").filter(|home| home.split_once("://").is_some_and(|(_, host)| !host.is_empty()));
@@ -115,10 +176,11 @@ fn open_server(url: &str, settings: &OpenSettings) -> Result<Opened> {
     Ok(layered(Meter::new(Nudged::new(bucket, source)), settings))
 }
 
+#[cfg(feature = "_bucket")]
 fn layered<S: Store + Clone>(meter: Meter<S>, settings: &OpenSettings) -> Opened {
     let retry = Retry::with_clock(meter.clone(), settings.retry.clone(), Arc::clone(&settings.bucket.clock));
     let store: Arc<dyn Store> = if settings.unproven { Arc::new(retry) } else { Arc::new(Proven::new(retry)) };
-    Opened { store, embedded: None, meter: Arc::new(meter) }
+    Opened { store, ..Opened::measured(meter) }
 }
 
 /// `C:` is a disk and `a:b` may be a folder, but a word before a colon is most likely a mistyped URL.
@@ -126,7 +188,7 @@ fn is_scheme(text: &str) -> bool {
     text.len() > 1 && text.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit())
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "remote"))]
 mod tests {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! A layer: one corner of a store as a store of its own.
+//! A layer: the keys below a prefix as a separate store.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use crate::batch::Operation;
 use crate::{Batch, Changes, Error, Now, Object, Page, Peers, Receipt, Result, Store, Traits};
 
-/// A store whose keys all live below `{prefix}/` of another.
+/// A store whose keys are all below `{prefix}/` of another.
 #[derive(Clone, Debug)]
 pub struct Prefix<S> {
     inner: S,
@@ -30,7 +30,7 @@ impl<S: Store> Prefix<S> {
         format!("{}{key}", self.prefix)
     }
 
-    /// Shows callers their own key, not where it lies.
+    /// Shows callers the key without the prefix.
     fn show(&self, error: Error) -> Error {
         let own = error.key().strip_prefix(&self.prefix).map(str::to_owned);
         match own {

@@ -1,11 +1,11 @@
 //! A layer: nothing is written to a bucket before it was proven to keep its word.
 //!
 //! Some servers accept conditional headers and ignore them; on those every promise of wigwag would be void.
-//! Before the first write the layer looks for `wigwag.json`. If it is absent, writers race for the same keys,
+//! Before the first write the layer reads `wigwag.json`. If it is absent, writers race for the same keys,
 //! and only if exactly one wins each race the result is remembered in `wigwag.json`. Reading needs no proof.
 //!
-//! What if we die here? Before `wigwag.json` is created: the next writer proves again; what the races left
-//! behind lies under `proof/` and disturbs nobody.
+//! What if we die here? Before `wigwag.json` is created: the next writer repeats the trials; the remaining
+//! objects of the races are under `proof/` and harmless.
 
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ impl<S: Store> Store for Proven<S> {
         self.inner.changes(prefix)
     }
 
-    /// Until the store was proven, `update_if` is not counted on.
+    /// Until the store is proven, `update_if` is treated as absent.
     fn traits(&self) -> Traits {
         let proof = self.layout.get().and_then(|layout| layout.proof.as_ref());
         let update_if = self.inner.traits().update_if && proof.is_some_and(|proof| proof.update_if_version);

@@ -1,18 +1,22 @@
-//! A layer: repeats what is safe to repeat, and says `Unknown` of the rest.
+//! A layer: retries idempotent requests, and returns `Unknown` for the rest.
 //!
-//! | what happened | then |
+//! | event | consequence |
 //! |---|---|
-//! | a read failed with `Unavailable` | repeated |
-//! | nothing of an operation landed (`Unavailable`) | repeated from that operation on |
-//! | an operation may have landed (`Unknown`), its key known beforehand | repeated: it writes the same bytes to the same key |
-//! | the same, its key to be stamped inside the commit | `Unknown`: repeated, it would be a second object |
-//! | a conditional put is refused after an attempt that may have landed | read back: our bytes → it had landed; a created key with other bytes → we lost; else (updated or deleted since) `Unknown` |
-//! | time or tries run out | `Unknown` if any attempt may have landed or part of the batch did, else `Unavailable` |
+//! | a read failed with `Unavailable` | retried |
+//! | no part of an operation landed (`Unavailable`) | retried from that operation on |
+//! | an operation may have landed (`Unknown`), its key known beforehand | retried: it writes the same bytes to the same key |
+//! | the same, its key to be stamped inside the commit | `Unknown`: a retry would create a second object |
+//! | a conditional put is rejected after an attempt that may have landed | read back: our bytes → it had landed; a created key with other bytes → another writer won; else (updated or deleted since) `Unknown` |
+//! | time or attempts are exhausted | `Unknown` if any attempt may have landed or part of the batch did, else `Unavailable` |
+//!
+//! Retries are limited by time, not by number: an outage shorter than [`RetrySettings::time_max`] causes no error. When
+//! the store throttles (a response with `Retry-After`), all writes through this layer wait together, each with some
+//! jitter, so that they do not return at the same moment.
 //!
 //! Where the store draws stamps beforehand ([`Traits::stamps_at_commit`] is false), this layer draws them once,
 //! so that every attempt writes the same key.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -23,45 +27,76 @@ use crate::{
     Traits, Version, When,
 };
 
-/// How often and how long a failed operation is repeated.
+/// Limits for retries of a failed operation.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RetrySettings {
-    /// Tries after the first.
+    /// Attempts after the first; by default as many as fit the time.
     pub tries_max: u32,
-    /// The pause before the second try; it doubles each time, and up to half of it is chance.
+    /// The delay before the second attempt; it doubles each time, with up to half of it random.
     pub pause_first: Duration,
     /// The longest pause.
     pub pause_max: Duration,
-    /// No further try is begun after this long, nor waited for longer, whatever the server asks.
+    /// No further attempt starts after this time, and no delay exceeds it, whatever the server demands.
     pub time_max: Duration,
 }
 
 impl Default for RetrySettings {
     fn default() -> Self {
         Self {
-            tries_max: 8,
+            tries_max: u32::MAX,
             pause_first: Duration::from_millis(50),
             pause_max: Duration::from_secs(2),
-            time_max: Duration::from_secs(30),
+            time_max: Duration::from_secs(60),
         }
     }
 }
 
 impl RetrySettings {
-    /// Settings with this many tries after the first, and this pause before the second.
+    /// Settings with this many attempts after the first, and this delay before the second.
     #[must_use]
     pub fn new(tries_max: u32, pause_first: Duration) -> Self {
         Self { tries_max, pause_first, ..Self::default() }
     }
 }
 
-/// A store that repeats what is safe to repeat.
+/// A store that retries idempotent requests.
 #[derive(Clone, Debug)]
 pub struct Retry<S> {
     inner: S,
     settings: RetrySettings,
     clock: Arc<dyn Clock>,
+    throttle: Arc<Throttle>,
+}
+
+/// Throttling by the store; shared by all clones.
+#[derive(Debug, Default)]
+struct Throttle {
+    /// End of the throttling, by the monotonic clock.
+    until: Mutex<Duration>,
+}
+
+impl Throttle {
+    fn until(&self) -> MutexGuard<'_, Duration> {
+        self.until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records the delay that the store demands.
+    fn note(&self, error: &Error, clock: &dyn Clock) {
+        if let Some(span) = error.retry_after() {
+            let mut until = self.until();
+            *until = (*until).max(clock.boot() + span);
+        }
+    }
+
+    /// Waits until the store wants writes again, and up to a quarter of that longer. Returns at once if that is not within
+    /// `left`: the store decides about one more attempt.
+    async fn pass(&self, clock: &dyn Clock, left: Duration) {
+        let span = self.until().saturating_sub(clock.boot());
+        if !span.is_zero() && span < left {
+            clock.sleep(span + span.mul_f64(fastrand::f64() / 4.0)).await;
+        }
+    }
 }
 
 impl<S: Store> Retry<S> {
@@ -70,22 +105,21 @@ impl<S: Store> Retry<S> {
         Self::with_clock(inner, settings, Arc::new(System))
     }
 
-    /// The same by another clock.
+    /// Like `new`, with another clock.
     pub fn with_clock(inner: S, settings: RetrySettings, clock: Arc<dyn Clock>) -> Self {
-        Self { inner, settings, clock }
+        Self { inner, settings, clock, throttle: Arc::default() }
     }
 
     fn patience(&self) -> Patience<'_> {
         Patience { settings: &self.settings, clock: &*self.clock, since: self.clock.boot(), tries: 0 }
     }
 
-    /// Reads back the conditional put that was refused.
+    /// Reads back the rejected conditional put.
     async fn read_back(&self, rest: &Batch, refusal: &Error) -> Result<ReadBack> {
         let Some(put) = rest.conditional().filter(|put| put.key == refusal.key()) else { return Ok(ReadBack::Theirs) };
         Ok(match self.get(&put.key).await? {
             Some(object) if object.body == put.body => ReadBack::Ours(object.version),
-            // A key that was created once and holds other bytes was never ours: what is created is not replaced
-            // by plain puts.
+            // A created key with other bytes was never ours: plain puts do not replace created objects.
             Some(_) if put.when == When::Absent => ReadBack::Theirs,
             // Ours may have landed and been updated or deleted by another since.
             _ => ReadBack::Gone,
@@ -93,14 +127,14 @@ impl<S: Store> Retry<S> {
     }
 }
 
-/// What was found where a conditional put was refused after an attempt that may have landed.
+/// Result of a read after a conditional put was rejected following an attempt that may have landed.
 enum ReadBack {
     Ours(Version),
     Theirs,
     Gone,
 }
 
-/// How much longer to go on with one operation.
+/// Remaining time for retries of one operation.
 struct Patience<'a> {
     settings: &'a RetrySettings,
     clock: &'a dyn Clock,
@@ -109,7 +143,11 @@ struct Patience<'a> {
 }
 
 impl Patience<'_> {
-    /// Waits before another try, or says that there will be none.
+    fn left(&self) -> Duration {
+        self.settings.time_max.saturating_sub(self.clock.boot().saturating_sub(self.since))
+    }
+
+    /// Waits before another attempt; `false` if there will be none.
     async fn again(&mut self, error: &Error) -> bool {
         let spent = self.clock.boot().saturating_sub(self.since);
         if self.tries >= self.settings.tries_max {
@@ -150,6 +188,7 @@ impl<S: Store> Store for Retry<S> {
         let mut attempt = Attempt { rest: batch, versions: Vec::new(), landed: 0, doubtful: false };
         let mut patience = self.patience();
         loop {
+            self.throttle.pass(&*self.clock, patience.left()).await;
             let error = match self.inner.write(attempt.rest.clone()).await {
                 Ok(rest) => {
                     attempt.versions.extend(rest.versions);
@@ -158,6 +197,7 @@ impl<S: Store> Store for Retry<S> {
                 Err(error) => error,
             };
             attempt.advance(&error);
+            self.throttle.note(&error, &*self.clock);
             if error.is_lost() && attempt.doubtful {
                 match self.read_back(&attempt.rest, &error).await {
                     Ok(ReadBack::Ours(version)) => attempt.pass(&version, self.inner.traits().atomic),
@@ -208,14 +248,14 @@ impl<S: Store> Store for Retry<S> {
     }
 }
 
-/// Whether another try may go better.
+/// Whether another attempt may succeed.
 fn is_passing(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown)
 }
 
 /// A batch on its way.
 struct Attempt {
-    /// What has not landed yet, as far as is known.
+    /// The operations that have not landed, as far as is known.
     rest: Batch,
     versions: Vec<Version>,
     landed: usize,
@@ -230,7 +270,7 @@ impl Attempt {
             self.versions.extend_from_slice(error.landed_versions());
             self.rest = self.rest.rest(error.landed());
             self.landed += error.landed();
-            // What was in doubt stood before or at what is now known to have landed.
+            // The operation in doubt precedes, or is, one that is now known to have landed.
             self.doubtful = false;
         }
     }
@@ -247,11 +287,124 @@ impl Attempt {
         self.doubtful = false;
     }
 
-    /// What the caller is told: never that nothing landed when something did, or may have.
+    /// The error for the caller: it never claims that nothing landed if an operation did, or may have.
     fn give_up(&self, error: Error) -> Error {
         let nothing_landed = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Full);
         let unsure = self.doubtful || (self.landed > 0 && nothing_landed);
         let told = if unsure && !error.is_lost() { error.with_kind(ErrorKind::Unknown) } else { error };
         told.after_landing(self.landed, self.versions.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::{Memory, Stamp};
+
+    /// Time that passes only by waiting.
+    #[derive(Debug, Default)]
+    struct Waited(AtomicU64);
+
+    #[async_trait]
+    impl Clock for Waited {
+        fn wall(&self) -> Stamp {
+            Stamp::default().after(self.boot())
+        }
+        fn boot(&self) -> Duration {
+            Duration::from_micros(self.0.load(Ordering::Relaxed))
+        }
+        async fn sleep(&self, span: Duration) {
+            self.0.fetch_add(u64::try_from(span.as_micros()).unwrap(), Ordering::Relaxed);
+        }
+    }
+
+    /// Rejects everything until a moment, and returns the remaining delay if it throttles.
+    #[derive(Debug)]
+    struct Down {
+        memory: Memory,
+        clock: Arc<Waited>,
+        until: Duration,
+        retry_after: Option<Duration>,
+        asked: Arc<AtomicU64>,
+    }
+
+    impl Down {
+        fn check(&self) -> Result<()> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            match self.clock.boot() < self.until {
+                true => Err(Error::of_kind(ErrorKind::Unavailable).wait(self.retry_after)),
+                false => Ok(()),
+            }
+        }
+    }
+
+    #[async_trait]
+    impl Store for Down {
+        async fn get(&self, key: &str) -> Result<Option<Object>> {
+            self.check()?;
+            self.memory.get(key).await
+        }
+        async fn write(&self, batch: Batch) -> Result<Receipt> {
+            self.check()?;
+            self.memory.write(batch).await
+        }
+        async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page> {
+            self.check()?;
+            self.memory.list(prefix, after, limit).await
+        }
+        async fn now(&self) -> Result<Now> {
+            self.memory.now().await
+        }
+        fn changes(&self, prefix: &str) -> Changes {
+            self.memory.changes(prefix)
+        }
+        fn traits(&self) -> Traits {
+            self.memory.traits()
+        }
+        fn peers(&self) -> Option<Arc<dyn Peers>> {
+            None
+        }
+    }
+
+    fn down(seconds: u64, retry_after: Option<u64>) -> (Retry<Down>, Arc<Waited>, Arc<AtomicU64>) {
+        let (clock, asked) = (Arc::new(Waited::default()), Arc::new(AtomicU64::new(0)));
+        let (until, retry_after) = (Duration::from_secs(seconds), retry_after.map(Duration::from_secs));
+        let store =
+            Down { memory: Memory::bucket(), clock: Arc::clone(&clock), until, retry_after, asked: Arc::clone(&asked) };
+        (Retry::with_clock(store, RetrySettings::default(), clock.clone()), clock, asked)
+    }
+
+    #[tokio::test]
+    async fn an_outage_of_half_a_minute_causes_no_error() {
+        let (store, clock, asked) = down(30, None);
+        store.write(Batch::new().put("k", "v")).await.unwrap();
+        assert!(clock.boot() < Duration::from_secs(33), "found soon after it came back: {:?}", clock.boot());
+        assert!(asked.load(Ordering::Relaxed) < 60, "it is not asked all the time");
+        for read in [down(30, None).0.get("k").await.is_ok(), down(30, None).0.list("", "", 1).await.is_ok()] {
+            assert!(read);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_store_that_does_not_come_back_in_time_is_unavailable() {
+        let (store, clock, _) = down(1_000, None);
+        assert_eq!(store.get("k").await.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert!((58..=60).contains(&clock.boot().as_secs()), "{:?}", clock.boot());
+    }
+
+    #[tokio::test]
+    async fn throttling_slows_all_writers_together() {
+        let (store, clock, asked) = down(7, Some(7));
+        store.write(Batch::new().put("one", "v")).await.unwrap();
+        assert_eq!(asked.load(Ordering::Relaxed), 2, "the second try comes when the store asked for it");
+        // Throttled again: another writer makes no attempt before the time is over.
+        store.throttle.note(&Error::of_kind(ErrorKind::Unavailable).wait(Some(Duration::from_secs(5))), &*clock);
+        let (before, begun) = (asked.load(Ordering::Relaxed), clock.boot());
+        store.write(Batch::new().put("other", "v")).await.unwrap();
+        assert_eq!(asked.load(Ordering::Relaxed), before + 1);
+        let waited = clock.boot() - begun;
+        assert!(waited >= Duration::from_secs(5) && waited <= Duration::from_millis(6_300), "{waited:?}");
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// In the key of a put: the place where the store writes the time of the commit.
+/// Placeholder in the key of a put: the store replaces it by the time of the commit.
 pub const STAMP: &str = "{stamp}";
 
 /// A moment by the store's clock, in microseconds since 1970 (UTC).
@@ -47,7 +47,7 @@ impl Stamp {
         Self(self.0.saturating_sub(micros(span)))
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// Duration since `earlier`; zero if it is not later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
@@ -76,7 +76,7 @@ impl FromStr for Stamp {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parsed = text.parse::<jiff::Timestamp>().ok();
         let stamp = parsed.and_then(|at| u64::try_from(at.as_microsecond()).ok()).map(Self::from_micros);
-        // One moment has one text: anything else would sort wrongly as a key.
+        // Each moment has exactly one text: other spellings would sort wrongly as a key.
         stamp.filter(|stamp| stamp.to_string() == text).ok_or_else(|| {
             crate::Error::invalid(format!("not a time (want `2026-01-28T12:00:00.000000Z`): `{}`", text.escape_debug()))
         })
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn other_spellings_of_a_time_are_refused() {
+    fn other_spellings_of_a_time_are_rejected() {
         for text in [
             "",
             "2026-01-28",

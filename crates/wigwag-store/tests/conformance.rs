@@ -57,6 +57,7 @@ async fn retry_keeps_the_promises_over_a_faulty_bucket() {
         late: 0.0,
         slow: 0.05,
         slow_for: Duration::from_micros(300),
+        ..Faults::default()
     };
     for seed in 0..10 {
         let faulty = Faulty::new(Memory::bucket(), faults, seed);

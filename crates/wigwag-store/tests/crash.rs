@@ -1,6 +1,6 @@
 //! Real processes write under load to one directory and are killed; nothing acknowledged is missing.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
-#![expect(clippy::print_stderr, reason = "what is skipped is said aloud")]
+#![expect(clippy::print_stderr, reason = "a skipped test is reported")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
@@ -14,7 +14,8 @@ const ROUNDS: usize = 30;
 const CHILDREN: usize = 2;
 const TASKS: usize = 8;
 
-/// What a child was told of before it died: (task, number) of whole batches, and races won.
+/// Writes that a child process confirmed before it died: (task, number) of whole batches,
+/// and races won.
 #[derive(Debug, Default)]
 struct Acknowledged {
     batches: BTreeSet<(usize, usize)>,

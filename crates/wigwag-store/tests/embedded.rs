@@ -16,7 +16,7 @@ async fn put(store: &Embedded, key: &str, body: &str) {
     store.write(Batch::new().put(key, body.to_owned())).await.unwrap();
 }
 
-/// A clock that is off by so many seconds.
+/// A clock that is wrong by this many seconds.
 #[derive(Debug)]
 struct Off(i64);
 
@@ -68,7 +68,7 @@ impl Clock for Slow {
 }
 
 #[tokio::test]
-async fn what_is_read_is_the_same_on_the_spot_and_by_a_thread() {
+async fn reads_are_the_same_inline_and_by_a_thread() {
     let mut slow = EmbeddedSettings::default();
     slow.clock = Arc::new(Slow::default());
     for settings in [EmbeddedSettings::default(), slow] {
@@ -145,11 +145,11 @@ async fn a_busy_process_does_not_starve_another() {
     for writer in writers {
         writer.await.unwrap();
     }
-    assert!(meanwhile < 20 * 64 * 20, "20 commits had to wait for {meanwhile} of another process");
+    assert!(meanwhile < 20 * 64 * 20, "20 commits waited for {meanwhile} commits of another process");
 }
 
 #[tokio::test]
-async fn a_writer_that_is_stuck_in_another_process_is_unavailable_and_not_for_ever() {
+async fn a_stuck_writer_of_another_process_makes_the_store_unavailable_for_a_limited_time() {
     let folder = tempfile::tempdir().unwrap();
     let mut settings = EmbeddedSettings::default();
     settings.turn_wait = Duration::from_millis(50);
@@ -221,7 +221,7 @@ fn refused(folder: &Path, kind: ErrorKind, word: &str) {
 }
 
 #[test]
-fn a_foreign_directory_is_refused_and_left_untouched() {
+fn a_foreign_directory_is_rejected_and_left_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("thesis.doc"), "dear").unwrap();
     refused(folder.path(), ErrorKind::Invalid, "thesis.doc");
@@ -229,7 +229,7 @@ fn a_foreign_directory_is_refused_and_left_untouched() {
 }
 
 #[test]
-fn what_is_not_our_database_is_refused_and_left_untouched() {
+fn a_foreign_database_is_rejected_and_left_unchanged() {
     let database = |application: u32, format: u32| {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("other.db");
@@ -254,7 +254,7 @@ fn what_is_not_our_database_is_refused_and_left_untouched() {
 }
 
 #[test]
-fn a_file_where_the_directory_should_be_is_refused() {
+fn a_file_in_place_of_the_directory_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "x").unwrap();
@@ -267,7 +267,7 @@ fn a_store_that_must_exist_is_not_made() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
     let error = Embedded::open_with(&path, &EmbeddedSettings::existing()).unwrap_err();
-    assert!(error.to_string().contains("there is no store"), "{error}");
+    assert!(error.to_string().contains("store not found"), "{error}");
     assert!(!path.exists());
 }
 
@@ -307,7 +307,7 @@ async fn damage_inside_the_database_is_an_error_and_not_a_panic() {
     }
 }
 
-/// Brings everything from the log into the database file, as a clean end does once its threads have gone.
+/// Copies the whole log into the database file, as a clean shutdown does once its threads have ended.
 async fn fold_and_close(folder: &Path) {
     for _ in 0..500 {
         if !folder.join("wigwag.db-wal").exists() {
@@ -319,7 +319,7 @@ async fn fold_and_close(folder: &Path) {
     panic!("the store's threads have not ended");
 }
 
-/// A small file system of its own; `None`, loudly, where that is not allowed.
+/// A small separate file system; `None`, with a message, where that is not permitted.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -358,7 +358,7 @@ async fn a_full_disk_is_an_error_to_the_caller_and_the_store_works_again_once_th
         assert!(kept.len() < 100, "a disk of 8 MB takes no 10 MB");
     };
     assert_eq!(error.kind(), ErrorKind::Full, "{error:?}");
-    assert!(error.advice().is_some_and(|hint| hint.contains("make room")));
+    assert!(error.advice().is_some_and(|hint| hint.contains("free disk space")));
     assert!(!kept.is_empty());
     let refused = format!("key/{:04}", kept.len());
     assert!(store.get(&refused).await.unwrap().is_none(), "nothing of it landed");
@@ -427,8 +427,8 @@ async fn a_closed_store_on_a_read_only_file_system_can_be_read() {
     assert_reads_and_rejects_writes(&store, &["key/1"]).await;
     assert_eq!(bytes(folder.path()), before, "nothing was changed");
     let error = Embedded::open(mount.0.path()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Denied, "a process that must write is told: {error}");
-    // Another process opens it where it can be written: what is read without locks can no longer be trusted.
+    assert_eq!(error.kind(), ErrorKind::Denied, "a process that must write gets an error: {error}");
+    // Another process opens it where it can be written: lock-free reads can no longer be trusted.
     put(&Embedded::open(folder.path()).unwrap(), "key/2", "2").await;
     let error = store.get("key/1").await.unwrap_err();
     assert!(error.to_string().contains("changed by another process"), "{error}");
@@ -464,9 +464,9 @@ async fn a_store_whose_last_process_died_can_be_read_on_a_read_only_file_system(
     assert_eq!(mount.open().unwrap_err().kind(), ErrorKind::Denied, "an error, not an older state");
 }
 
-/// SQLite itself goes on writing to files that have no name any more, and says yes.
+/// SQLite itself continues to write to files without a name, and reports success.
 #[tokio::test]
-async fn what_goes_to_files_that_were_taken_away_is_not_acknowledged() {
+async fn writes_to_removed_files_are_not_acknowledged() {
     for taken in ["wigwag.db", "wigwag.db-wal", ""] {
         let folder = tempfile::tempdir().unwrap();
         let (path, aside) = (folder.path().join("store"), folder.path().join("aside"));
@@ -499,7 +499,7 @@ async fn a_database_that_was_replaced_is_not_written_to() {
     fs::rename(&copy, &database).unwrap();
     let error = store.write(Batch::new().put("meanwhile", "2")).await.unwrap_err();
     assert!(error.to_string().contains("replaced by another file"), "{error}");
-    assert!(error.advice().is_some_and(|advice| advice.contains("stop every process")), "{error:?}");
+    assert!(error.advice().is_some_and(|advice| advice.contains("restart every process")), "{error:?}");
 }
 
 #[test]
@@ -589,7 +589,7 @@ async fn opening_a_store_twice_in_a_process_keeps_others_from_taking_its_log_awa
     assert!(locks_on(&database) > 0, "and still is, however often it is opened");
     assert_eq!(count_in_another_process(folder.path()), 2, "`wigwag.json` and `one`");
     put(&store, "two", "x").await;
-    assert_eq!(count_in_another_process(folder.path()), 3, "what was acknowledged after it is seen by all");
+    assert_eq!(count_in_another_process(folder.path()), 3, "later acknowledged writes are visible to all processes");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -611,4 +611,28 @@ async fn the_log_starts_over_also_when_two_processes_keep_writing() {
     }
     let log = fs::metadata(folder.path().join("wigwag.db-wal")).unwrap().len();
     assert!(log < 330_000_000, "400 MB were written and the log holds {log} bytes");
+}
+
+#[tokio::test]
+async fn the_disk_gets_back_what_was_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Embedded::open(folder.path()).unwrap();
+    let pages = || {
+        let connection = rusqlite::Connection::open(folder.path().join("wigwag.db")).unwrap();
+        connection.pragma_query_value(None, "page_count", |row| row.get::<_, i64>(0)).unwrap()
+    };
+    for number in 0..400 {
+        put(&store, &format!("old/{number:03}"), &"x".repeat(100_000)).await;
+    }
+    let full = pages();
+    let gone = (0..400).fold(Batch::new(), |batch, number| batch.delete(format!("old/{number:03}")));
+    store.write(gone).await.unwrap();
+    // Each commit gives some pages back, once it was seen that many are free.
+    for number in 0..200 {
+        put(&store, &format!("new/{number:03}"), "x").await;
+    }
+    let left = pages();
+    assert!(full > 4_000 && left < full / 3, "{full} pages, then {left}");
+    assert_eq!(store.list("new/", "", 1_000).await.unwrap().entries.len(), 200);
+    store.check_integrity().await.unwrap();
 }

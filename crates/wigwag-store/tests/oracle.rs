@@ -164,7 +164,8 @@ async fn compare(
                         prop_assert_eq!(expected.kind(), found.kind(), "{:?}: {:?}", &step, found);
                         prop_assert_eq!(expected.key(), found.key());
                         prop_assert_eq!(expected.landed(), found.landed());
-                        // What landed before the refusal has versions that neither told: they are never updated.
+                        // Operations before the rejection have versions that neither store returned: they
+                        // are never updated.
                     }
                     (expected, found) => prop_assert!(false, "{step:?}: {expected:?} but {found:?}"),
                 }

@@ -59,7 +59,7 @@ async fn s3_a_server_that_ignores_conditions_is_refused_at_the_first_write() {
     let store = corner(&endpoint);
     let error = store.write(Batch::new().put("key", "x")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
-    assert!(error.to_string().contains("racing writers were all told"), "{error}");
+    assert!(error.to_string().contains("racing writers all got a success response"), "{error}");
     assert!(store.get("key").await.unwrap().is_none(), "nothing was entrusted to it");
 }
 
@@ -77,7 +77,7 @@ async fn s3_a_server_is_proven_once_and_that_is_remembered() {
 
     let second = open(&url, &settings(&endpoint)).unwrap();
     second.store.write(Batch::new().put("b", "2")).await.unwrap();
-    assert_eq!((second.usage().puts, second.usage().gets), (1, 1), "one look at `wigwag.json` is enough");
+    assert_eq!((second.usage().puts, second.usage().gets), (1, 1), "one read of `wigwag.json` is enough");
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn s3_wrong_credentials_and_a_missing_bucket_are_told_apart() {
     let cases = [
         (with(Some(("nobody", "test")), "s3://wigwag"), ErrorKind::Denied, "AWS_ACCESS_KEY_ID"),
         (with(Some(("test", "wrong")), "s3://wigwag"), ErrorKind::Denied, "AWS_SECRET_ACCESS_KEY"),
-        (with(None, "s3://no-such-bucket"), ErrorKind::Invalid, "make the bucket"),
+        (with(None, "s3://no-such-bucket"), ErrorKind::Invalid, "create the bucket"),
     ];
     for (store, kind, advice) in cases {
         for error in [

@@ -1,4 +1,4 @@
-//! What a bucket's answers mean, over a real socket: a small server that misbehaves as it is told.
+//! Interpretation of a bucket's responses, over a real socket: a small server that misbehaves as scripted.
 //!
 //! No server to be had here ever answers S3's 409, loses an answer on request, or lies about the time.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
@@ -13,21 +13,21 @@ use wigwag_store::{
     Batch, Bucket, BucketSettings, Clock as _, ErrorKind, Retry, RetrySettings, STAMP, Stamp, Store, System,
 };
 
-/// What becomes of one request; those without a script are served.
+/// Handling of one request; requests without a script are served.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Serve,
-    /// Answer so, and do nothing.
+    /// Responds with this error, without executing the request.
     Say(u16, &'static str),
-    /// Ask to be left alone for so many seconds.
+    /// Rejects with a retry delay of this many seconds.
     Busy(u32),
-    /// Close the connection, and do nothing.
+    /// Closes the connection without executing the request.
     LoseRequest,
-    /// Do it, and close the connection.
+    /// Executes the request, then closes the connection.
     LoseAnswer,
-    /// Say so, and break off in the middle of the body.
+    /// Responds with this status, then closes the connection in the middle of the body.
     BreakOff(u16),
-    /// Never answer.
+    /// Never sends a response.
     Hang,
 }
 
@@ -155,7 +155,7 @@ async fn read_request(stream: &mut BufReader<TcpStream>) -> Option<(Vec<String>,
         if line.is_empty() {
             break;
         }
-        // Names of headers are told apart without regard to case.
+        // Header names are case-insensitive.
         let plain = match line.split_once(':') {
             Some((name, value)) if !head.is_empty() => format!("{}:{value}", name.to_lowercase()),
             _ => line.to_owned(),
@@ -178,7 +178,7 @@ fn create() -> Batch {
 }
 
 #[tokio::test]
-async fn what_each_answer_to_a_write_means() {
+async fn each_response_to_a_write_maps_to_its_error() {
     use ErrorKind::{Denied, Exists, Full, Invalid, Unavailable, Unknown};
     let cases = [
         (Fate::Say(412, "PreconditionFailed"), Exists, ""),
@@ -191,8 +191,8 @@ async fn what_each_answer_to_a_write_means() {
         (Fate::LoseRequest, Unknown, ""),
         (Fate::LoseAnswer, Unknown, ""),
         (Fate::Hang, Unknown, ""),
-        (Fate::BreakOff(412), Unknown, "look"),
-        (Fate::Say(507, "InsufficientStorage"), Full, "make room"),
+        (Fate::BreakOff(412), Unknown, "check, or repeat it"),
+        (Fate::Say(507, "InsufficientStorage"), Full, "free space in the bucket"),
         (Fate::Say(403, "AccessDenied"), Denied, "may get, put, delete and list"),
         (Fate::Say(403, "InvalidAccessKeyId"), Denied, "AWS_ACCESS_KEY_ID"),
         (Fate::Say(403, "SignatureDoesNotMatch"), Denied, "AWS_SECRET_ACCESS_KEY"),
@@ -200,12 +200,15 @@ async fn what_each_answer_to_a_write_means() {
         (Fate::Say(400, "ExpiredToken"), Denied, "expired"),
         (Fate::Say(400, "AuthorizationHeaderMalformed"), Denied, "region"),
         (Fate::Say(400, "InvalidArgument"), Invalid, ""),
-        (Fate::Say(404, "NoSuchBucket"), Invalid, "make the bucket"),
+        (Fate::Say(404, "NoSuchBucket"), Invalid, "create the bucket"),
+        (Fate::Say(400, "EntityTooLarge"), Invalid, ""),
     ];
     for (fate, kind, advice) in cases {
         let server = Server::start(&[fate]).await;
         let error = server.bucket().write(create()).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{fate:?}: {error:?}");
+        let is_of_object = matches!(fate, Fate::Say(_, "EntityTooLarge"));
+        assert_eq!(error.concerns_settings(), kind == Invalid && !is_of_object, "{fate:?}: {error:?}");
         assert!(error.advice().unwrap_or_default().contains(advice), "{fate:?}: {:?}", error.advice());
         assert!(!format!("{error:?}").contains("secret"), "{error:?}");
         assert_eq!(server.requests().len(), 1, "{fate:?} is not repeated below the retry layer");
@@ -213,7 +216,7 @@ async fn what_each_answer_to_a_write_means() {
 }
 
 #[tokio::test]
-async fn what_each_answer_to_a_read_means() {
+async fn each_response_to_a_read_maps_to_its_error() {
     use ErrorKind::{Denied, Invalid, Unavailable};
     let cases = [
         (Fate::Say(503, "SlowDown"), Unavailable),
@@ -262,7 +265,8 @@ async fn a_create_whose_request_was_lost_meets_anothers_write_and_has_lost() {
 
 #[tokio::test]
 async fn a_create_that_may_have_landed_and_been_deleted_since_is_unknown() {
-    // The put lands and its answer is lost; the next is told that the key exists; the read back finds nothing.
+    // The put lands and its response is lost; the retry gets `PreconditionFailed`; the read
+    // back finds nothing.
     let script = [Fate::LoseAnswer, Fate::Say(412, "PreconditionFailed"), Fate::Say(404, "NoSuchKey")];
     let server = Server::start(&script).await;
     assert_eq!(server.retrying().write(create()).await.unwrap_err().kind(), ErrorKind::Unknown);
@@ -280,7 +284,7 @@ async fn an_update_that_may_have_landed_under_anothers_is_unknown() {
 }
 
 #[tokio::test]
-async fn a_batch_of_which_a_part_landed_is_never_told_to_have_not() {
+async fn a_partly_landed_batch_is_never_reported_as_not_landed() {
     let script = [&[Fate::Serve][..], &[Fate::Say(503, "SlowDown"); 20]].concat();
     let server = Server::start(&script).await;
     let error = server.retrying().write(create().put("after", "a")).await.unwrap_err();
@@ -318,7 +322,7 @@ async fn when_patience_ends_doubt_stays_doubt() {
 }
 
 #[tokio::test]
-async fn a_batch_goes_on_from_where_it_failed() {
+async fn a_batch_is_retried_from_the_failed_operation() {
     let server = Server::start(&[Fate::Serve, Fate::Say(503, "SlowDown"), Fate::Serve, Fate::LoseAnswer]).await;
     let receipt = server.retrying().write(Batch::new().put("hint", "h").create("key", "mine").put("after", "a")).await;
     assert_eq!(receipt.unwrap().versions.len(), 3);
@@ -348,7 +352,7 @@ async fn time_is_the_servers_and_not_the_machines() {
 }
 
 #[tokio::test]
-async fn a_server_without_a_date_is_refused_as_a_clock() {
+async fn a_server_without_a_date_is_rejected_as_a_clock() {
     let server = Server::start(&[]).await;
     server.state.lock().unwrap().ahead = None;
     let error = server.bucket().now().await.unwrap_err();

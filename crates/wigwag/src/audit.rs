@@ -1,8 +1,8 @@
-//! Whether a store keeps what is promised: every run's log, snapshot, signals, indexes and hints, by the functions that
-//! the simulator asks ([`wigwag_core::audit`]).
+//! Checks that a store keeps the guarantees: the log, snapshot, signals, indexes and wake-ups of every run, by the
+//! functions that the simulator uses ([`wigwag_core::audit`]).
 //!
-//! It only reads. A live store changes meanwhile: what was written in the last minute is not judged, and what looks
-//! wrong is read a second time before it is said.
+//! The audit only reads. A live store changes during the audit: writes of the last minute are not judged, and an
+//! apparent breach is read a second time before it is reported.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -17,36 +17,31 @@ use wigwag_core::{
 use crate::client::Client;
 use crate::client::inbox::definition_at_hand;
 use crate::client::signal::KeyFacts;
+use crate::engine_core::EngineCore;
 use crate::error::{ErrorKind, Result};
-use crate::inner::Inner;
+use crate::limits::{AUDIT_READS_CONCURRENT, AUDIT_UNDER_WAY_AGE};
 use crate::log;
 use crate::pages::Pages;
 use crate::turn::waiting_key;
 
-/// Runs are read this many at a time.
-const AT_ONCE: usize = 8;
-
-/// What a worker has under way is not judged: hints change hands, indexes follow.
-const UNDER_WAY: Duration = Duration::from_secs(60);
-
-/// What is looked at.
+/// Scope of an audit.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct AuditOptions {
-    /// At most so many runs.
+    /// Maximum number of runs; all if absent.
     pub limit: Option<usize>,
-    /// Nobody works on the store: what was just written is judged too.
+    /// No process uses the store: recent writes are judged too.
     pub at_rest: bool,
 }
 
 impl AuditOptions {
-    /// A store that nobody works on.
+    /// An audit of a store that no process uses.
     #[must_use]
     pub fn at_rest() -> Self {
         Self { at_rest: true, ..Self::default() }
     }
 
-    /// At most so many runs.
+    /// Limits the number of runs.
     #[must_use]
     pub fn limit(mut self, runs: usize) -> Self {
         self.limit = Some(runs);
@@ -54,15 +49,15 @@ impl AuditOptions {
     }
 }
 
-/// What was found.
+/// Result of an audit.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Audit {
-    /// Runs that were looked at.
+    /// Number of audited runs.
     pub runs: usize,
-    /// Those of them that have not ended.
+    /// Audited runs that have not ended.
     pub unfinished: usize,
-    /// Ids whose run was removed.
+    /// Ids of removed runs.
     pub gone: usize,
     /// Entries of their logs.
     pub entries: usize,
@@ -70,14 +65,14 @@ pub struct Audit {
     pub signals: usize,
     /// Promises that are broken.
     pub broken: Vec<Breach>,
-    /// What a crash leaves behind and the sweeper or a patrol tidies: harmless, and there should be little of it.
+    /// Harmless remains of crashes, which the sweeper or a patrol removes; there should be few.
     pub untidy: Vec<Breach>,
-    /// Runs whose wake-up has been due for long, and that have not moved since: no worker serves them, or none can.
+    /// Runs with an overdue wake-up and no progress since: no worker serves them, or none can.
     pub stuck: Vec<Breach>,
 }
 
 impl Client {
-    /// Looks whether every run in the store keeps what is promised; `progress` hears of each.
+    /// Audits every run in the store; `progress` is called after each.
     pub async fn audit(&self, options: &AuditOptions, progress: impl FnMut(&Audit)) -> Result<Audit> {
         let auditor = Auditor { client: self, inner: &self.inner, options, now: self.inner.now().await?.at };
         auditor.audit(progress).await
@@ -86,12 +81,12 @@ impl Client {
 
 struct Auditor<'a> {
     client: &'a Client,
-    inner: &'a Inner,
+    inner: &'a EngineCore,
     options: &'a AuditOptions,
     now: Time,
 }
 
-/// What is in a run's folder.
+/// The objects in a run's folder.
 #[derive(Debug, Default)]
 struct Folder {
     entries: BTreeSet<u64>,
@@ -101,7 +96,7 @@ struct Folder {
     controls: Vec<(String, Time)>,
 }
 
-/// What one run says of itself.
+/// Evidence from one run.
 #[derive(Debug, Default)]
 struct Looked {
     told: Option<Told>,
@@ -113,13 +108,13 @@ struct Looked {
     forgotten: Option<Forgotten>,
 }
 
-/// A run that seems to have no hint in time.
+/// A run that seems to have no wake-up in time.
 #[derive(Debug)]
 struct Forgotten {
     run: Run,
-    /// When it needs attention at the latest.
+    /// Latest time at which it needs attention.
     needed: Option<Time>,
-    /// What it waits for is there.
+    /// A signal that it waits for is stored.
     signalled: bool,
     /// A control object that it has not folded.
     unfolded: Option<String>,
@@ -131,7 +126,7 @@ impl Forgotten {
     }
 }
 
-/// The earliest hint of each run.
+/// The earliest wake-up of each run.
 type Hints = HashMap<RunId, Time>;
 
 impl Auditor<'_> {
@@ -142,7 +137,7 @@ impl Auditor<'_> {
         runs.truncate(self.options.limit.unwrap_or(usize::MAX));
         let mut expected = BTreeSet::new();
         let mut forgotten = Vec::new();
-        let mut looks = stream::iter(&runs).map(|run| self.look(run, &hints)).buffered(AT_ONCE);
+        let mut looks = stream::iter(&runs).map(|run| self.look(run, &hints)).buffered(AUDIT_READS_CONCURRENT);
         while let Some(looked) = looks.next().await {
             let mut looked = looked?;
             audit.broken.append(&mut looked.broken);
@@ -169,12 +164,12 @@ impl Auditor<'_> {
     async fn keys(&self, below: &str, mut each: impl FnMut(&str, Time)) -> Result<()> {
         let mut pages = Pages::new(&*self.inner.store, below);
         while let Some(entries) = pages.next().await? {
-            entries.iter().for_each(|listed| each(&listed.key, crate::inner::time(listed.modified)));
+            entries.iter().for_each(|listed| each(&listed.key, crate::engine_core::time(listed.modified)));
         }
         Ok(())
     }
 
-    /// All runs: by their folders, and by the indexes, for some servers list nested folders badly.
+    /// All runs: by their folders, and by the indexes, because some servers list nested folders incorrectly.
     async fn runs(&self) -> Result<Vec<RunRef>> {
         let mut runs = BTreeSet::new();
         for family in [Family::Workflow, Family::Task] {
@@ -256,7 +251,7 @@ impl Auditor<'_> {
         Ok(folder)
     }
 
-    /// All entries; `None` for a run that is gone, or was never born.
+    /// All entries; `None` for a removed run, or one that was never created.
     async fn log(&self, run: &RunRef, folder: &Folder) -> Result<std::result::Result<Option<Vec<Entry>>, Breach>> {
         let Some(last) = folder.entries.last().copied() else { return Ok(Ok(None)) };
         let mut log = Vec::new();
@@ -290,7 +285,7 @@ impl Auditor<'_> {
         Ok(first.is_none_or(|object| matches!(read_entry(&object.body), Ok(Err(_)))))
     }
 
-    /// What was consumed is still there to be looked at.
+    /// Checks that consumed signals are kept for inspection.
     async fn signals_are_kept(&self, told: &Told, folder: &Folder, broken: &mut Vec<Breach>) -> Result<()> {
         for event in told.log.iter().flat_map(|entry| &entry.events) {
             let Event::SignalReceived(received) = event else { continue };
@@ -342,7 +337,7 @@ impl Auditor<'_> {
             }
             made => made?,
         }
-        // It may have been written after the log was read.
+        // The snapshot may be newer than the log that was read.
         let Some(folded) = told.at(snapshot.seq) else { return Ok(()) };
         if told.run.status.is_final() && self.is_old(&told.run) && snapshot.seq < told.run.seq {
             let what = format!("`{key}` is of entry {}, and the run ended with {}", snapshot.seq, told.run.seq);
@@ -357,10 +352,10 @@ impl Auditor<'_> {
     }
 
     fn is_old(&self, run: &Run) -> bool {
-        self.options.at_rest || self.now.since(run.updated_at) > UNDER_WAY
+        self.options.at_rest || self.now.since(run.updated_at) > AUDIT_UNDER_WAY_AGE
     }
 
-    /// A run that has not ended is in `live/`, its waits are in `waiting/`; one that ended is in `done/`.
+    /// Checks that an unfinished run is in `live/` and its waits in `waiting/`, and that an ended run is in `done/`.
     async fn indexes_name_it(&self, run: &Run, looked: &mut Looked) -> Result<()> {
         if !self.is_old(run) {
             return Ok(());
@@ -374,7 +369,8 @@ impl Auditor<'_> {
         if missing.is_empty() || self.has_moved(run).await? {
             return Ok(());
         }
-        // Of a bucket, the end before a restart may be completed late: whoever looks at the run next puts it back.
+        // On a bucket, the end before a restart may be completed late: the next worker that checks the run
+        // repairs the index.
         let late = |key: &str| run.restarts > 0 && key.starts_with("live/") && !self.inner.store.traits().atomic;
         for key in missing {
             let what = format!("`{key}` is missing: run `{}` is `{}`", run.run.id, run.status);
@@ -409,7 +405,7 @@ impl Auditor<'_> {
     /// A wake-up that is due moves its run within a lease, if a worker serves it.
     fn wake_ups_move_it(&self, run: &Run, hints: &Hints, looked: &mut Looked) {
         let Some(due) = hints.get(&run.run.id).copied().filter(|_| !run.status.is_final()) else { return };
-        let patience = self.inner.settings.lease * 2 + UNDER_WAY;
+        let patience = self.inner.settings.lease * 2 + AUDIT_UNDER_WAY_AGE;
         if self.now.since(due) > patience && self.now.since(run.updated_at) > patience && run.updated_at <= due {
             let what = format!(
                 "run `{}` ({}) was due on {due}, and has not moved: no worker serves `{}`, or each gives up on it (its log \
@@ -420,16 +416,17 @@ impl Auditor<'_> {
         }
     }
 
-    /// Every unfinished run has a hint at or before the moment it needs attention: one that seems to have none.
+    /// Checks that an unfinished run has a wake-up at or before the moment it needs attention; returns the run if it
+    /// seems to have none.
     async fn seems_forgotten(&self, run: &Run, folder: &Folder, hints: &Hints) -> Result<Option<Forgotten>> {
         if run.status.is_final() || !self.is_old(run) {
             return Ok(None);
         }
-        // A second is nothing: hints are put by clocks that are apart by so much.
+        // A second is tolerated: wake-ups are written by clocks that differ by that much.
         let lease = run.lease.as_ref().map(|lease| lease.until);
         let needed = lease.or(run.next_at).map(|at| at.after(Duration::from_secs(1)));
         let signalled = lease.is_none() && self.is_satisfied(run).await?;
-        let is_old = |put: Time| self.options.at_rest || self.now.since(put) > UNDER_WAY;
+        let is_old = |put: Time| self.options.at_rest || self.now.since(put) > AUDIT_UNDER_WAY_AGE;
         let unfolded = folder.controls.iter().find(|(suffix, put)| !run.controls.contains_key(suffix) && is_old(*put));
         let unfolded = unfolded.filter(|_| lease.is_none()).map(|(suffix, _)| suffix.clone());
         let forgotten = Forgotten { run: run.clone(), needed, signalled, unfolded };
@@ -437,7 +434,7 @@ impl Auditor<'_> {
         Ok(Some(forgotten).filter(|_| !hinted))
     }
 
-    /// Those that seemed to have no hint, looked at again: hints may have changed hands since they were listed.
+    /// Checks again the runs that seemed to have no wake-up: their wake-ups may have been replaced since the listing.
     async fn all_are_woken_up(&self, forgotten: Vec<Forgotten>, audit: &mut Audit) -> Result<()> {
         if forgotten.is_empty() {
             return Ok(());
@@ -461,7 +458,7 @@ impl Auditor<'_> {
                         .broken
                         .push(said(format!("has a control object `{control}` that nothing folds before {due}")));
                 }
-                // Its sender was not told that it arrived: a sender that was has put a hint.
+                // The signal was not acknowledged: an acknowledged sender has written a wake-up.
                 (Some(due), _) if !one.is_seen_in_time(due, self.now) => {
                     let what =
                         format!("waits for a signal that is there and was not acknowledged; it is seen on {due}");
@@ -473,20 +470,20 @@ impl Auditor<'_> {
         Ok(())
     }
 
-    /// Whether a wait is open whose signal is there.
+    /// Whether an open wait has a stored signal.
     async fn is_satisfied(&self, run: &Run) -> Result<bool> {
         let waits = run.waits_in_order();
         if waits.is_empty() || run.status == Status::Paused || run.run.family == Family::Task {
             return Ok(false);
         }
         let signals = match self.client.run(run.run.id.as_str())?.signals(None).await {
-            // What cannot be read is said elsewhere.
+            // Unreadable objects are reported elsewhere.
             Err(error) if matches!(error.kind(), ErrorKind::Gone | ErrorKind::NotFound | ErrorKind::Damaged) => {
                 return Ok(false);
             }
             signals => signals?,
         };
-        let settled = |at: Time| self.options.at_rest || self.now.since(at) > UNDER_WAY;
+        let settled = |at: Time| self.options.at_rest || self.now.since(at) > AUDIT_UNDER_WAY_AGE;
         Ok(waits.into_iter().any(|(path, point, wait)| {
             let there = signals.iter().filter(|signal| {
                 signal.name == wait.name
@@ -504,7 +501,7 @@ impl Auditor<'_> {
         }))
     }
 
-    /// What the indexes name beside what the runs want there.
+    /// Checks that the indexes contain no unexpected entries.
     async fn indexes_name_no_others(&self, expected: &BTreeSet<String>, audit: &mut Audit) -> Result<()> {
         let mut extra = Vec::new();
         for below in ["live/", "waiting/"] {
@@ -534,7 +531,7 @@ fn index_keys(run: &Run) -> Vec<String> {
     keys
 }
 
-/// In what a snapshot differs from the fold, but for which of its points are rolled out.
+/// First difference between a snapshot and the fold, ignoring the set of offloaded steps.
 fn beside_rolling(mut snapshot: Run, folded: &Run) -> Option<String> {
     snapshot.rolled.clone_from(&folded.rolled);
     snapshot.unrolled.clone_from(&folded.unrolled);
@@ -548,6 +545,6 @@ fn beside_rolling(mut snapshot: Run, folded: &Run) -> Option<String> {
         None if snapshot.status != folded.status => format!("`{}` against `{}`", snapshot.status, folded.status),
         None if snapshot.signals != folded.signals => "its inboxes differ".into(),
         None if snapshot.hints != folded.hints => "its hints differ".into(),
-        None => "what it says beside its points differs".into(),
+        None => "its fields other than the points differ".into(),
     })
 }

@@ -1,6 +1,8 @@
-//! What is asked of runs from outside: start, look, wait, cancel, pause, resume, restart, migrate.
+//! Client requests to runs: start, read, wait, cancel, pause, resume, restart, migrate.
 
 mod control;
+mod counts;
+mod explain;
 mod follow;
 pub(crate) mod inbox;
 mod list;
@@ -18,46 +20,51 @@ use wigwag_core::{Definition, Entry, Path, Payload, Point, Run, RunId, RunRef, S
 
 pub(crate) use control::cancel_child;
 pub use control::{Asked, Cancel, Migrate, Restart, Resume};
+pub use counts::{Counts, TypeCounts};
 pub use follow::Follow;
-pub use inbox::{OpenWait, SignalView, SignalViews, WaitingRun, WaitingRuns};
+pub use inbox::{OpenWait, SignalView, SignalViews, WaitingRun, WaitingRuns, open_waits};
 pub use list::{Filter, Listing, Summary};
 pub(crate) use signal::signal_name;
 pub use signal::{Consumed, Receipt, SignalAndWait, SignalCall, SignalState};
 pub use start::{StartCall, SubmitCall, TaskOptions};
 pub(crate) use start::{start_child, submit_child};
 
+use crate::engine_core::EngineCore;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inner::Inner;
+use crate::keys::StartKey;
 use crate::log;
 
-/// Asks things of runs. Clones are the same client.
+/// Starts, signals, controls and inspects runs. Clones share one client.
 #[derive(Clone, Debug)]
 pub struct Client {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<EngineCore>,
 }
 
-/// One run, by its id. It may not exist.
+/// A handle to the run of an id. The run may not exist.
 #[derive(Clone, Debug)]
 pub struct RunHandle {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<EngineCore>,
     pub(crate) run: RunRef,
     pub(crate) warnings: Vec<String>,
-    /// Name of the caller on whose behalf the run is controlled.
+    /// Name of the authenticated caller, recorded with control requests.
     pub(crate) caller: Option<Arc<str>>,
 }
 
 impl Client {
     /// Starts a workflow.
     ///
-    /// An engine that has its code drives it at once; else a worker that has it will. Awaited, it answers when the run
-    /// is durable. The same id with the same type and input is the same run; with another it is a conflict.
-    pub fn start<I: Serialize + ?Sized>(&self, of: &str, input: &I) -> StartCall {
-        StartCall::new(Arc::clone(&self.inner), of, Payload::of(input))
+    /// An engine with its code drives it at once; otherwise a worker with its code will. Resolves when the run is
+    /// durable. A second start with the same id, type and input returns the same run; with another type or input it
+    /// is a conflict.
+    #[expect(clippy::needless_pass_by_value, reason = "a key is a name, mostly a literal")]
+    pub fn start<I: Serialize + ?Sized, K: StartKey<I>>(&self, of: K, input: &I) -> StartCall<K::Run> {
+        StartCall::new(Arc::clone(&self.inner), of.name(), Payload::of(input))
     }
 
     /// Submits a task: one step, run by whatever worker serves its queue.
-    pub fn submit<I: Serialize + ?Sized>(&self, of: &str, input: &I) -> SubmitCall {
-        SubmitCall::new(Arc::clone(&self.inner), of, Payload::of(input))
+    #[expect(clippy::needless_pass_by_value, reason = "a key is a name, mostly a literal")]
+    pub fn submit<I: Serialize + ?Sized, K: StartKey<I>>(&self, of: K, input: &I) -> SubmitCall<K::Run> {
+        SubmitCall::new(Arc::clone(&self.inner), of.name(), Payload::of(input))
     }
 
     /// The workflow run of that id.
@@ -76,50 +83,61 @@ impl Client {
 
     /// Lists a page of runs: unfinished ones first, then finished ones, the newest first.
     ///
-    /// A run that does not change while it is listed is on exactly one page, whatever other runs do. A run that ends between
-    /// two pages may be on both, as unfinished and as finished.
+    /// A run that does not change during the listing is on exactly one page, whatever other runs do. A run that ends
+    /// between two pages may be on both, as unfinished and as finished.
     pub async fn list(&self, filter: &Filter) -> Result<Listing> {
         list::list(&self.inner, filter).await
     }
 
-    /// Asks the store for something small: whether it answers.
+    /// Counts runs by type and status, from keys alone: a LIST request for each thousand of them, and no run is read.
+    pub async fn counts(&self) -> Result<Counts> {
+        counts::counts(&self.inner).await
+    }
+
+    /// Checks with a small request that the store responds.
     pub async fn check(&self) -> Result<()> {
         self.inner.store.get(wigwag_store::LAYOUT_KEY).await?;
         Ok(())
     }
 
-    /// The store that it asks. What is written there past the client is on the writer's own account.
+    /// The client's store. Writes that bypass the client are the caller's responsibility.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn wigwag_store::Store> {
         &self.inner.store
     }
 
-    /// What workers have known of a type, the newest last.
+    /// Notifications of this process, where the store itself announces none.
+    #[must_use]
+    pub fn notices(&self) -> Option<&wigwag_store::Notices> {
+        self.inner.notices.as_ref()
+    }
+
+    /// The stored definitions of a workflow, the newest last.
     pub async fn definitions(&self, of: &str) -> Result<Vec<Definition>> {
         control::definitions(&self.inner, &of.parse()?).await
     }
 }
 
-/// A run as it is, in the shape people look for.
+/// A read-only view of a run.
 #[derive(Clone, Debug)]
 pub struct RunView {
     run: Run,
 }
 
 impl RunView {
-    /// Its id.
+    /// Id of the run.
     #[must_use]
     pub fn id(&self) -> &RunId {
         &self.run.run.id
     }
 
-    /// What it is a run of.
+    /// Name of the run's workflow or task.
     #[must_use]
     pub fn of(&self) -> &str {
         self.run.of.as_str()
     }
 
-    /// How far it is.
+    /// Status of the run.
     #[must_use]
     pub fn status(&self) -> Status {
         self.run.status
@@ -131,13 +149,13 @@ impl RunView {
         &self.run
     }
 
-    /// Its steps and other points that are at hand; [`RunHandle::steps`] reads all of a long run.
+    /// The steps that are in memory; [`RunHandle::steps`] reads all steps of a long run.
     #[must_use]
     pub fn steps(&self) -> &BTreeMap<Path, Point> {
         &self.run.points
     }
 
-    /// When something is due next, if it is parked and anything is.
+    /// Time of the next due timer, if the run is parked and has one.
     #[must_use]
     pub fn next_at(&self) -> Option<Time> {
         self.run.next_at
@@ -145,11 +163,11 @@ impl RunView {
 }
 
 impl RunHandle {
-    pub(crate) fn new(inner: &Arc<Inner>, run: RunRef) -> Self {
+    pub(crate) fn new(inner: &Arc<EngineCore>, run: RunRef) -> Self {
         Self { inner: Arc::clone(inner), run, warnings: Vec::new(), caller: None }
     }
 
-    /// Its id.
+    /// Id of the run.
     #[must_use]
     pub fn id(&self) -> &RunId {
         &self.run.id
@@ -173,21 +191,21 @@ impl RunHandle {
             wigwag_core::Family::Workflow => "run",
             wigwag_core::Family::Task => "task",
         };
-        Error::new(ErrorKind::NotFound, format!("there is no {what} `{}`", self.run.id))
-            .hint("list those that are there with `wigwag list`")
+        Error::new(ErrorKind::NotFound, format!("{what} not found: `{}`", self.run.id))
+            .hint("list runs with `wigwag list`")
     }
 
-    /// The run as it is.
+    /// Reads the run.
     pub async fn get(&self) -> Result<RunView> {
         Ok(RunView { run: self.read().await?.run })
     }
 
-    /// How far it is.
+    /// Reads the status of the run.
     pub async fn status(&self) -> Result<Status> {
         Ok(self.read().await?.run.status)
     }
 
-    /// All its steps and other points, by path.
+    /// Reads all steps of the run, by path.
     pub async fn steps(&self) -> Result<BTreeMap<Path, Point>> {
         let loaded = log::read_whole(&*self.inner.store, &self.run).await?.ok_or_else(|| self.not_found())?;
         Ok(loaded.run.points)
@@ -213,7 +231,7 @@ impl RunHandle {
         }
     }
 
-    /// A recorded result, wherever it is.
+    /// Reads the recorded result of a step, inline or in an object.
     pub async fn output<T: DeserializeOwned>(&self, step: &str) -> Result<T> {
         let path = Path::new(step)?;
         let steps = self.steps().await?;
@@ -224,13 +242,13 @@ impl RunHandle {
         Ok(self.inner.payload(&self.run, Some(&path), &data).await?.read()?)
     }
 
-    /// What it was started with, as JSON.
+    /// Reads the input of the run, as JSON.
     pub async fn input(&self) -> Result<Payload> {
         let input = self.read().await?.run.input;
         self.inner.payload(&self.run, None, &input).await
     }
 
-    /// What it gave, as JSON, if it completed.
+    /// Reads the result of the run, as JSON; `None` unless it completed.
     pub async fn output_payload(&self) -> Result<Option<Payload>> {
         match self.read().await?.run.result {
             Some(result) => Ok(Some(self.inner.payload(&self.run, None, &result).await?)),

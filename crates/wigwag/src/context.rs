@@ -1,26 +1,29 @@
-//! What users' code sees of its run: points, time, chance, data.
+//! The context of workflow code: points, time, randomness, data.
+
+mod fan_out;
+mod step_ctx;
 
 use std::future::{Future, IntoFuture};
-use std::marker::PhantomData;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tracing::Instrument as _;
 use wigwag_core::{
-    Fault, Parent, Path, Payload, PointKind, PointStatus, Refusal, Retry, RunId, STEP_TIMEOUT, Time, TypeName,
-    sha256_hex,
+    Parent, Path, Payload, PointKind, PointStatus, Refusal, Retry, RunId, STEP_TIMEOUT, Time, TypeName, sha256_hex,
 };
 
+pub use self::fan_out::{FanOut, Joined, TaskEnd};
+pub use self::step_ctx::StepCtx;
+pub use crate::body::Elsewhere;
 use crate::client::TaskOptions;
 use crate::failure::{Failure, permanent};
-use crate::inner::lock;
+use crate::keys::{StartKey, WorkflowKey};
 use crate::mailbox::{Reply, Request, Spec};
 use crate::scope::{Caught, INSIDE, Inside, OpenPoint, Scope, Undo, Visit};
 use crate::spans;
@@ -44,26 +47,21 @@ impl Ctx {
     /// Runs code whose result is recorded: a recorded step never runs again.
     ///
     /// Until its result is recorded a step may run more than once. The future may borrow what is around it.
-    pub fn step<'a, F, Fut, T, E>(&self, name: &str, mut body: F) -> Step<'a, T>
+    pub fn step<'a, F, Fut, T>(&self, name: &str, mut body: F) -> Step<'a, T>
     where
         F: FnMut() -> Fut + Send + 'a,
-        Fut: Future<Output = Result<T, E>> + Send + 'a,
-        E: Into<Failure>,
+        Fut: Future<Output = Result<T, Failure>> + Send + 'a,
     {
         self.step_with(name, move |_| body())
     }
 
     /// The same for code that wants to know its attempt or its idempotency key.
-    pub fn step_with<'a, F, Fut, T, E>(&self, name: &str, mut body: F) -> Step<'a, T>
+    pub fn step_with<'a, F, Fut, T>(&self, name: &str, mut body: F) -> Step<'a, T>
     where
         F: FnMut(StepInfo) -> Fut + Send + 'a,
-        Fut: Future<Output = Result<T, E>> + Send + 'a,
-        E: Into<Failure>,
+        Fut: Future<Output = Result<T, Failure>> + Send + 'a,
     {
-        let make: Make<'a, T> = Box::new(move |info| {
-            let body = body(info);
-            async move { body.await.map_err(Into::into) }.boxed()
-        });
+        let make: Make<'a, T> = Box::new(move |info| body(info).boxed());
         Step {
             ctx: self.clone(),
             path: self.scope.path(name),
@@ -85,34 +83,46 @@ impl Ctx {
     }
 
     /// Starts another workflow and waits for its result. Cancelling this run cancels it too.
-    pub fn child<T, I>(&self, name: &str, of: &str, input: &I) -> Point<T>
+    #[expect(clippy::needless_pass_by_value, reason = "a key is a name, mostly a literal")]
+    pub fn child<T, I>(&self, name: &str, of: impl WorkflowKey<I, T>, input: &I) -> Point<T>
     where
         T: DeserializeOwned + Send + 'static,
         I: Serialize + ?Sized,
     {
-        let spec = TypeName::new(of).and_then(|of| Ok(Spec::Child { of, input: Payload::of(input)? }));
+        let spec = TypeName::new(of.name()).and_then(|of| Ok(Spec::Child { of, input: Payload::of(input)? }));
         self.asked(self.scope.path(name), PointKind::Child, spec)
     }
 
     /// Runs code for each item, several at once, and gives the results in the order of the items.
     ///
     /// Each item is a step of its own, `name/0`, `name/1` and so on, and runs in a task of its own.
-    pub fn map<'a, I, F, Fut, T, E>(&self, name: &str, items: I, body: F) -> Map<'a, T>
+    pub fn map<'a, I, F, Fut, T>(&self, name: &str, items: I, body: F) -> Map<'a, T>
     where
         I: IntoIterator,
         I::Item: Clone + Send + Sync + 'static,
         F: Fn(I::Item) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<T, E>> + Send + 'static,
+        Fut: Future<Output = Result<T, Failure>> + Send + 'static,
         T: Serialize + DeserializeOwned + Send + 'static,
-        E: Into<Failure>,
+    {
+        self.map_with(name, items, move |item, _| body(item))
+    }
+
+    /// Like [`Ctx::map`], for code that needs its attempt or its idempotency key.
+    pub fn map_with<'a, I, F, Fut, T>(&self, name: &str, items: I, body: F) -> Map<'a, T>
+    where
+        I: IntoIterator,
+        I::Item: Clone + Send + Sync + 'static,
+        F: Fn(I::Item, StepInfo) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<T, Failure>> + Send + 'static,
+        T: Serialize + DeserializeOwned + Send + 'static,
     {
         let body = Arc::new(body);
         let makes = items.into_iter().map(|item| -> Make<'a, T> {
             let body = Arc::clone(&body);
             Box::new(move |info| {
-                let running = body(item.clone());
-                let inside = Inside::new(info.point);
-                in_parallel(INSIDE.scope(inside, async move { running.await.map_err(Into::into) })).boxed()
+                let inside = Arc::clone(&info.inside);
+                let running = body(item.clone(), info);
+                in_parallel(INSIDE.scope(inside, running)).boxed()
             })
         });
         Map {
@@ -137,9 +147,22 @@ impl Ctx {
     where
         I: Serialize + ?Sized,
     {
-        let path = self.scope.path_below(&format!("submit.{of}"))?;
-        let _busy = self.scope.busy();
-        let id = self.scope.run.id.child(&path, self.scope.restarts);
+        let path = match options.key {
+            Some(_) => point_of_key(of)?,
+            None => self.scope.path_below(&format!("submit.{of}"))?,
+        };
+        self.submit_at(path, of, input, options).await
+    }
+
+    async fn submit_at<I>(&self, path: Path, of: &str, input: &I, options: TaskOptions) -> Result<RunId, Failure>
+    where
+        I: Serialize + ?Sized,
+    {
+        let _elsewhere = self.scope.link.hold();
+        let id = match &options.key {
+            Some(key) => RunId::hashed(&["task", of, key]),
+            None => self.scope.run.id.child(&path, self.scope.restarts),
+        };
         let parent = Parent { run: self.scope.run.clone(), point: path };
         let (of, input) = (TypeName::new(of)?, Payload::of(input)?);
         // What may follow from a signal must not be there before the signal is.
@@ -156,13 +179,14 @@ impl Ctx {
     }
 
     /// Submits a task for each item and waits for them: on as many machines as there are workers.
-    pub fn fan_out<I>(&self, name: &str, of: &str, items: I) -> FanOut
+    #[expect(clippy::needless_pass_by_value, reason = "a key is a name, mostly a literal")]
+    pub fn fan_out<I>(&self, name: &str, of: impl StartKey<I::Item>, items: I) -> FanOut
     where
         I: IntoIterator,
         I::Item: Serialize,
     {
         let inputs = items.into_iter().map(|item| Payload::of(&item)).collect();
-        let (path, of) = (self.scope.path(name), TypeName::new(of));
+        let (path, of) = (self.scope.path(name), TypeName::new(of.name()));
         FanOut { ctx: self.clone(), path, of, inputs, options: TaskOptions::default(), timeout: None }
     }
 
@@ -205,7 +229,7 @@ impl Ctx {
         &self.scope.run.id
     }
 
-    /// Whether somebody wants the run to end.
+    /// Whether cancellation of the run was requested.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         *self.scope.cancelled.borrow()
@@ -217,6 +241,21 @@ impl Ctx {
         if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
             std::future::pending().await
         }
+    }
+
+    /// Keeps this code from counting as idle while it continues outside of its own future, in the event loop of another
+    /// language for example. Without it the engine may park the run, or offer a signal, while that loop still has work.
+    ///
+    /// Drop the guard when that loop waits for the engine.
+    #[doc(alias = "foreign event loop")]
+    pub fn elsewhere(&self) -> Elsewhere {
+        self.scope.link.hold_foreign()
+    }
+
+    /// Whether the function is being replayed: points ahead are recorded. Logs may be silent then.
+    #[must_use]
+    pub fn is_replaying(&self) -> bool {
+        self.scope.is_behind()
     }
 
     /// A point whose name was counted at the call.
@@ -266,6 +305,11 @@ impl Ctx {
     }
 }
 
+/// The place of a task that its key names: the same wherever the run submits it.
+fn point_of_key(of: &str) -> Result<Path, Refusal> {
+    Path::new(format!("submit.{of}"))
+}
+
 /// A point that is recorded as something else: the turn sees it and pauses the run.
 pub(crate) async fn pending_for_ever<T>() -> T {
     std::future::pending().await
@@ -294,6 +338,8 @@ pub struct StepInfo {
     ctx: Ctx,
     point: Path,
     attempt: u32,
+    /// How often the attempt used each name below its step.
+    inside: Arc<Inside>,
 }
 
 impl StepInfo {
@@ -303,13 +349,32 @@ impl StepInfo {
         self.attempt
     }
 
+    /// The path under which it is recorded.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.point
+    }
+
+    /// Submits a task below this step, as [`Ctx::submit_with`] does inside the step's future. For code outside of that future,
+    /// which the engine cannot distinguish from the code of the function.
+    pub async fn submit_with<I>(&self, of: &str, input: &I, options: TaskOptions) -> Result<RunId, Failure>
+    where
+        I: Serialize + ?Sized,
+    {
+        let path = match options.key {
+            Some(_) => point_of_key(of)?,
+            None => self.inside.path_below(&format!("submit.{of}"))?,
+        };
+        self.ctx.submit_at(path, of, input, options).await
+    }
+
     /// The same at every attempt, and of no other step: hand it to systems that take an idempotency key.
     #[must_use]
     pub fn idempotency_key(&self) -> String {
         format!("{}:{}", self.ctx.scope.run.id, self.point)
     }
 
-    /// Whether somebody wants the run to end.
+    /// Whether cancellation of the run was requested.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.ctx.is_cancelled()
@@ -352,16 +417,15 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> Step<'a, T> {
     /// How it is undone if the run fails or is cancelled later.
     ///
     /// The code gets the step's result; or `None` if the step failed itself, and nobody knows what it did.
-    pub fn compensate<F, Fut, E>(self, undo: F) -> Self
+    pub fn compensate<F, Fut>(self, undo: F) -> Self
     where
         F: Fn(Option<T>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<Failure>,
+        Fut: Future<Output = Result<(), Failure>> + Send + 'static,
     {
         let undo: Undo = Arc::new(move |result| {
             let read = result.map(|result| result.read::<T>()).transpose();
             let running = read.map(&undo);
-            async move { running?.await.map_err(Into::into) }.boxed()
+            async move { running?.await }.boxed()
         });
         Self { undo: Some(undo), ..self }
     }
@@ -383,7 +447,9 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> Step<'a, T> {
         loop {
             match open.slot.next().await {
                 Reply::Run { attempt, deadline } => {
-                    let info = StepInfo { ctx: self.ctx.clone(), point: path.clone(), attempt };
+                    let inside = Arc::new(Inside::new(path.clone()));
+                    let info =
+                        StepInfo { ctx: self.ctx.clone(), point: path.clone(), attempt, inside: Arc::clone(&inside) };
                     let (make, injected) = (&mut self.make, scope.inner.injected(&path));
                     let body = async move {
                         match injected {
@@ -392,7 +458,7 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> Step<'a, T> {
                         }
                     };
                     let span = spans::step(&scope.run, &path, attempt);
-                    let running = INSIDE.scope(Inside::new(path.clone()), Caught(body.boxed()));
+                    let running = INSIDE.scope(inside, Caught(body.boxed()));
                     let running = spans::watched(span, running);
                     if let Some(value) = run_or_stop(&scope, &mut open, &path, (attempt, deadline), running).await {
                         open.done = true;
@@ -510,176 +576,5 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> IntoFuture for Map<'a, T> 
 
     fn into_future(self) -> Self::IntoFuture {
         self.run().boxed()
-    }
-}
-
-/// Tasks about to be submitted and awaited.
-#[derive(Debug)]
-#[must_use = "tasks are submitted when this is awaited"]
-pub struct FanOut {
-    ctx: Ctx,
-    path: Result<Path, Refusal>,
-    of: Result<TypeName, Refusal>,
-    inputs: Result<Vec<Payload>, Refusal>,
-    options: TaskOptions,
-    timeout: Option<Duration>,
-}
-
-impl FanOut {
-    /// With a queue, retries, an expiry.
-    pub fn options(self, options: TaskOptions) -> Self {
-        Self { options, ..self }
-    }
-
-    /// For how long they are waited for; then the answer says which have ended.
-    pub fn timeout(self, timeout: Duration) -> Self {
-        Self { timeout: Some(timeout), ..self }
-    }
-}
-
-impl IntoFuture for FanOut {
-    type Output = Result<Joined, Failure>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        async move {
-            let Self { ctx, path, of, inputs, options, timeout } = self;
-            let (path, spec) = (path?, Spec::FanOut { of: of?, inputs: inputs?, options, timeout });
-            Ok(ctx.point(&path, PointKind::Child, spec).await?.read()?)
-        }
-        .boxed()
-    }
-}
-
-/// What became of tasks that were waited for.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Joined {
-    /// One for each, in order.
-    pub tasks: Vec<TaskEnd>,
-}
-
-/// What became of one task.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TaskEnd {
-    /// It gave this.
-    Completed(Payload),
-    /// It failed or was cancelled.
-    Failed(Fault),
-    /// It has not ended in time.
-    Missing(RunId),
-}
-
-impl Joined {
-    /// How many gave a result.
-    #[must_use]
-    pub fn completed(&self) -> usize {
-        self.tasks.iter().filter(|task| matches!(task, TaskEnd::Completed(_))).count()
-    }
-
-    /// All results in order; or the first failure.
-    pub fn results<T: DeserializeOwned>(&self) -> Result<Vec<T>, Failure> {
-        let read = |task: &TaskEnd| match task {
-            TaskEnd::Completed(payload) => Ok(payload.read()?),
-            TaskEnd::Failed(fault) => Err(Failure::recorded(fault.clone())),
-            TaskEnd::Missing(id) => Err(permanent(format!("task `{id}` has not ended in time"))),
-        };
-        self.tasks.iter().map(read).collect()
-    }
-}
-
-/// What a step of a graph, or a task, sees of its run; it is a [`Ctx`] too, with points below the step's own.
-///
-/// `S` is the type of the run's input and data.
-#[derive(Debug)]
-pub struct StepCtx<S> {
-    ctx: Ctx,
-    of: PhantomData<fn() -> S>,
-}
-
-impl<S> Clone for StepCtx<S> {
-    fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.ctx.scope))
-    }
-}
-
-impl<S> Deref for StepCtx<S> {
-    type Target = Ctx;
-
-    fn deref(&self) -> &Ctx {
-        &self.ctx
-    }
-}
-
-impl<S> StepCtx<S> {
-    pub(crate) fn new(scope: Arc<Scope>) -> Self {
-        Self { ctx: Ctx { scope }, of: PhantomData }
-    }
-
-    /// For which time it is run, from 1.
-    #[must_use]
-    pub fn attempt(&self) -> u32 {
-        self.ctx.scope.attempt
-    }
-
-    /// The same at every attempt, and of no other step: hand it to systems that take an idempotency key.
-    #[must_use]
-    pub fn idempotency_key(&self) -> String {
-        let point = self.ctx.scope.point().map(Path::as_str).unwrap_or_default();
-        format!("{}:{point}", self.ctx.scope.run.id)
-    }
-
-    /// The result of an earlier step.
-    pub async fn output<T: DeserializeOwned>(&self, step: &str) -> Result<T, Failure> {
-        let path = Path::new(step)?;
-        let data = lock(&self.ctx.scope.outputs).get(&path).cloned();
-        let data = data.ok_or_else(|| permanent(format!("step `{step}` has no result")))?;
-        Ok(self.ctx.scope.payload(&path, &data).await.read()?)
-    }
-
-    /// The input as JSON text.
-    #[must_use]
-    pub fn input_payload(&self) -> &Payload {
-        &self.ctx.scope.input
-    }
-
-    /// A copy of the run's data, as it was when the step began, with the changes of this step.
-    #[must_use]
-    pub fn data_map(&self) -> serde_json::Map<String, serde_json::Value> {
-        lock(&self.ctx.scope.data).clone()
-    }
-
-    /// Changes the run's data. Top-level fields that differ are recorded when the step is completed.
-    pub fn change_data(&self, change: impl FnOnce(&mut serde_json::Map<String, serde_json::Value>)) {
-        change(&mut lock(&self.ctx.scope.data));
-    }
-}
-
-impl<S: Serialize + DeserializeOwned> StepCtx<S> {
-    /// What the run was started with.
-    pub fn input(&self) -> Result<S, Failure> {
-        Ok(self.ctx.scope.input.read()?)
-    }
-
-    /// The run's data: the input, with the changes that steps made.
-    pub fn data(&self) -> Result<S, Failure> {
-        let data = self.data_map();
-        if data.is_empty() {
-            return self.input();
-        }
-        Ok(Payload::of(&data)?.read()?)
-    }
-
-    /// Changes the run's data. Top-level fields that differ are recorded when the step is completed.
-    pub fn update(&self, change: impl FnOnce(&mut S)) -> Result<(), Failure> {
-        let mut data = self.data()?;
-        change(&mut data);
-        match serde_json::to_value(&data)? {
-            serde_json::Value::Object(map) => {
-                self.change_data(|data| *data = map);
-                Ok(())
-            }
-            _ => Err(permanent("a run's data is a JSON object")),
-        }
     }
 }

@@ -9,14 +9,15 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use wigwag_core::{Name, TypeName};
-use wigwag_store::{Clock, LAYOUT_KEY, Layout, OpenSettings, Store, System};
+use wigwag_store::{Announced, Clock, LAYOUT_KEY, Layout, Notices, Notifications, OpenSettings, Opened, Store, System};
 
 use crate::client::Client;
 use crate::context::{Ctx, StepCtx};
+use crate::engine_core::{EngineCore, Stop};
 use crate::error::{Error, Result};
 use crate::failure::Failure;
 use crate::graph::Graph;
-use crate::inner::{Inner, Stop};
+use crate::keys::WorkflowKey;
 use crate::settings::Settings;
 use crate::workflow::{
     FunctionHandler, Registry, StepHandler, Workflow, default_queue, function_handler, step_handler,
@@ -26,7 +27,7 @@ use crate::{service, worker};
 /// Runs workflows. Dropped, it stops at once, as a crash would; [`Engine::stop`] is kinder.
 #[derive(Debug)]
 pub struct Engine {
-    inner: Arc<Inner>,
+    inner: Arc<EngineCore>,
     #[cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only test kits ask"))]
     pub(crate) asks: mpsc::Sender<worker::Ask>,
     tasks: Vec<JoinHandle<()>>,
@@ -36,6 +37,7 @@ pub struct Engine {
 #[must_use = "an engine runs once `start` is awaited"]
 pub struct Builder {
     store: Arc<dyn Store>,
+    notices: Option<Notices>,
     clock: Arc<dyn Clock>,
     settings: Settings,
     workflows: Vec<Workflow>,
@@ -59,14 +61,22 @@ impl Engine {
     ///
     /// Blocks while an embedded store is opened.
     pub fn open(url: &str) -> Result<Builder> {
-        let opened = wigwag_store::open(url, &OpenSettings::default())?;
-        Ok(Self::builder(opened.store))
+        let mut settings = OpenSettings::default();
+        settings.fleet.is_wanted = concerns_others;
+        let opened = wigwag_store::open(url, &settings)?;
+        Ok(Self::on(opened))
+    }
+
+    /// An engine on a store that was opened, with its notifications.
+    pub fn on(opened: Opened) -> Builder {
+        Builder { notices: opened.notices, ..Self::builder(opened.store) }
     }
 
     /// An engine on this store.
     pub fn builder(store: Arc<dyn Store>) -> Builder {
         Builder {
             store,
+            notices: None,
             clock: Arc::new(System),
             settings: Settings::default(),
             workflows: Vec::new(),
@@ -76,19 +86,19 @@ impl Engine {
         }
     }
 
-    /// Asks things of runs.
+    /// Returns a client for starting, signalling and inspecting runs.
     #[must_use]
     pub fn client(&self) -> Client {
         Client { inner: Arc::clone(&self.inner) }
     }
 
-    /// How many runs it drives at the moment.
+    /// Number of runs that the engine drives at present.
     #[must_use]
     pub fn active_runs(&self) -> usize {
         self.inner.active_count()
     }
 
-    /// Stops: nothing new begins, running steps may finish within the grace time, and all runs are given back.
+    /// Stops the engine: no new work starts, running steps may finish within the grace time, and all runs are released.
     pub async fn stop(mut self) {
         self.inner.set_stop(Stop::Drain);
         let deadline = self.inner.clock.boot() + self.inner.settings.grace;
@@ -101,7 +111,7 @@ impl Engine {
             let left = left.clamp(Duration::from_millis(10), Duration::from_millis(200));
             tokio::select! {
                 biased;
-                () = self.inner.idle.notified() => {}
+                () = self.inner.turns.idle.notified() => {}
                 () = clock.sleep(left) => {}
             }
         }
@@ -131,7 +141,8 @@ impl Builder {
     }
 
     /// Adds a function, with its version.
-    pub fn function<I, F, Fut, O, E>(self, name: &str, version: u32, code: F) -> Self
+    #[expect(clippy::needless_pass_by_value, reason = "a key is a name, mostly a literal")]
+    pub fn function<I, F, Fut, O, E>(self, name: impl WorkflowKey<I, O>, version: u32, code: F) -> Self
     where
         F: Fn(Ctx, I) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<O, E>> + Send + 'static,
@@ -139,7 +150,7 @@ impl Builder {
         O: Serialize + 'static,
         E: Into<Failure> + 'static,
     {
-        self.function_dyn(name, version, function_handler(code))
+        self.function_dyn(name.name(), version, function_handler(code))
     }
 
     /// Adds a function by its handler: for other languages.
@@ -152,7 +163,8 @@ impl Builder {
     }
 
     /// Adds the code of a task.
-    pub fn task<I, F, Fut, O, E>(self, name: &str, code: F) -> Self
+    #[expect(clippy::needless_pass_by_value, reason = "a key is a name, mostly a literal")]
+    pub fn task<I, F, Fut, O, E>(self, name: impl WorkflowKey<I, O>, code: F) -> Self
     where
         F: Fn(StepCtx<I>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<O, E>> + Send + 'static,
@@ -160,7 +172,7 @@ impl Builder {
         O: Serialize + 'static,
         E: Into<Failure> + 'static,
     {
-        self.task_dyn(name, step_handler(code))
+        self.task_dyn(name.name(), step_handler(code))
     }
 
     /// Adds the code of a task by its handler: for other languages.
@@ -172,7 +184,7 @@ impl Builder {
         self
     }
 
-    /// The queues whose tasks it takes; `default` unless said otherwise.
+    /// Sets the queues whose tasks the engine runs; `default` by default.
     pub fn queues<T: Into<String>>(mut self, queues: impl IntoIterator<Item = T>) -> Self {
         self.queues = queues.into_iter().map(Into::into).collect();
         self
@@ -184,13 +196,19 @@ impl Builder {
         self
     }
 
-    /// Where time comes from.
+    /// Notifications of a store around which [`wigwag_store::Announced`] was put, so that a server can relay them.
+    pub fn notices(mut self, notices: Notices) -> Self {
+        self.notices = Some(notices);
+        self
+    }
+
+    /// Sets the source of time.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    async fn inner(self) -> Result<Arc<Inner>> {
+    async fn inner(self) -> Result<Arc<EngineCore>> {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
         }
@@ -199,10 +217,13 @@ impl Builder {
         let queues = if queues.is_empty() { vec![default_queue()] } else { queues };
         let registry = Registry::new(self.workflows, self.tasks, queues)?;
         let shards = shards(&*self.store).await?;
-        Ok(Arc::new(Inner::new(self.store, self.clock, self.settings, registry, shards)))
+        let (store, notices) = announced(self.store, self.notices);
+        let mut core = EngineCore::new(store, self.clock, self.settings, registry, shards);
+        core.notices = notices;
+        Ok(Arc::new(core))
     }
 
-    /// A client without workers: it starts and asks, and others run.
+    /// Builds a client without workers: it starts and inspects runs that other processes drive.
     pub async fn client(self) -> Result<Client> {
         Ok(Client { inner: self.inner().await? })
     }
@@ -213,7 +234,7 @@ impl Builder {
         worker::store_definitions(&inner).await?;
         let (asks, asked) = mpsc::channel(16);
         let mut tasks = Vec::new();
-        // Who can run nothing would look for work in vain, which costs requests on a bucket.
+        // Without registered workflows, polling would find nothing, and it costs requests on a bucket.
         if !inner.registry.is_empty() {
             tasks.push(tokio::spawn(worker::run(Arc::clone(&inner), asked)));
         }
@@ -222,11 +243,37 @@ impl Builder {
     }
 }
 
+/// Whether other processes wait for writes of this key: wake-ups, log entries and ends of runs. Wake-ups that guard a lease
+/// are left out: they matter only once their worker is gone.
+///
+/// ```
+/// assert!(wigwag::concerns_others("workflow/order-17/log/00000001.json"));
+/// assert!(!wigwag::concerns_others("workflow/order-17/state.json"));
+/// ```
+#[must_use]
+pub fn concerns_others(key: &str) -> bool {
+    match key.split_once('/') {
+        Some(("due", _)) => !key.rsplit_once('~').is_some_and(|(_, nonce)| nonce.starts_with("o.")),
+        Some(("done", _)) => true,
+        Some((_, rest)) => rest.contains("/log/"),
+        None => false,
+    }
+}
+
+/// Adds notifications of the process's own writes to a store that sends none.
+fn announced(store: Arc<dyn Store>, notices: Option<Notices>) -> (Arc<dyn Store>, Option<Notices>) {
+    if notices.is_some() || store.traits().notifications != Notifications::Silent {
+        return (store, notices);
+    }
+    let notices = Notices::new();
+    (Arc::new(Announced::new(store, notices.clone())), Some(notices))
+}
+
 /// Into how many parts the due index is divided: fixed when the store was made.
 async fn shards(store: &dyn Store) -> Result<u16> {
     if let Some(object) = store.get(LAYOUT_KEY).await? {
         return Ok(Layout::read(&object.body)?.shards.max(1));
     }
-    // A store that keeps no layout is in memory; one that behaves as a bucket is divided as one.
+    // A store without a stored layout is in memory; one that behaves like a bucket gets a bucket's shards.
     Ok(if store.traits().atomic { 1 } else { 4 })
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a call, named by what the caller does next.
+//! Errors of calls, grouped by the caller's next action.
 
 use std::fmt;
 
@@ -17,26 +17,37 @@ struct Facts {
     what: String,
     hint: Option<String>,
     fault: Option<Fault>,
+    fields: Vec<FieldError>,
     source: Option<wigwag_store::Error>,
 }
 
-/// What the caller does next.
+/// A part of a payload that violates its schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FieldError {
+    /// JSON pointer of the part; empty for the payload itself.
+    pub path: String,
+    /// Message of the violation.
+    pub message: String,
+}
+
+/// Kinds of errors, by the caller's next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// There is no such run. Check the id.
+    /// The run does not exist. Check the id.
     NotFound,
-    /// There was such a run, and retention took it.
+    /// Retention deleted the run.
     Gone,
-    /// The id or key is taken by something else. Choose another, or look at what is there.
+    /// The id or key is in use. Choose another, or inspect the existing run.
     Conflict,
-    /// The run is not in a state in which this can be done. Look at its status.
+    /// The status of the run does not allow this. Check its status.
     NotRunning,
     /// The call cannot succeed as written. Change the call.
     Invalid,
-    /// That is no name for a signal. Change it.
+    /// The name of the signal is invalid. Change it.
     InvalidName,
-    /// The payload is too large, or does not look as its receiver wants it. Change it.
+    /// The payload is too large, or violates the receiver's schema. Change it.
     InvalidPayload,
     /// The run takes that signal of authenticated senders only. Send it with a token, or by a signed link.
     RejectedSender,
@@ -44,23 +55,23 @@ pub enum ErrorKind {
     NotWaiting,
     /// The run does not wait at that point.
     UnknownPoint,
-    /// The run ended, but not well; [`Error::fault`] says why.
+    /// The run failed or was cancelled; [`Error::fault`] contains the error.
     RunFailed,
     /// The run was cancelled.
     RunCancelled,
-    /// It did not happen in the time given.
+    /// The call did not finish within its timeout.
     TimedOut,
     /// The engine is stopping.
     Stopped,
-    /// The store did not answer, or is full. Try again later.
+    /// The store did not respond, or is full. Retry later.
     Unavailable,
-    /// What is stored cannot be read by this version.
+    /// This version cannot read a stored object.
     Damaged,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
-        Self(Box::new(Facts { kind, what: what.into(), hint: None, fault: None, source: None }))
+        Self(Box::new(Facts { kind, what: what.into(), hint: None, fault: None, fields: Vec::new(), source: None }))
     }
 
     pub(crate) fn invalid(what: impl Into<String>) -> Self {
@@ -77,6 +88,17 @@ impl Error {
         self
     }
 
+    pub(crate) fn with_fields(mut self, fields: Vec<FieldError>) -> Self {
+        self.0.fields = fields;
+        self
+    }
+
+    /// Parts of the payload that do not fit its schema, if that is what happened.
+    #[must_use]
+    pub fn fields(&self) -> &[FieldError] {
+        &self.0.fields
+    }
+
     pub(crate) fn damaged(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Damaged, what).hint(
             "what is stored was changed by something else, or by a newer version of wigwag; nothing was changed now: \
@@ -84,18 +106,18 @@ impl Error {
         )
     }
 
-    /// An object that is not what its key says.
+    /// An object whose content does not match its key.
     pub(crate) fn unreadable(key: &str, why: impl fmt::Display) -> Self {
         Self::damaged(format!("`{key}` cannot be read: {why}"))
     }
 
-    /// What the caller does next.
+    /// Kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What helps.
+    /// How to fix the error, if known.
     #[must_use]
     pub fn advice(&self) -> Option<&str> {
         self.0.hint.as_deref()
@@ -136,6 +158,8 @@ impl From<wigwag_store::Error> for Error {
     fn from(error: wigwag_store::Error) -> Self {
         use wigwag_store::ErrorKind as Store;
         let kind = match error.kind() {
+            // A missing bucket is no fault of the call: it succeeds once the bucket is back.
+            Store::Invalid if error.concerns_settings() => ErrorKind::Unavailable,
             Store::Invalid => ErrorKind::Invalid,
             Store::Damaged => ErrorKind::Damaged,
             Store::Exists | Store::Changed => ErrorKind::Conflict,

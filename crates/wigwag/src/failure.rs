@@ -1,10 +1,11 @@
-//! How users' code says that it failed.
+//! Failures of users' code.
 
 use std::fmt;
+use std::time::Duration;
 
 use wigwag_core::{Fault, Outcome, Path};
 
-/// A step's or workflow's failure. Any error becomes one by `?`, and is then worth another try.
+/// A step's or workflow's failure. Any error converts to one by `?`, and is then retryable.
 ///
 /// ```
 /// fn charge(cents: u64) -> Result<String, wigwag::Failure> {
@@ -21,18 +22,19 @@ use wigwag_core::{Fault, Outcome, Path};
 pub struct Failure {
     fault: Box<Fault>,
     outcome: Outcome,
+    after: Option<Duration>,
 }
 
-/// A failure that another try cannot mend.
+/// A failure that a retry cannot fix.
 #[must_use]
 pub fn permanent(message: impl fmt::Display) -> Failure {
-    Failure { fault: Box::new(Fault::new("Permanent", message.to_string())), outcome: Outcome::Permanent }
+    Failure { fault: Box::new(Fault::new("Permanent", message.to_string())), outcome: Outcome::Permanent, after: None }
 }
 
-/// A failure that another try may mend.
+/// A failure that a retry may fix.
 #[must_use]
 pub fn retryable(message: impl fmt::Display) -> Failure {
-    Failure { fault: Box::new(Fault::new("Retryable", message.to_string())), outcome: Outcome::Retryable }
+    Failure { fault: Box::new(Fault::new("Retryable", message.to_string())), outcome: Outcome::Retryable, after: None }
 }
 
 impl Failure {
@@ -40,12 +42,12 @@ impl Failure {
     #[must_use]
     pub fn new(kind: &str, message: &str, detail: Option<String>, is_permanent: bool) -> Self {
         let outcome = if is_permanent { Outcome::Permanent } else { Outcome::Retryable };
-        Self { fault: Box::new(Fault::new(kind, message).detail(detail)), outcome }
+        Self { fault: Box::new(Fault::new(kind, message).detail(detail)), outcome, after: None }
     }
 
-    pub(crate) fn timeout(span: std::time::Duration) -> Self {
+    pub(crate) fn timeout(span: Duration) -> Self {
         let message = format!("it took longer than {span:?}");
-        Self { fault: Box::new(Fault::new("Timeout", message)), outcome: Outcome::Retryable }
+        Self { fault: Box::new(Fault::new("Timeout", message)), outcome: Outcome::Retryable, after: None }
     }
 
     pub(crate) fn panic(payload: &(dyn std::any::Any + Send)) -> Self {
@@ -53,29 +55,42 @@ impl Failure {
         let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
         let message = text.unwrap_or_else(|| "it panicked without a message".into());
         let detail = crate::panics::take_backtrace();
-        Self { fault: Box::new(Fault::new("Panic", message).detail(detail)), outcome: Outcome::Retryable }
+        Self { fault: Box::new(Fault::new("Panic", message).detail(detail)), outcome: Outcome::Retryable, after: None }
     }
 
     pub(crate) fn lost(times: u32) -> Self {
         let message = format!("{times} workers died while they ran it");
-        Self { fault: Box::new(Fault::new("WorkerLost", message)), outcome: Outcome::Retryable }
+        Self { fault: Box::new(Fault::new("WorkerLost", message)), outcome: Outcome::Retryable, after: None }
     }
 
-    /// What is recorded of a point that failed for good; another try cannot mend it.
-    pub(crate) fn recorded(fault: Fault) -> Self {
-        Self { fault: Box::new(fault), outcome: Outcome::Permanent }
+    /// The recorded error of a step that failed for good; a retry cannot fix it.
+    #[must_use]
+    pub fn recorded(fault: Fault) -> Self {
+        Self { fault: Box::new(fault), outcome: Outcome::Permanent, after: None }
     }
 
-    /// Whether another try cannot mend it.
+    /// Whether a retry cannot fix it.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         self.outcome == Outcome::Permanent
     }
 
-    /// The error as it is recorded.
+    /// The recorded form of the error.
     #[must_use]
     pub fn fault(&self) -> &Fault {
         &self.fault
+    }
+
+    /// The next attempt begins after this span, whatever the retry policy says. It does not add an attempt. For services that
+    /// say when they can be called again, such as HTTP's `Retry-After`.
+    #[must_use]
+    pub fn retry_after(mut self, span: Duration) -> Self {
+        self.after = Some(span.min(wigwag_core::limits::SPAN_MAX));
+        self
+    }
+
+    pub(crate) fn after(&self) -> Option<Duration> {
+        self.after
     }
 
     pub(crate) fn outcome(&self) -> Outcome {
@@ -83,7 +98,7 @@ impl Failure {
     }
 
     pub(crate) fn at(self, point: &Path) -> Self {
-        Self { fault: Box::new(self.fault.at(point)), outcome: self.outcome }
+        Self { fault: Box::new(self.fault.at(point)), ..self }
     }
 }
 
@@ -99,7 +114,8 @@ impl fmt::Debug for Failure {
     }
 }
 
-/// As with `anyhow`, a failure is itself no `Error`, so that every error can become one.
+/// A failure does not implement `Error` (like `anyhow::Error`), so that every error can
+/// convert to one.
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         let mut causes = Vec::new();
@@ -111,6 +127,10 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
         let detail = (!causes.is_empty()).then(|| format!("because: {}", causes.join(": ")));
         let name = std::any::type_name::<E>();
         let kind = name.split('<').next().and_then(|path| path.rsplit("::").next()).unwrap_or("Retryable");
-        Self { fault: Box::new(Fault::new(kind, error.to_string()).detail(detail)), outcome: Outcome::Retryable }
+        Self {
+            fault: Box::new(Fault::new(kind, error.to_string()).detail(detail)),
+            outcome: Outcome::Retryable,
+            after: None,
+        }
     }
 }

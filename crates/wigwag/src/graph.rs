@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, FutureExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -20,9 +21,9 @@ use crate::workflow::{Code, NodeCode, StepHandler, UndoHandler, Workflow, step_h
 
 /// A workflow as steps with dependencies. Steps that can run in parallel do.
 ///
-/// Settings such as [`Graph::after`] and [`Graph::retry`] are of the step or group written last. Mistakes (a dependency
-/// that is no step, a name used twice, a cycle) are refused by name when the engine is started. `S` is the type of the
-/// run's input and data. The result is that of the last step; of several last steps, an object by their names.
+/// Settings such as [`Graph::after`] and [`Graph::retry`] apply to the preceding step or group. Mistakes (an unknown
+/// dependency, a duplicate name, a cycle) are rejected by name when the engine starts. `S` is the type of the run's
+/// input and data. The result is that of the last step; of several last steps, an object by their names.
 ///
 /// ```
 /// use std::time::Duration;
@@ -58,7 +59,7 @@ pub struct Graph<S> {
     of: PhantomData<fn() -> S>,
 }
 
-/// A step as it is being written.
+/// A step under construction.
 struct Draft {
     name: String,
     after: Vec<String>,
@@ -81,9 +82,9 @@ impl<S> std::fmt::Debug for Graph<S> {
     }
 }
 
-/// One name or several.
+/// A name or several names.
 pub trait Names {
-    /// The names.
+    /// Returns the names as texts.
     fn names(self) -> Vec<String>;
 }
 
@@ -125,17 +126,16 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
     }
 
     /// Adds a step.
-    pub fn step<F, Fut, O, E>(self, name: impl Into<String>, code: F) -> Self
+    pub fn step<F, Fut, O>(self, name: impl Into<String>, code: F) -> Self
     where
         F: Fn(StepCtx<S>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<O, E>> + Send + 'static,
+        Fut: Future<Output = Result<O, Failure>> + Send + 'static,
         O: Serialize,
-        E: Into<Failure>,
     {
         self.step_dyn(name, Some(step_handler(code)))
     }
 
-    /// Adds a step whose code is with other workers: it is dispatched as a task.
+    /// Adds a step whose code is on other workers: it is dispatched as a task.
     pub fn remote_step(self, name: impl Into<String>) -> Self {
         self.step_dyn(name, None)
     }
@@ -154,10 +154,10 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
         self
     }
 
-    /// Adds a wait for a signal, as a step of its own whose result is the signal's payload.
+    /// Adds a wait for a signal, as a separate step whose result is the signal's payload.
     ///
-    /// The run parks until the signal comes; one that was sent before is taken at once. What comes with it goes into the
-    /// run's data by [`Graph::on_receive`]; for how long it waits says [`Graph::timeout`].
+    /// The run parks until a signal arrives; a buffered signal is consumed at once. [`Graph::on_receive`] merges the
+    /// payload into the run's data; [`Graph::timeout`] sets the timeout.
     ///
     /// ```
     /// use std::time::Duration;
@@ -176,8 +176,8 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
     /// let order = Graph::<Order>::new("order")
     ///     .signal("approval")
     ///     .timeout(Duration::from_secs(2 * 24 * 3_600))
-    ///     .on_receive(|order, approval: Approval| { order.approved_by = Some(approval.by); Ok::<_, Failure>(()) })
-    ///     .on_timeout(|order| { order.approved_by = Some("nobody".into()); Ok::<_, Failure>(()) })
+    ///     .on_receive(|order, approval: Approval| { order.approved_by = Some(approval.by); Ok(()) })
+    ///     .on_timeout(|order| { order.approved_by = Some("nobody".into()); Ok(()) })
     ///     .step("ship", ship).after("approval");
     /// # let _ = order;
     /// ```
@@ -186,7 +186,7 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
         self.signal_at(name.clone(), name)
     }
 
-    /// The same where the step is called otherwise than its signal, because several wait for the same.
+    /// Like [`Graph::signal`], with a separate step name, because several steps wait for the same signal.
     pub fn signal_at(mut self, step: impl Into<String>, signal: impl AsRef<str>) -> Self {
         self = self.step_dyn(step, None);
         match Name::new(signal) {
@@ -200,54 +200,53 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
         self
     }
 
-    /// What a signal makes of the run's data. Called once: run again, the record answers.
+    /// Merges a signal's payload into the run's data. Called once: a replay uses the record.
     ///
-    /// If it fails the signal stays in the inbox: it is tried again as often as [`Graph::retry`] says, then the run
-    /// fails.
-    pub fn on_receive<T, E>(self, code: impl Fn(&mut S, T) -> Result<(), E> + Send + Sync + 'static) -> Self
+    /// If it fails, the signal stays in the inbox. It is retried according to [`Graph::retry`], then the run fails.
+    pub fn on_receive<T>(self, code: impl Fn(&mut S, T) -> Result<(), Failure> + Send + Sync + 'static) -> Self
     where
         T: DeserializeOwned,
-        E: Into<Failure>,
     {
         self.on_receive_dyn(move |data, signal| {
-            let payload: T = signal.read().map_err(permanent)?;
-            changed(data, |data| code(data, payload).map_err(Into::into))
+            let changed = signal.read::<T>().map_err(permanent);
+            let changed = changed.and_then(|signal| changed_by(&data, |data| code(data, signal)));
+            std::future::ready(changed).boxed()
         })
     }
 
-    /// The same on JSON: for other languages. It gives all of the run's data, if that changed.
+    /// Like [`Graph::on_receive`], for JSON: for other languages. Returns all of the run's data, if it changed.
     pub fn on_receive_dyn(
         self,
-        code: impl Fn(&Payload, &Payload) -> Result<Option<Map<String, Value>>, Failure> + Send + Sync + 'static,
+        code: impl Fn(Payload, Payload) -> BoxFuture<'static, Result<Option<Map<String, Value>>, Failure>>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         self.with_last_signal("on_receive", |_, draft| draft.code.on_receive = Some(Arc::new(code)))
     }
 
-    /// What it makes of the run's data that no signal came in time; then the run goes on.
+    /// Changes the run's data after the wait timed out; the run then continues.
     ///
     /// Without it, the step fails with `SignalTimeout`.
-    pub fn on_timeout<E>(self, code: impl Fn(&mut S) -> Result<(), E> + Send + Sync + 'static) -> Self
-    where
-        E: Into<Failure>,
-    {
-        self.on_timeout_dyn(move |data| changed(data, |data| code(data).map_err(Into::into)))
+    pub fn on_timeout(self, code: impl Fn(&mut S) -> Result<(), Failure> + Send + Sync + 'static) -> Self {
+        self.on_timeout_dyn(move |data| std::future::ready(changed_by(&data, |data| code(data))).boxed())
     }
 
-    /// The same on JSON: for other languages.
+    /// Like [`Graph::on_timeout`], for JSON: for other languages.
     pub fn on_timeout_dyn(
         self,
-        code: impl Fn(&Payload) -> Result<Option<Map<String, Value>>, Failure> + Send + Sync + 'static,
+        code: impl Fn(Payload) -> BoxFuture<'static, Result<Option<Map<String, Value>>, Failure>> + Send + Sync + 'static,
     ) -> Self {
         self.with_last_signal("on_timeout", |_, draft| draft.code.on_timeout = Some(Arc::new(code)))
     }
 
-    /// Takes the newest of what was sent instead of the oldest; older ones are superseded.
+    /// Consumes the newest signal instead of the oldest; older ones are superseded.
     pub fn latest(self) -> Self {
         self.with_last_signal("latest", |signal, _| signal.mode = Mode::Latest)
     }
 
-    /// Waits until so many different senders have sent one each; the payload is then an array. Signals without a sender
-    /// never count.
+    /// Waits for one signal each of this many different senders; the payload is then an array. Signals without a
+    /// sender never count.
     pub fn quorum(mut self, senders: u32) -> Self {
         match crate::waiting::check_quorum(senders) {
             Ok(()) => self.with_last_signal("quorum", |signal, _| signal.quorum = senders),
@@ -263,7 +262,7 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
         self.with_last_signal("authenticated", |signal, _| signal.authenticated = true)
     }
 
-    /// What payloads must look like (JSON Schema). Others are refused to their sender.
+    /// JSON Schema of the payload. Other payloads are rejected.
     pub fn schema(mut self, schema: Value) -> Self {
         match crate::schema::checked(schema) {
             Ok(schema) => self.with_last_signal("schema", |signal, _| signal.schema = Some(schema)),
@@ -274,12 +273,12 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
         }
     }
 
-    /// The same, derived from a type.
+    /// Like [`Graph::schema`], derived from a type.
     pub fn schema_of<T: schemars::JsonSchema>(self) -> Self {
         self.schema(crate::schema::of_type::<T>())
     }
 
-    /// Adds a named sequence: each step in it comes after the one before, and is recorded as `group/step`.
+    /// Adds a named sequence: each step in it depends on the previous one, and is recorded as `group/step`.
     pub fn group(mut self, name: impl Into<String>, steps: impl FnOnce(Self) -> Self) -> Self {
         let name = name.into();
         let inner = steps(Self::new(&self.name));
@@ -316,7 +315,7 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
         self
     }
 
-    /// What must have ended before it begins: steps, or whole groups.
+    /// Steps or groups that must end before this one starts.
     pub fn after(mut self, names: impl Names) -> Self {
         let names = names.names();
         match self.last.clone() {
@@ -331,30 +330,36 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
         }
     }
 
-    /// It is entered only if this holds of the run's data; else it is passed over. Checked once, on entry.
+    /// Runs the step only if this condition on the run's data holds; otherwise the step is skipped. Checked once, when
+    /// the step becomes ready.
     pub fn when(self, condition: impl Fn(&S) -> bool + Send + Sync + 'static) -> Self {
-        let when = move |data: &Payload| Ok(condition(&data.read::<S>()?));
+        self.when_dyn(move |data| {
+            let holds = data.read::<S>().map(|data| condition(&data)).map_err(Into::into);
+            std::future::ready(holds).boxed()
+        })
+    }
+
+    /// Like [`Graph::when`], for JSON: for other languages.
+    pub fn when_dyn(
+        self,
+        when: impl Fn(Payload) -> BoxFuture<'static, Result<bool, Failure>> + Send + Sync + 'static,
+    ) -> Self {
         self.with_last("when", |draft| draft.code.when = Some(Arc::new(when)))
     }
 
-    /// The same on JSON: for other languages.
-    pub fn when_dyn(self, when: impl Fn(&Payload) -> Result<bool, Failure> + Send + Sync + 'static) -> Self {
-        self.with_last("when", |draft| draft.code.when = Some(Arc::new(when)))
-    }
-
-    /// How long it waits once it could begin.
+    /// Delay after the dependencies ended.
     pub fn delay(self, delay: Duration) -> Self {
         self.with_last("delay", |draft| draft.node.delay = Some(delay.min(limits::SPAN_MAX)))
     }
 
-    /// How often it is tried again; 3 times unless said otherwise.
+    /// Retry policy; 3 retries by default.
     pub fn retry(self, retry: Retry) -> Self {
         self.with_last("retry", |draft| draft.node.retry = retry)
     }
 
-    /// How long one try of a step may take; 10 minutes unless said otherwise. Then it is stopped, and tried again.
+    /// Timeout of one attempt of a step; 10 minutes by default. The attempt is then stopped and retried.
     ///
-    /// Of a signal: how long it is waited for; for ever unless said otherwise.
+    /// For a wait for a signal: its timeout; none by default.
     pub fn timeout(self, timeout: Duration) -> Self {
         let timeout = timeout.min(limits::SPAN_MAX);
         self.with_last("timeout", |draft| match &mut draft.node.signal {
@@ -363,20 +368,19 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
         })
     }
 
-    /// How it is undone if the run fails or is cancelled later.
+    /// Sets the compensation, which runs if the run fails or is cancelled later.
     ///
-    /// The code gets the step's result; or `None` if the step failed itself, and nobody knows what it did.
-    pub fn compensate<F, Fut, R, E>(self, code: F) -> Self
+    /// The code receives the step's result, or `None` if the step itself failed and its effect is unknown.
+    pub fn compensate<F, Fut, R>(self, code: F) -> Self
     where
         F: Fn(StepCtx<S>, Option<R>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        Fut: Future<Output = Result<(), Failure>> + Send + 'static,
         R: DeserializeOwned,
-        E: Into<Failure>,
     {
         self.compensate_dyn(undo_handler(code))
     }
 
-    /// The same by a handler: for other languages.
+    /// Like [`Graph::compensate`], with a handler: for other languages.
     pub fn compensate_dyn(self, handler: Arc<dyn UndoHandler>) -> Self {
         self.with_last("compensate", |draft| {
             draft.node.compensate = true;
@@ -384,7 +388,7 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
         })
     }
 
-    /// It is run as a task, by workers that serve this queue.
+    /// Dispatches the step as a task to workers that serve this queue.
     pub fn queue(mut self, queue: impl AsRef<str>) -> Self {
         match Name::new(queue) {
             Ok(queue) => self.with_last("queue", |draft| draft.node.queue = Some(queue)),
@@ -395,7 +399,7 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
         }
     }
 
-    /// What its failure does to the run, once no retry is left.
+    /// Effect of the step's failure on the run, once no retry is left.
     pub fn on_failure(self, then: OnFailure) -> Self {
         self.with_last("on_failure", |draft| draft.node.on_failure = then)
     }
@@ -409,8 +413,7 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
                 self
             }
             _ => {
-                let message =
-                    format!("`{what}` of workflow `{}` stands where no signal was written before it", self.name);
+                let message = format!("`{what}` of workflow `{}` must follow a signal", self.name);
                 self.mistake.get_or_insert(Refusal::new(message));
                 self
             }
@@ -428,7 +431,7 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
     }
 
     fn mistake(mut self, what: &str) -> Self {
-        let message = format!("`{what}` of workflow `{}` stands where no step was written before it", self.name);
+        let message = format!("`{what}` of workflow `{}` must follow a step", self.name);
         self.mistake.get_or_insert(Refusal::new(message));
         self
     }
@@ -451,7 +454,7 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
             }
             let is_signal = draft.node.signal.is_some();
             if is_signal && (draft.node.compensate || draft.node.queue.is_some()) {
-                let message = format!("`{name}` of workflow `{of}` is a signal: it has no queue, and is not undone");
+                let message = format!("`{name}` of workflow `{of}` is a signal: it has no queue and no compensation");
                 return Err(Refusal::new(message).into());
             }
             codes.insert(name.clone(), draft.code);
@@ -464,7 +467,7 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
 }
 
 /// Lets typed code change a run's data.
-fn changed<S: Serialize + DeserializeOwned>(
+fn changed_by<S: Serialize + DeserializeOwned>(
     data: &Payload,
     change: impl FnOnce(&mut S) -> Result<(), Failure>,
 ) -> Result<Option<Map<String, Value>>, Failure> {

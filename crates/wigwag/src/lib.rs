@@ -1,7 +1,7 @@
 //! Durable workflows that wait for signals, on nothing but a bucket.
 //!
 //! A workflow is a set of steps that must all happen, across crashes, deploys and months of waiting. It is written as a
-//! [`Graph`] of steps, or as a function of its own with a [`Ctx`]. An [`Engine`] runs it; all state is in a store: a
+//! [`Graph`] of steps, or as an async function with a [`Ctx`]. An [`Engine`] runs it; all state is in a store: a
 //! directory on one machine, or any S3-compatible bucket.
 //!
 //! ```
@@ -9,9 +9,9 @@
 //! use wigwag::{Ctx, Engine, Failure};
 //!
 //! async fn greet(ctx: Ctx, name: String) -> Result<String, Failure> {
-//!     let greeting = ctx.step("write", || async { Ok::<_, Failure>(format!("hello {name}")) }).await?;
+//!     let greeting = ctx.step("write", || async { Ok(format!("hello {name}")) }).await?;
 //!     ctx.sleep("breathe", Duration::from_millis(10)).await?;
-//!     ctx.step("shout", || async { Ok::<_, Failure>(greeting.to_uppercase()) }).await
+//!     ctx.step("shout", || async { Ok(greeting.to_uppercase()) }).await
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -23,18 +23,19 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What is promised: a recorded step never runs again; until its result is recorded it may run more than once, under
-//! the same idempotency key. Any process may be killed at any time, and its runs go on elsewhere.
+//! The guarantee: a recorded step never runs again; until its result is recorded it may run more than once, with the
+//! same idempotency key. Any process may be killed at any time, and its runs continue on another.
 
 mod audit;
+mod body;
 mod client;
 mod context;
+mod durations;
 mod engine;
 mod error;
 mod failure;
 mod graph;
-#[cfg(feature = "hub")]
-pub mod hub;
+mod keys;
 mod link;
 mod settings;
 mod spans;
@@ -42,7 +43,8 @@ mod spans;
 pub mod testing;
 mod workflow;
 
-mod inner;
+mod engine_core;
+mod limits;
 mod log;
 mod mailbox;
 mod misfits;
@@ -59,26 +61,44 @@ mod worker;
 
 pub use audit::{Audit, AuditOptions};
 pub use client::{
-    Asked, Cancel, Client, Consumed, Filter, Follow, Listing, Migrate, OpenWait, Receipt, Restart, Resume, RunHandle,
-    RunView, SignalAndWait, SignalCall, SignalState, SignalView, SignalViews, StartCall, SubmitCall, Summary,
-    TaskOptions, WaitingRun, WaitingRuns,
+    Asked, Cancel, Client, Consumed, Counts, Filter, Follow, Listing, Migrate, OpenWait, Receipt, Restart, Resume,
+    RunHandle, RunView, SignalAndWait, SignalCall, SignalState, SignalView, SignalViews, StartCall, SubmitCall,
+    Summary, TaskOptions, TypeCounts, WaitingRun, WaitingRuns, open_waits,
 };
-pub use context::{Ctx, FanOut, Joined, Map, Point, Step, StepCtx, StepInfo, TaskEnd};
-pub use engine::{Builder, Engine};
-pub use error::{Error, ErrorKind, Result};
+pub use context::{Ctx, Elsewhere, FanOut, Joined, Map, Point, Step, StepCtx, StepInfo, TaskEnd};
+pub use durations::{days, hours, mins, secs};
+pub use engine::{Builder, Engine, concerns_others};
+pub use error::{Error, ErrorKind, FieldError, Result};
 pub use failure::{Failure, permanent, retryable};
 pub use graph::{Graph, Names};
+pub use keys::{Signal, SignalKey, StartKey, TypedRun, WaitKey, Workflow, WorkflowKey};
 pub use link::{Link, LinkSecret, NewLink};
 pub use service::retention::{PruneOptions, Pruned};
 pub use service::sweeper::Swept;
 pub use settings::Settings;
 pub use tally::dollars;
 pub use waiting::{Received, TimedWait, TimedWaitAny, Wait, WaitAll, WaitAny};
-pub use workflow::{FunctionHandler, StepHandler, UndoHandler};
 
 pub use schemars;
-/// What a run is made of: statuses, points, events, times.
-pub use wigwag_core as core;
 pub use wigwag_core::{Fate, Mode, OnFailure, Payload, Retry, RunId, Status, Time};
-/// Stores.
-pub use wigwag_store as store;
+
+/// Code of workflows and tasks on JSON, for other languages and for definitions that are made while a program runs.
+pub mod dynamic {
+    pub use crate::workflow::{FunctionHandler, StepHandler, UndoHandler};
+}
+
+/// The data model of a run, as stored in its log and snapshots: statuses, steps, events.
+pub mod record {
+    pub use wigwag_core::audit::{Breach, Promise};
+    pub use wigwag_core::{
+        Compensated, Definition, Entry, Event, Explanation, Family, Fault, Misfit, Name, OpenPoint, Path, Point,
+        PointKind, PointStatus, Refusal, Requests, Run, RunRef, Source, TypeName,
+    };
+}
+
+/// Stores and their clocks; the crate `wigwag-store` has the rest.
+pub mod store {
+    pub use wigwag_store::{
+        Batch, Clock, Cost, Error, ErrorKind, Memory, Notices, OpenSettings, Opened, Store, System, Usage, open,
+    };
+}

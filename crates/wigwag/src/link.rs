@@ -6,7 +6,7 @@
 //!
 //! Holds: the sender of a link's signal is the one signed into it, so that links do not add distinct senders to a quorum.
 //!
-//! What if we die here? A revocation is a single create: it is durable or absent, and repeating it is harmless.
+//! What if we die here? A revocation is a single create: it is durable or absent, and a retry is harmless.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -22,12 +22,7 @@ use wigwag_store::Batch;
 
 use crate::client::{Client, Receipt, signal_name};
 use crate::error::{Error, ErrorKind, Result};
-
-/// A secret shorter than this could be guessed.
-const SECRET_BYTES_MIN: usize = 16;
-
-/// Bytes of a link's id.
-const ID_BYTES: usize = 16;
+use crate::limits::{LINK_ID_BYTES, LINK_SECRET_BYTES_MIN};
 
 /// Secrets of resume links: the current one signs, previous ones are still accepted. Never stored or shown.
 ///
@@ -36,7 +31,7 @@ const ID_BYTES: usize = 16;
 pub struct LinkSecret(Arc<RwLock<Vec<Vec<u8>>>>);
 
 impl LinkSecret {
-    /// At least 16 bytes that nobody can guess, such as the output of `openssl rand -hex 32`.
+    /// Sets the secret: at least 16 unpredictable bytes, such as the output of `openssl rand -hex 32`.
     pub fn new(secret: impl Into<Vec<u8>>) -> Result<Self> {
         Ok(Self(Arc::new(RwLock::new(vec![checked(secret.into())?]))))
     }
@@ -71,9 +66,9 @@ impl LinkSecret {
 }
 
 fn checked(secret: Vec<u8>) -> Result<Vec<u8>> {
-    if secret.len() < SECRET_BYTES_MIN {
-        let what = format!("a link secret has at least {SECRET_BYTES_MIN} bytes, got: {}", secret.len());
-        return Err(Error::invalid(what).hint("make one with `openssl rand -hex 32`"));
+    if secret.len() < LINK_SECRET_BYTES_MIN {
+        let what = format!("a link secret has at least {LINK_SECRET_BYTES_MIN} bytes, got: {}", secret.len());
+        return Err(Error::invalid(what).hint("generate one with `openssl rand -hex 32`"));
     }
     Ok(secret)
 }
@@ -98,25 +93,25 @@ impl fmt::Debug for LinkSecret {
     }
 }
 
-/// What a link may do.
+/// The content of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Link {
     /// The link's id, for revocation and audit logs. Not secret.
     pub id: String,
-    /// The run that the signal goes to.
+    /// The run that receives the signal.
     pub run: RunId,
     /// The signal's name.
     pub name: Name,
-    /// When the link expires.
+    /// Expiry of the link.
     pub expires: Time,
     /// Sender of the signal: the link's maker, or the recipient that the maker named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender: Option<String>,
-    /// Nobody has verified the sender's name.
+    /// The sender's name is not verified.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub claimed: bool,
-    /// It can be used once.
+    /// Whether the link can be used only once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub once: bool,
 }
@@ -156,7 +151,7 @@ impl Client {
         Ok(link)
     }
 
-    /// Checks a token's signature alone, without asking the store.
+    /// Checks a token's signature alone, without a store request.
     pub fn verify_link(&self, token: &str) -> Result<Link> {
         let secret = self.secret()?;
         let refused = || Error::new(ErrorKind::Invalid, "this link is not valid").hint("ask the sender for another");
@@ -193,8 +188,8 @@ impl Client {
     /// Revokes a link. It cannot be used once this returns. Returns `false` if it was already revoked.
     pub async fn revoke_link(&self, run: &str, id: &str) -> Result<bool> {
         let run = RunId::new(run)?;
-        if id.len() != 2 * ID_BYTES || !id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
-            let what = format!("a link's id has {} hexadecimal digits", 2 * ID_BYTES);
+        if id.len() != 2 * LINK_ID_BYTES || !id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+            let what = format!("a link's id has {} hexadecimal digits", 2 * LINK_ID_BYTES);
             return Err(Error::invalid(what).hint("`id` is in the answer that made the link, and in the audit log"));
         }
         // A key beside a run that does not exist would never be removed.
@@ -219,26 +214,26 @@ fn revoked_key(run: &RunId, id: &str) -> String {
     Key::RevokedLink { run: RunRef::workflow(run.clone()), id: id.to_owned() }.to_string()
 }
 
-/// Returns a new id. It tells links apart and is not secret: a link is protected by its signature.
+/// Returns a new id. It identifies the link and is not secret: a link is protected by its signature.
 fn new_id() -> String {
-    format!("{:0width$x}", fastrand::u128(..), width = 2 * ID_BYTES)
+    format!("{:0width$x}", fastrand::u128(..), width = 2 * LINK_ID_BYTES)
 }
 
 impl NewLink {
-    /// It can be used once.
+    /// Lets the link be used only once.
     pub fn once(mut self) -> Self {
         self.once = true;
         self
     }
 
-    /// Signs the sender into the link: its maker, or a recipient. A quorum counts it as one of that name, and whoever
-    /// uses the link counts as authenticated: give it to nobody else.
+    /// Signs the sender into the link: the creator of the link, or its recipient. A quorum counts that name, and every
+    /// user of the link counts as authenticated: give the link to no other person.
     pub fn sender(mut self, name: impl Into<String>) -> Self {
         (self.sender, self.claimed) = (Some(name.into()), false);
         self
     }
 
-    /// Signs a sender into the link whose name nobody has verified: it does not count as authenticated.
+    /// Signs an unverified sender name into the link: the sender does not count as authenticated.
     pub fn claimed_sender(mut self, name: impl Into<String>) -> Self {
         (self.sender, self.claimed) = (Some(name.into()), true);
         self

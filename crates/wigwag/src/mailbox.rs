@@ -1,13 +1,13 @@
 //! Between users' code and the turn that drives it: requests one way, replies the other.
 //!
-//! Users' code runs in tasks of its own, so that code that blocks its thread does not keep the turn from renewing its
-//! lease. What it asks for in one poll reaches the turn together, and so shares an entry: the end of one step and the
-//! beginning of the next.
+//! Users' code runs in separate tasks, so that code that blocks its thread does not keep the turn from renewing its
+//! lease. All requests of one poll reach the turn together, and so share an entry: the end of one step and the start
+//! of the next.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -15,14 +15,15 @@ use serde_json::{Map, Value};
 use tokio::sync::Notify;
 use wigwag_core::{Name, Path, Payload, Retry, RunId, Taken, Time, TypeName};
 
+use crate::body::BodyLink;
+use crate::engine_core::lock;
 use crate::failure::Failure;
-use crate::inner::lock;
 use crate::waiting::WaitSpec;
 
-/// Which of users' code.
+/// Identifies a piece of users' code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum BodyId {
-    /// The function.
+    /// Body of a function.
     Root,
     /// A step of a graph, at its nth start.
     Step(Path, u64),
@@ -30,33 +31,40 @@ pub(crate) enum BodyId {
     Undo(Path, u64),
 }
 
-/// What users' code asks for.
+/// Requests of users' code.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// A point was reached that has no final record.
     Open { body: BodyId, path: Path, spec: Spec, slot: Arc<Slot> },
-    /// A step of a function came out.
+    /// A step of a function returned.
     Outcome { path: Path, attempt: u32, outcome: Result<Payload, Failure>, at: Time },
     /// A point is no longer waited for.
     Dropped { path: Path, slot: Arc<Slot> },
-    /// A wait has heard what it was told.
+    /// The code received the outcome of a wait.
     Heard { path: Path, slot: Arc<Slot> },
-    /// A wait that is recorded as open was dropped before the code came to wait for it: it lost a race.
+    /// A recorded open wait was dropped before the code reached it: it lost a race.
     Abandoned { body: BodyId, path: Path },
-    /// What was recorded could not be read: trouble of the turn, not of the code.
+    /// A record could not be read: an error of the turn, not of the code.
     Trouble(crate::Error),
     /// The code returned.
     Returned { body: BodyId, outcome: Result<Returned, Failure>, at: Time },
 }
 
-/// What users' code returned.
+impl Request {
+    /// Whether the code reports that it no longer waits there.
+    pub(crate) fn drops(&self, slot: &Arc<Slot>) -> bool {
+        matches!(self, Self::Dropped { slot: dropped, .. } if Arc::ptr_eq(dropped, slot))
+    }
+}
+
+/// Return value of users' code.
 #[derive(Debug)]
 pub(crate) struct Returned {
     pub(crate) result: Payload,
     pub(crate) patch: Option<Map<String, Value>>,
 }
 
-/// What a point is.
+/// Specification of a step.
 #[derive(Clone, Debug)]
 pub(crate) enum Spec {
     Step { retry: Retry, timeout: Duration, compensate: bool },
@@ -69,69 +77,71 @@ pub(crate) enum Spec {
     Mark,
 }
 
-/// What came of a wait.
+/// Outcome of a wait.
 #[derive(Clone, Debug)]
 pub(crate) enum Heard {
     /// Its signal, or as many as it wanted: then the payload is an array.
     Signals { taken: Vec<Taken>, payload: Payload },
-    /// Nothing came in time.
+    /// The wait timed out.
     TimedOut,
-    /// Another won the race.
+    /// Another wait won the race.
     Lost,
 }
 
-/// What the turn answers.
+/// Replies of the turn.
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// Run the step.
     Run { attempt: u32, deadline: Time },
-    /// Stop running it: it took too long.
+    /// Stop running: the attempt timed out.
     Stop,
     /// The point has this result.
     Closed { result: Payload, at: Time },
     /// The wait is over.
     Heard { heard: Heard, at: Time },
-    /// The point failed for good.
+    /// The step failed, and no retry follows.
     Failed { failure: Failure, at: Time },
 }
 
-/// Where the reply to one point arrives.
-#[derive(Debug, Default)]
+/// Receives the reply for one step.
+#[derive(Debug)]
 pub(crate) struct Slot {
     state: Mutex<SlotState>,
-    /// How many replies the code of this slot was ever given.
-    told: Arc<AtomicU64>,
+    /// Counts the replies to the body that owns this slot.
+    link: Arc<BodyLink>,
 }
 
 #[derive(Debug, Default)]
 struct SlotState {
     replies: VecDeque<Reply>,
     waker: Option<Waker>,
-    /// Nobody takes replies any more.
+    /// The receiver of replies is gone.
     closed: bool,
-    /// The step that runs has come out, or was told to stop: whoever is first decides.
+    /// The running step has returned, or was told to stop: the first of both decides.
     decided: bool,
 }
 
 impl Slot {
-    pub(crate) fn new(told: &Arc<AtomicU64>) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), told: Arc::clone(told) })
+    pub(crate) fn new(link: &Arc<BodyLink>) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), link: Arc::clone(link) })
     }
 
-    pub(crate) fn reply(&self, reply: Reply) {
+    /// Stores a reply; returns its number, or `None` if the code no longer waits here.
+    pub(crate) fn reply(&self, reply: Reply) -> Option<u64> {
         let mut state = lock(&self.state);
         if state.closed {
-            return;
+            return None;
         }
         if matches!(reply, Reply::Run { .. }) {
             state.decided = false;
         }
         state.replies.push_back(reply);
-        self.told.fetch_add(1, Ordering::AcqRel);
+        let number = self.link.reply();
         if let Some(waker) = state.waker.take() {
             drop(state);
             waker.wake();
         }
+        Some(number)
     }
 
     pub(crate) async fn next(&self) -> Reply {
@@ -148,24 +158,24 @@ impl Slot {
         .await
     }
 
-    /// The step came out, or took too long; `false` if the other was first.
+    /// Decides between completion and timeout of the step; `false` if the other was first.
     pub(crate) fn decide(&self) -> bool {
         !std::mem::replace(&mut lock(&self.state).decided, true)
     }
 
-    /// Nobody will take what is here any more.
+    /// Closes the slot: its content will not be read any more.
     pub(crate) fn close(&self) {
         let mut state = lock(&self.state);
         state.closed = true;
         state.replies.clear();
     }
 
-    /// Whether the code looked at it since it was last told something: only then telling it again wakes the code.
+    /// Whether the code polled the slot since the last reply: only then another reply wakes the code.
     pub(crate) fn is_awaited(&self) -> bool {
         lock(&self.state).waker.is_some()
     }
 
-    /// Takes back what a wait was told and has not heard; `false` if it has.
+    /// Withdraws a reply that the code has not received; `false` if it has.
     pub(crate) fn retract(&self) -> bool {
         let mut state = lock(&self.state);
         let before = state.replies.len();
@@ -174,7 +184,7 @@ impl Slot {
     }
 }
 
-/// What reached a turn and was not looked at yet.
+/// Requests that reached a turn and were not processed yet.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     requests: Mutex<Vec<Request>>,
@@ -197,7 +207,7 @@ impl Mailbox {
         !lock(&self.requests).is_empty()
     }
 
-    /// Makes the turn look around.
+    /// Wakes the turn for a check.
     pub(crate) fn wake(&self) {
         self.any.store(true, Ordering::Release);
         self.notify.notify_one();

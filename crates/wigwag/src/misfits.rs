@@ -1,17 +1,15 @@
 //! Signals that no open wait of their run takes: remembered, so that they are not read again at every wake-up.
 //!
-//! Whether a wait takes a signal follows from the signal and from how the wait was opened, and neither ever changes. So
-//! what is remembered of one set of open waits holds for as long as no other wait of that name is opened.
+//! Whether a wait accepts a signal depends on the signal and on the settings of the wait, and neither ever changes. So
+//! a cached result for one set of open waits stays valid until another wait of that name is opened.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 
 use wigwag_core::{Inboxes, Name, Path, Run, RunRef};
 
-use crate::inner::lock;
-
-/// Signals that are remembered before all are forgotten: some megabytes.
-const REMEMBERED_MAX: usize = 50_000;
+use crate::engine_core::lock;
+use crate::limits::MISFITS_CACHED_MAX;
 
 /// The signals of one inbox that none of these waits takes.
 #[derive(Debug, Default)]
@@ -33,7 +31,7 @@ fn waits_for(run: &Run, name: &Name) -> BTreeSet<(Path, u64)> {
 }
 
 impl MisfitCache {
-    /// Marks the signals of a look that need not be read.
+    /// Marks the signals of a scan that need no read.
     pub(crate) fn mark(&self, run: &Run, found: &mut Inboxes) {
         let inboxes = lock(&self.inboxes);
         for (name, seen) in &mut found.names {
@@ -45,7 +43,7 @@ impl MisfitCache {
         }
     }
 
-    /// Remembers the signals that were read and that no open wait takes, as `fits` says.
+    /// Caches the signals that were read and that no open wait accepts, according to `fits`.
     pub(crate) fn remember(
         &self,
         run: &Run,
@@ -55,7 +53,7 @@ impl MisfitCache {
         for (name, seen) in found.names.iter().filter(|(_, seen)| !seen.signals.is_empty()) {
             let waits = run.waits_in_order().into_iter().filter(|(_, _, wait)| wait.name == *name);
             let waits: Vec<_> = waits.collect();
-            // One that is meant for a single wait must be read again, to see whether that wait is over.
+            // A signal for a single wait must be read again, to check whether that wait has ended.
             let is_misfit = |signal: &wigwag_core::Signal| {
                 let is_for_any = signal.only.is_none() && signal.point.is_none();
                 is_for_any && waits.iter().all(|(path, _, wait)| !fits(path, wait, signal))
@@ -67,7 +65,7 @@ impl MisfitCache {
                 continue;
             }
             let mut inboxes = lock(&self.inboxes);
-            if inboxes.values().map(|known| known.signals.len()).sum::<usize>() + misfits.len() > REMEMBERED_MAX {
+            if inboxes.values().map(|known| known.signals.len()).sum::<usize>() + misfits.len() > MISFITS_CACHED_MAX {
                 inboxes.clear();
             }
             let known = inboxes.entry((run.run.clone(), name.clone())).or_default();

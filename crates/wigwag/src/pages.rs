@@ -8,7 +8,7 @@ use crate::error::Result;
 pub(crate) struct Pages<'a> {
     store: &'a dyn Store,
     prefix: &'a str,
-    /// Where to go on; `None` when there is no more.
+    /// Cursor of the next page; `None` when there are no more.
     after: Option<String>,
 }
 

@@ -1,4 +1,5 @@
-//! Where a step panicked: kept by a hook for the thread that catches it, because a caught panic does not say.
+//! Locations of panics: kept by a hook for the thread that catches the panic, because a caught panic does
+//! not contain it.
 
 use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
@@ -10,7 +11,7 @@ thread_local! {
     static LAST: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs `poll` so that a panic in it is remembered with its place instead of being printed.
+/// Runs `poll` so that the location of a panic in it is kept instead of printed.
 pub(crate) fn catch<T>(poll: impl FnOnce() -> T) -> std::thread::Result<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -31,7 +32,7 @@ pub(crate) fn catch<T>(poll: impl FnOnce() -> T) -> std::thread::Result<T> {
     outcome
 }
 
-/// Where the last caught panic of this thread happened, and how it came there.
+/// Location and backtrace of the last caught panic of this thread.
 pub(crate) fn take_backtrace() -> Option<String> {
     LAST.take().map(|text| text.trim_end().to_owned()).filter(|text| !text.is_empty())
 }

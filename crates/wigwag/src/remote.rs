@@ -7,19 +7,19 @@ use serde_json::{Map, Value};
 use wigwag_core::{Children, Path, Payload, PointStatus, Run, RunRef};
 
 use crate::context::StepCtx;
+use crate::engine_core::lock;
 use crate::failure::{Failure, permanent};
-use crate::inner::lock;
 use crate::log;
 use crate::turn::task_of_step;
 use crate::workflow::{Workflow, in_scope};
 
-/// What such a task is submitted with.
+/// Input of such a task.
 #[derive(Debug, Deserialize)]
 struct Wanted {
     run: RunRef,
 }
 
-/// What such a task gives.
+/// Result of such a task.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Done {
     pub(crate) result: Payload,
@@ -27,12 +27,12 @@ pub(crate) struct Done {
     pub(crate) patch: Option<Map<String, Value>>,
 }
 
-/// Runs the step with what it would see if its run were driven here.
+/// Runs the step with the context that it would have in its run.
 pub(crate) async fn run_step(workflow: Arc<Workflow>, step: Path, ctx: StepCtx<Value>) -> Result<Payload, Failure> {
     let task = Arc::clone(&ctx.scope);
     let wanted: Wanted = task.input.read()?;
     let loaded = task.tally.counts(log::read_whole(&*task.inner.store, &wanted.run)).await?;
-    let run = loaded.ok_or_else(|| crate::retryable(format!("there is no run `{}`", wanted.run)))?.run;
+    let run = loaded.ok_or_else(|| crate::retryable(format!("run not found: `{}`", wanted.run)))?.run;
     if let Some(reason) = rejects(&run, &step, &task.run) {
         return Err(permanent(format!("`{}` does not wait for this task: {reason}", run.run)));
     }

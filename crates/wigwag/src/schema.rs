@@ -1,4 +1,4 @@
-//! What payloads must look like: JSON Schema, compiled once.
+//! JSON Schemas of payloads, compiled once.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,10 +8,12 @@ use jsonschema::Validator;
 use serde_json::Value;
 use wigwag_core::{Payload, Refusal, limits};
 
-use crate::inner::lock;
+use crate::engine_core::lock;
+use crate::error::FieldError;
+use crate::limits::SCHEMAS_CACHED_MAX;
 
-/// So many compiled schemas are kept; a process that has more compiles some again.
-const KEPT_MAX: usize = 256;
+/// Parts of a payload that one error names.
+const FIELDS_MAX: usize = 50;
 
 /// Compiled schemas, by their text.
 #[derive(Default)]
@@ -23,7 +25,7 @@ impl fmt::Debug for Schemas {
     }
 }
 
-/// How a payload does not fit: where in it, and what is wrong there.
+/// A schema violation of a payload: its path and its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Misfit {
     /// A JSON pointer; empty for the payload itself.
@@ -52,6 +54,19 @@ impl Schemas {
         })
     }
 
+    /// Returns all parts of a payload that do not fit, at most [`FIELDS_MAX`].
+    pub(crate) fn misfits(&self, schema: &Value, payload: &Payload) -> Vec<FieldError> {
+        let Ok(validator) = self.validator(schema) else { return Vec::new() };
+        let value = payload.value();
+        let errors = validator.iter_errors(&value).take(FIELDS_MAX);
+        errors
+            .map(|error| {
+                let path = field_path(&error);
+                FieldError { path, message: error.to_string().chars().take(500).collect() }
+            })
+            .collect()
+    }
+
     fn validator(&self, schema: &Value) -> Result<Arc<Validator>, Refusal> {
         let text = schema.to_string();
         if let Some(known) = lock(&self.0).get(&text) {
@@ -59,7 +74,7 @@ impl Schemas {
         }
         let validator = Arc::new(compile(schema)?);
         let mut known = lock(&self.0);
-        if known.len() >= KEPT_MAX {
+        if known.len() >= SCHEMAS_CACHED_MAX {
             known.clear();
         }
         known.insert(text, Arc::clone(&validator));
@@ -67,11 +82,24 @@ impl Schemas {
     }
 }
 
+/// JSON pointer to the error in the payload; for a missing property, to the place where
+/// it should be.
+fn field_path(error: &jsonschema::ValidationError<'_>) -> String {
+    let path = error.instance_path().to_string();
+    match error.kind() {
+        jsonschema::error::ValidationErrorKind::Required { property } => {
+            let name = property.as_str().unwrap_or_default().replace('~', "~0").replace('/', "~1");
+            format!("{path}/{name}")
+        }
+        _ => path,
+    }
+}
+
 fn compile(schema: &Value) -> Result<Validator, Refusal> {
     jsonschema::validator_for(schema).map_err(|error| Refusal::new(format!("not a JSON Schema: {error}")))
 }
 
-/// Refuses what is no schema, or is too large to stand in a log.
+/// Rejects an invalid schema, and one that is too large for a log entry.
 pub(crate) fn checked(schema: Value) -> Result<Value, Refusal> {
     let bytes = Payload::of(&schema)?.text().len();
     if bytes > limits::SCHEMA_BYTES_MAX {

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
@@ -18,8 +17,9 @@ use tokio::task::JoinHandle;
 use tracing::Instrument as _;
 use wigwag_core::{Data, Path, Payload, Point, PointKind, Refusal, RunRef, Time, version};
 
+use crate::body::BodyLink;
+use crate::engine_core::{EngineCore as Inner, lock};
 use crate::failure::Failure;
-use crate::inner::{Inner, lock};
 use crate::mailbox::{BodyId, Mailbox, Request, Returned, Slot, Spec};
 use crate::tally::Tally;
 use crate::{panics, spans};
@@ -40,16 +40,8 @@ pub(crate) struct Scope {
     pub(crate) data: Mutex<Map<String, Value>>,
     /// The results of the run's points so far.
     pub(crate) outputs: Outputs,
-    mailbox: Arc<Mailbox>,
-    outbox: Mutex<Vec<Request>>,
-    /// How often the code waits for the store.
-    busy: Arc<AtomicUsize>,
-    /// How many replies it was ever given, and how many of them were there when it was last polled.
-    told: Arc<AtomicU64>,
-    heard: AtomicU64,
-    polling: AtomicBool,
-    polled: AtomicBool,
-    polls: AtomicU64,
+    /// Requests and reports to the turn.
+    pub(crate) link: Arc<BodyLink>,
     replay: Mutex<Replay>,
     undo: Mutex<BTreeMap<Path, Undo>>,
     pub(crate) cancelled: watch::Receiver<bool>,
@@ -106,7 +98,7 @@ impl fmt::Debug for Scope {
 
 tokio::task_local! {
     /// The step of a function whose body runs.
-    pub(crate) static INSIDE: Inside;
+    pub(crate) static INSIDE: Arc<Inside>;
 }
 
 /// The step of a function whose body runs, and how often it used each name.
@@ -119,6 +111,12 @@ pub(crate) struct Inside {
 impl Inside {
     pub(crate) fn new(step: Path) -> Self {
         Self { step, counts: Mutex::default() }
+    }
+
+    /// The path of the next use of a name below the step.
+    pub(crate) fn path_below(&self, name: &str) -> Result<Path, Refusal> {
+        let count = *lock(&self.counts).entry(name.to_owned()).and_modify(|count| *count += 1).or_insert(1);
+        self.step.join(name).map(|path| path.repeated(count))
     }
 }
 
@@ -152,14 +150,7 @@ impl Scope {
             input: made.input,
             data: Mutex::new(made.data),
             outputs: made.outputs,
-            mailbox: made.mailbox,
-            outbox: Mutex::default(),
-            busy: Arc::default(),
-            told: Arc::default(),
-            heard: AtomicU64::new(0),
-            polling: AtomicBool::new(false),
-            polled: AtomicBool::new(false),
-            polls: AtomicU64::new(0),
+            link: BodyLink::new(&made.mailbox),
             replay: Mutex::new(replay),
             undo: Mutex::default(),
             cancelled: made.cancelled,
@@ -171,8 +162,8 @@ impl Scope {
 
     /// Waits until all that the code was told by its turn is durable; if that never is, the code is dropped.
     pub(crate) async fn durable(&self) {
-        let told = self.told.load(Ordering::Acquire) > 0;
-        if let Some(mut landed) = self.landed.clone().filter(|_| told)
+        let landed = self.landed.clone().filter(|_| self.link.has_replies());
+        if let Some(mut landed) = landed
             && landed.wait_for(|landed| *landed).await.is_err()
         {
             std::future::pending::<()>().await;
@@ -193,14 +184,7 @@ impl Scope {
             data: Mutex::new(crate::turn::data_of(run, &input)),
             input,
             outputs: Arc::new(Mutex::new(outputs.collect())),
-            mailbox: Arc::clone(&self.mailbox),
-            outbox: Mutex::default(),
-            busy: Arc::clone(&self.busy),
-            told: Arc::clone(&self.told),
-            heard: AtomicU64::new(0),
-            polling: AtomicBool::new(false),
-            polled: AtomicBool::new(true),
-            polls: AtomicU64::new(0),
+            link: Arc::clone(&self.link),
             replay: Mutex::new(replay),
             undo: Mutex::default(),
             cancelled: self.cancelled.clone(),
@@ -230,10 +214,7 @@ impl Scope {
 
     /// The path under which a step's body submits: below the step, and counted anew at each try.
     pub(crate) fn path_below(&self, name: &str) -> Result<Path, Refusal> {
-        let below = INSIDE.try_with(|inside| {
-            let count = *lock(&inside.counts).entry(name.to_owned()).and_modify(|count| *count += 1).or_insert(1);
-            inside.step.join(name).map(|path| path.repeated(count))
-        });
+        let below = INSIDE.try_with(|inside| inside.path_below(name));
         below.unwrap_or_else(|_| self.count(name))
     }
 
@@ -330,38 +311,21 @@ impl Scope {
 
     /// Asks the turn for a point.
     pub(crate) fn open(self: &Arc<Self>, path: &Path, spec: Spec) -> OpenPoint {
-        let slot = Slot::new(&self.told);
+        let slot = Slot::new(&self.link);
         self.send(Request::Open { body: self.body.clone(), path: path.clone(), spec, slot: Arc::clone(&slot) });
         OpenPoint { scope: Arc::clone(self), path: path.clone(), slot, done: false }
     }
 
     pub(crate) fn send(&self, request: Request) {
-        if self.polling.load(Ordering::Acquire) {
-            lock(&self.outbox).push(request);
-        } else {
-            self.mailbox.put(&mut vec![request]);
-        }
-    }
-
-    /// How often it was polled.
-    pub(crate) fn polls(&self) -> u64 {
-        self.polls.load(Ordering::Acquire)
-    }
-
-    /// Whether it waits for replies of the turn, and none is on its way.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.busy.load(Ordering::Acquire) == 0
-            && self.told.load(Ordering::Acquire) == self.heard.load(Ordering::Acquire)
-            && self.polled.load(Ordering::Acquire)
-            && !self.polling.load(Ordering::Acquire)
+        self.link.send(request);
     }
 
     /// Reads a recorded payload. If that fails the turn is given up, not the run.
     pub(crate) async fn payload(&self, path: &Path, data: &Data) -> Payload {
-        let busy = self.busy();
+        let elsewhere = self.link.hold();
         let read = self.tally.counts(self.inner.payload(&self.run, Some(path), data)).await;
         // Whatever came of it, the code no longer waits for the store.
-        drop(busy);
+        drop(elsewhere);
         match read {
             Ok(payload) => payload,
             Err(error) => {
@@ -369,12 +333,6 @@ impl Scope {
                 std::future::pending().await
             }
         }
-    }
-
-    /// While this lives, the code waits for the store, not for a point.
-    pub(crate) fn busy(&self) -> Busy {
-        self.busy.fetch_add(1, Ordering::AcqRel);
-        Busy(Arc::clone(&self.busy))
     }
 
     /// How the run's data was changed by this code: the top-level fields that differ, `null` for those it removed.
@@ -390,16 +348,6 @@ pub(crate) fn patch_of(before: &Map<String, Value>, after: &Map<String, Value>) 
     let removed = before.keys().filter(|name| !after.contains_key(*name));
     patch.extend(removed.map(|name| (name.clone(), Value::Null)));
     (!patch.is_empty()).then_some(patch)
-}
-
-/// Code that waits for the store is not idle.
-#[derive(Debug)]
-pub(crate) struct Busy(Arc<AtomicUsize>);
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 fn clone_pair((name, value): (&String, &Value)) -> (String, Value) {
@@ -442,8 +390,7 @@ impl Future for Watched {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        self.scope.polling.store(true, Ordering::Release);
-        let told = self.scope.told.load(Ordering::Acquire);
+        self.scope.link.begin_poll();
         let polled = panics::catch(|| self.code.as_mut().poll(context));
         let outcome = match polled {
             Ok(Poll::Pending) => None,
@@ -454,19 +401,12 @@ impl Future for Watched {
             spans::ended(&tracing::Span::current(), outcome.is_err());
         }
         let ready = outcome.is_some();
-        let mut requests = std::mem::take(&mut *lock(&self.scope.outbox));
-        if let Some(outcome) = outcome {
-            let outcome = outcome.map(|result| Returned { result, patch: self.scope.patch(&self.before) });
-            let at = self.scope.inner.about_now();
-            requests.push(Request::Returned { body: self.scope.body.clone(), outcome, at });
-        }
-        // Whoever sees that the code waits sees what it asked for.
-        self.scope.mailbox.put(&mut requests);
-        self.scope.polled.store(true, Ordering::Release);
-        self.scope.heard.store(told, Ordering::Release);
-        self.scope.polling.store(false, Ordering::Release);
-        self.scope.polls.fetch_add(1, Ordering::AcqRel);
-        self.scope.mailbox.wake();
+        let returned = outcome.map(|outcome| Request::Returned {
+            body: self.scope.body.clone(),
+            outcome: outcome.map(|result| Returned { result, patch: self.scope.patch(&self.before) }),
+            at: self.scope.inner.about_now(),
+        });
+        self.scope.link.report(returned);
         if ready { Poll::Ready(()) } else { Poll::Pending }
     }
 }

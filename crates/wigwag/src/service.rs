@@ -1,4 +1,4 @@
-//! Services that go on in the background. All have one shape: `run` loops, `*_once` does one pass and is what tests call.
+//! Background services. All have one shape: `run` loops, `*_once` does one pass and is called by tests.
 
 pub(crate) mod retention;
 pub(crate) mod sweeper;
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use crate::inner::{Inner, Stop};
+use crate::engine_core::{EngineCore, Stop};
 
-/// Starts those that the settings ask for.
-pub(crate) fn start(inner: &Arc<Inner>) -> Vec<JoinHandle<()>> {
+/// Starts the services that the settings enable.
+pub(crate) fn start(inner: &Arc<EngineCore>) -> Vec<JoinHandle<()>> {
     let mut tasks = Vec::new();
     if let Some(every) = inner.settings.sweep_every {
         tasks.push(tokio::spawn(sweeper::run(Arc::clone(inner), every)));
@@ -22,9 +22,10 @@ pub(crate) fn start(inner: &Arc<Inner>) -> Vec<JoinHandle<()>> {
     tasks
 }
 
-/// Waits for the next pass, a little off so that many engines do not pass together; `false` when it is time to stop.
-async fn tick(inner: &Inner, every: Duration) -> bool {
-    let mut stopping = inner.stopping.subscribe();
+/// Waits for the next pass, with jitter so that many engines do not run at the same time; `false` when
+/// the engine stops.
+async fn tick(inner: &EngineCore, every: Duration) -> bool {
+    let mut stopping = inner.turns.stopping.subscribe();
     let span = every.mul_f64(0.75 + fastrand::f64() / 2.0);
     tokio::select! {
         biased;

@@ -8,23 +8,24 @@ use crate::error::{Error, Result};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// How long a worker may be silent before another takes its runs; on one machine its end is noticed at once.
+    /// How long a worker may be silent before another takes over its runs; on one machine its end is
+    /// detected at once.
     pub lease: Duration,
-    /// How many runs are driven at once; more wait in the store.
+    /// Maximum number of runs that are driven concurrently; more wait in the store.
     pub turns_max: usize,
-    /// A run whose next moment is nearer than this stays in memory instead of being parked.
+    /// A run whose next timer is nearer than this stays in memory instead of being parked.
     pub linger: Duration,
-    /// How long running steps may go on after a cancel, or when the engine stops.
+    /// How long running steps may continue after a cancel, or when the engine stops.
     pub grace: Duration,
-    /// The shortest time between two looks into the due index, while there is work.
+    /// The shortest interval between two polls of the due index, while there is work.
     pub look_min: Duration,
     /// The longest, while there is none.
     pub look_max: Duration,
-    /// How often the sweeper looks for hints and index entries that should not be there; never if `None`.
+    /// Interval of the sweeper, which removes stale wake-ups and index entries; never if `None`.
     pub sweep_every: Option<Duration>,
-    /// How long finished runs are kept; for ever if `None`.
+    /// Retention of finished runs; unlimited if `None`.
     pub keep: Option<Duration>,
-    /// What signs resume links; none can be made or used without it.
+    /// Secret for resume links; without it none can be created or used.
     pub link_secret: Option<crate::LinkSecret>,
 }
 
@@ -45,7 +46,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Says what is wrong with them, if something is.
+    /// Checks the settings; the error names the first invalid one.
     pub fn validate(&self) -> Result<()> {
         let hour = Duration::from_secs(3_600);
         if self.lease < Duration::from_secs(3) || self.lease > hour {

@@ -1,10 +1,10 @@
-//! What the engine does, as spans of `tracing`: `turn`, `function`, `step`, `undo`, `signal`.
+//! Spans of the engine for `tracing`: `turn`, `function`, `step`, `undo`, `signal`.
 //!
-//! Holds: ids, types, points and numbers stand in them, and nothing of what users' code gets or gives. Where nobody
-//! collects spans, making one is a look at a flag.
+//! Holds: spans contain ids, types, step paths and numbers, and no data of users' code. Without a subscriber, creating a
+//! span costs one check of a flag.
 //!
-//! A turn's span is the child of what started it: of the request that started the run, if it was driven at once. A log
-//! has no place for a trace, so that the turns that follow, perhaps elsewhere and much later, begin traces of their own.
+//! A turn's span is the child of its cause: of the request that started the run, if it was driven at once. A log
+//! contains no trace ids, so that later turns, perhaps on other workers, start separate traces.
 
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span, info_span};
@@ -12,12 +12,12 @@ use wigwag_core::{Path, Run, RunRef};
 
 use crate::mailbox::BodyId;
 
-/// One worker's claim on a run.
+/// The span of one worker's turn of a run.
 pub(crate) fn turn(run: &Run) -> Span {
     info_span!("turn", otel.name = format!("turn {}", run.of), run.id = %run.run.id, "run.type" = %run.of)
 }
 
-/// Users' code that runs in a task of its own.
+/// The span of users' code in a separate task.
 pub(crate) fn body(run: &RunRef, body: &BodyId, attempt: u32) -> Span {
     match body {
         BodyId::Root => info_span!("function", run.id = %run.id, otel.status_code = Empty),
@@ -31,7 +31,7 @@ pub(crate) fn body(run: &RunRef, body: &BodyId, attempt: u32) -> Span {
     }
 }
 
-/// One try of a step.
+/// The span of one attempt of a step.
 pub(crate) fn step(run: &RunRef, path: &Path, attempt: u32) -> Span {
     info_span!(
         "step", otel.name = format!("step {path}"), run.id = %run.id, point = %path, attempt, otel.status_code = Empty
@@ -45,7 +45,7 @@ pub(crate) async fn watched<T, E>(span: Span, code: impl Future<Output = Result<
     outcome
 }
 
-/// What a span's code came to. Why it failed stands in the log, and may be nobody's business here.
+/// Records the outcome of a span's code. The error itself is in the log and may be confidential.
 pub(crate) fn ended(span: &Span, failed: bool) {
     if failed {
         span.record("otel.status_code", "ERROR");

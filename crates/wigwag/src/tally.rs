@@ -1,12 +1,12 @@
-//! What a run asks of its store, counted while it is driven.
+//! Store requests of a run, counted during its turns.
 //!
-//! A layer around the engine's store counts each request for the task that makes it: who works for a run says so by
-//! [`counted`], and all that this future asks, and nothing else, is in its [`Tally`]. Counted is what a bucket would be
-//! asked: a PUT for each put of a batch, a LIST for each thousand keys. That costs a request a boxed future, a look at the
-//! task and an addition.
+//! A layer around the engine's store counts each request for the task that makes it. [`counted`] runs a future for a
+//! run, and the requests of this future, and no others, are in its [`Tally`]. Requests are counted as on a bucket: a
+//! PUT for each put of a batch, a LIST for each thousand keys. This costs each request a boxed future, a task-local
+//! read and an addition.
 //!
-//! Does not hold: that every request is counted. What is asked after the last entry of a turn, by a turn that lost its run,
-//! and by those who only look at the run, stands in no entry; what [`wigwag_store::Retry`] repeats below is not seen here.
+//! Does not hold: that every request is counted. Requests after the last entry of a turn, of a turn that lost its run,
+//! and of readers of the run are in no entry; retries by [`wigwag_store::Retry`] below this layer are not seen here.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ tokio::task_local! {
     static TALLY: Arc<Tally>;
 }
 
-/// What was asked for a run so far.
+/// Counts of the requests for a run.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     puts: AtomicU64,
@@ -32,7 +32,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// That of the task, or one that nobody adds to.
+    /// The tally of the current task, or a detached one.
     pub(crate) fn current() -> Arc<Self> {
         TALLY.try_with(Arc::clone).unwrap_or_default()
     }
@@ -59,13 +59,13 @@ impl Tally {
         add(&self.deletes, more.deletes);
     }
 
-    /// Lets what is asked by this future count here too.
+    /// Counts the requests of this future in this tally too.
     pub(crate) fn counts<F: Future>(self: &Arc<Self>, work: F) -> TaskLocalFuture<Arc<Self>, F> {
         TALLY.scope(Arc::clone(self), work)
     }
 }
 
-/// Counts what this future asks, apart from what was counted so far.
+/// Counts the requests of this future in a new tally.
 pub(crate) fn counted<F: Future>(work: F) -> TaskLocalFuture<Arc<Tally>, F> {
     Arc::<Tally>::default().counts(work)
 }
@@ -73,18 +73,18 @@ pub(crate) fn counted<F: Future>(work: F) -> TaskLocalFuture<Arc<Tally>, F> {
 /// What requests cost at the list prices of S3 Standard in dollars: storage and traffic are not in it.
 ///
 /// ```
-/// let requests = wigwag::core::Requests { puts: 8, gets: 3, ..Default::default() };
+/// let requests = wigwag_core::Requests { puts: 8, gets: 3, ..Default::default() };
 /// assert_eq!(wigwag::dollars(&requests), 0.0000412);
 /// ```
 #[must_use]
 pub fn dollars(requests: &Requests) -> f64 {
     let Requests { puts, gets, lists, deletes } = *requests;
     let dollars = Usage { gets, puts, lists, deletes, ..Usage::default() }.dollars(Cost::S3_STANDARD);
-    // All prices are multiples of this; what is beyond comes of adding fractions.
+    // All prices are multiples of this; the rest is a rounding error of sums.
     (dollars * 1e7).round() / 1e7
 }
 
-/// What a batch asks.
+/// Requests of a batch.
 pub(crate) fn of_batch(batch: &Batch) -> Requests {
     batch.operations().iter().map(of_operation).fold(Requests::default(), Requests::and)
 }
@@ -98,11 +98,11 @@ fn of_operation(operation: &Operation) -> Requests {
 }
 
 fn note(more: Requests) {
-    // Nobody drives a run here: nothing is counted.
+    // Outside a counted future no run is driven, so nothing is counted.
     let _ = TALLY.try_with(|tally| tally.add(more));
 }
 
-/// A store that counts for whoever works for a run.
+/// A store that counts requests for the current task's run.
 #[derive(Debug)]
 pub(crate) struct Counted {
     inner: Arc<dyn Store>,
@@ -126,7 +126,7 @@ impl Store for Counted {
             note(of_batch(&batch));
             return self.inner.write(batch).await;
         }
-        // Where a batch stops at the first failure, what stands after it was never asked for.
+        // If a batch stops at the first failure, the operations after it were never requested.
         let each: Vec<Requests> = batch.operations().iter().map(of_operation).collect();
         let receipt = self.inner.write(batch).await;
         let asked = receipt.as_ref().map_or_else(|error| error.landed() + 1, |_| each.len());

@@ -7,7 +7,7 @@
 //!
 //! async fn remind(ctx: Ctx, user: String) -> Result<String, Failure> {
 //!     ctx.sleep("a-week", Duration::from_secs(7 * 24 * 3_600)).await?;
-//!     ctx.step("mail", || async { Ok::<_, Failure>(format!("reminded {user}")) }).await
+//!     ctx.step("mail", || async { Ok(format!("reminded {user}")) }).await
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -32,9 +32,9 @@ use wigwag_store::{Clock, Memory, Stamp, Store};
 
 use crate::client::Client;
 use crate::engine::{Builder, Engine};
+use crate::engine_core::lock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failure::Failure;
-use crate::inner::lock;
 use crate::log;
 use crate::settings::Settings;
 use crate::worker::Ask;
@@ -55,7 +55,7 @@ struct Hands {
 const BEGINNING: Stamp = Stamp::from_micros(1_767_225_600_000_000);
 
 impl Default for ManualClock {
-    /// A clock that stands at the beginning of 2026.
+    /// A clock set to the start of 2026.
     fn default() -> Self {
         let hands = Hands { now: BEGINNING, count: 0, sleepers: BTreeMap::new() };
         Self { state: Arc::new(Mutex::new(hands)) }
@@ -63,7 +63,7 @@ impl Default for ManualClock {
 }
 
 impl ManualClock {
-    /// Moves the clock on, and wakes who waited for it.
+    /// Advances the clock, and wakes its sleepers.
     pub fn advance(&self, span: Duration) {
         let to = lock(&self.state).now.after(span);
         self.advance_to(to);
@@ -119,7 +119,7 @@ impl Kit {
         Self::on(store, clock, configure).await
     }
 
-    /// The same on a store of your own, such as one that fails now and then, by the same clock.
+    /// Like [`Self::start`], on a store of your own, such as one with injected faults, with the same clock.
     pub async fn on(
         store: Arc<dyn Store>,
         clock: ManualClock,
@@ -132,25 +132,25 @@ impl Kit {
         Ok(Self { engine, store, clock })
     }
 
-    /// Asks things of runs.
+    /// Returns a client for starting, signalling and inspecting runs.
     #[must_use]
     pub fn client(&self) -> Client {
         self.engine.client()
     }
 
-    /// The clock.
+    /// The clock of the engine.
     #[must_use]
     pub fn clock(&self) -> &ManualClock {
         &self.clock
     }
 
-    /// The store.
+    /// The store of the engine.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// How far the clock has been moved.
+    /// Total time by which the clock was advanced.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.clock.wall().since(BEGINNING)
@@ -177,8 +177,8 @@ impl Kit {
         self.settle().await
     }
 
-    /// Moves from one moment at which something is due to the next, until all runs have ended or wait for something
-    /// that no time brings.
+    /// Advances the clock from one due time to the next, until all runs have ended or wait for something
+    /// other than time.
     pub async fn run_until_idle(&self) -> Result<()> {
         loop {
             self.settle().await?;
@@ -187,7 +187,7 @@ impl Kit {
         }
     }
 
-    /// The next moment at which something is due: by a hint that is more than a patrol.
+    /// The next due time of a wake-up that is more than a patrol.
     pub async fn next_at(&self) -> Result<Option<Time>> {
         let mut after = String::new();
         loop {
@@ -220,7 +220,7 @@ impl Kit {
     pub async fn crash(self, configure: impl FnOnce(Builder) -> Builder) -> Result<Self> {
         let Self { engine, store, clock } = self;
         drop(engine);
-        // Nobody proves here that a process has died: its leases must run out.
+        // Without liveness records the death of a process cannot be detected: its leases must expire.
         clock.advance(Settings::default().lease * 2);
         Self::on(store, clock, configure).await
     }

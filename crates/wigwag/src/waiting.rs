@@ -1,7 +1,7 @@
 //! Waiting for signals in code: one, the first of several, all of several, one each of many senders.
 //!
-//! Every wait is a point of its own, named as its signal. Waits that race are closed together with the one that has its
-//! signal, in the same entry, so that a loser never takes a signal that the next wait should have.
+//! Every wait is a separate step, named after its signal. Waits of a race are closed together with the winner, in the
+//! same entry, so that a loser never consumes a signal meant for the next wait.
 
 use std::collections::BTreeMap;
 use std::future::IntoFuture;
@@ -15,11 +15,12 @@ use wigwag_core::{Fault, Mode, Name, Path, PointKind, PointStatus, Refusal, Time
 
 use crate::context::{Ctx, pending_for_ever};
 use crate::failure::{Failure, permanent};
+use crate::keys::WaitKey;
 use crate::mailbox::{Heard, Reply, Request, Spec};
 use crate::schema;
 use crate::scope::{Scope, Visit};
 
-/// What a wait asks for.
+/// Settings of a wait.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WaitSpec {
     pub(crate) mode: Mode,
@@ -31,27 +32,28 @@ pub(crate) struct WaitSpec {
     pub(crate) race: Option<Path>,
 }
 
-/// What came of a wait, read as what the caller wants.
+/// Outcome of a wait, converted to the caller's type.
 type Read<T> = Box<dyn FnOnce(Heard) -> Result<T, Failure> + Send>;
 
 impl Ctx {
-    /// Waits for a signal, for months if need be: the run parks, and holds nothing in memory.
+    /// Waits for a signal, for months if necessary: the run parks, and uses no memory.
     ///
-    /// A signal that was sent before is taken at once. The same name may be waited for again and again; each wait takes
-    /// one, in order. With [`Wait::timeout`] the answer is `None` when none came in time.
+    /// A buffered signal is consumed at once. A function may wait for the same name repeatedly; each wait consumes one
+    /// signal, in order. With [`Wait::timeout`] the result is `None` if the wait timed out.
     ///
     /// ```text
     /// let Some(approval) = ctx.wait::<Approval>("approval").timeout(days(2)).await? else { return remind(ctx).await };
     /// ```
-    pub fn wait<T: DeserializeOwned + Send + 'static>(&self, name: &str) -> Wait<T> {
+    #[expect(clippy::needless_pass_by_value, reason = "a key is a name, mostly a literal")]
+    pub fn wait<T: DeserializeOwned + Send + 'static>(&self, name: impl WaitKey<T>) -> Wait<T> {
         let read: Read<T> = Box::new(|heard| match heard {
             Heard::Signals { payload, .. } => Ok(payload.read()?),
             Heard::TimedOut | Heard::Lost => Err(timed_out()),
         });
-        Wait { waiting: Waiting::new(self, name), spec: WaitSpec::default(), mistake: None, read }
+        Wait { waiting: Waiting::new(self, name.name()), spec: WaitSpec::default(), mistake: None, read }
     }
 
-    /// Waits for the first of several signals, and says which came. The other waits are over with it.
+    /// Waits for the first of several signals, and returns its name. The other waits are closed with it.
     pub fn wait_any<T, N>(&self, names: impl IntoIterator<Item = N>) -> WaitAny<T>
     where
         T: DeserializeOwned + Send + 'static,
@@ -60,7 +62,7 @@ impl Ctx {
         WaitAny { several: Several::new(self, names), read: one_of }
     }
 
-    /// Waits for all of several signals, in whatever order they come, and gives them by name.
+    /// Waits for all of several signals, in any order, and returns them by name.
     pub fn wait_all<T, N>(&self, names: impl IntoIterator<Item = N>) -> WaitAll<T>
     where
         T: DeserializeOwned + Send + 'static,
@@ -69,7 +71,7 @@ impl Ctx {
         WaitAll { several: Several::new(self, names), read: |payload| Ok(payload.read()?) }
     }
 
-    /// Asks for one wait, or gives what is recorded of it.
+    /// Opens one wait, or returns its recorded outcome.
     async fn hear(&self, waiting: &mut Waiting, spec: WaitSpec) -> Result<Heard, Failure> {
         let (name, path) = waiting.named()?;
         let scope = &self.scope;
@@ -103,7 +105,8 @@ impl Ctx {
                         Reply::Heard { heard, at } => {
                             open.done = true;
                             scope.advance(at);
-                            // Only what was heard is recorded: a wait that loses a race at this moment takes nothing.
+                            // Only a received outcome is recorded: a wait that loses a race at this
+                            // moment consumes nothing.
                             scope.send(Request::Heard { path, slot: Arc::clone(&open.slot) });
                             return Ok(heard);
                         }
@@ -131,7 +134,7 @@ fn one_of<T: DeserializeOwned>(name: &str, heard: Heard) -> Result<Option<(Strin
     }
 }
 
-/// A quorum of one is a plain wait, whose payload is no array.
+/// A quorum of one is a plain wait, whose payload is not an array.
 pub(crate) fn check_quorum(senders: u32) -> Result<(), Refusal> {
     let max = limits::current().quorum_max;
     match (2..=max).contains(&senders) {
@@ -140,8 +143,8 @@ pub(crate) fn check_quorum(senders: u32) -> Result<(), Refusal> {
     }
 }
 
-/// The place of one wait. Dropped before it was asked for in this turn, a wait that is recorded as open is closed: it
-/// lost a race when the code was run before, and must take nothing.
+/// State of one wait. If it is dropped before the code reached it in this turn, a recorded open wait is closed: it lost
+/// a race in an earlier execution of the code, and must consume nothing.
 #[derive(Debug)]
 struct Waiting {
     scope: Arc<Scope>,
@@ -184,25 +187,13 @@ impl<T> std::fmt::Debug for Wait<T> {
 }
 
 impl<T: DeserializeOwned + Send + 'static> Wait<T> {
-    /// For how long; it moves by as long as the run is paused. Then the answer is `None`.
-    pub fn timeout(mut self, span: Duration) -> TimedWait<T> {
-        self.spec.timeout = Some(span);
-        TimedWait(self)
-    }
-
-    /// Until when. Then the answer is `None`.
-    pub fn until(mut self, moment: Time) -> TimedWait<T> {
-        self.spec.until = Some(moment);
-        TimedWait(self)
-    }
-
-    /// Takes the newest of what was sent instead of the oldest; older ones are superseded.
+    /// Consumes the newest signal instead of the oldest; older ones are superseded.
     pub fn latest(mut self) -> Self {
         self.spec.mode = Mode::Latest;
         self
     }
 
-    /// What payloads must look like (JSON Schema). Others are refused to their sender, and never taken.
+    /// JSON Schema of the payload. Other payloads are rejected, and never consumed.
     pub fn schema(mut self, schema: Value) -> Self {
         match schema::checked(schema) {
             Ok(schema) => self.spec.schema = Some(schema),
@@ -211,7 +202,7 @@ impl<T: DeserializeOwned + Send + 'static> Wait<T> {
         self
     }
 
-    /// The same, derived from the type.
+    /// Like [`Self::schema`], derived from the type.
     pub fn typed(self) -> Self
     where
         T: schemars::JsonSchema,
@@ -219,9 +210,10 @@ impl<T: DeserializeOwned + Send + 'static> Wait<T> {
         self.schema(schema::of_type::<T>())
     }
 
-    /// Waits until so many different senders (by [`crate::SignalCall::by`]) have sent one each, and gives them all.
+    /// Waits until this many different senders (by [`crate::SignalCall::by`]) have sent one signal each, and
+    /// returns them all.
     ///
-    /// Nothing is taken before that. A sender's second signal does not count, and one without a sender never counts.
+    /// Nothing is consumed before that. A sender's second signal does not count, and one without a sender never counts.
     pub fn quorum(self, senders: u32) -> Wait<Vec<T>> {
         let read: Read<Vec<T>> = Box::new(move |heard| match heard {
             Heard::Signals { payload, .. } => Ok(payload.read()?),
@@ -232,14 +224,15 @@ impl<T: DeserializeOwned + Send + 'static> Wait<T> {
         Wait { waiting: self.waiting, spec, mistake, read }
     }
 
-    /// Takes signals of authenticated senders only: whoever sends over HTTP or the hub with a token or a JWT, or uses a signed
-    /// link, or [`crate::SignalCall::authenticated_as`]. A name given with [`crate::SignalCall::by`] is a claim.
+    /// Consumes signals of authenticated senders only: senders over HTTP or the hub with a token or a JWT, users of a
+    /// signed link, and callers of [`crate::SignalCall::authenticated_as`]. A name given with [`crate::SignalCall::by`]
+    /// is a claim.
     pub fn authenticated(mut self) -> Self {
         self.spec.authenticated = true;
         self
     }
 
-    /// Gives who sent it and when, too.
+    /// Returns the sender and the time too.
     pub fn details(self) -> Wait<Received<T>> {
         let read: Read<Received<T>> = Box::new(|heard| match heard {
             Heard::Signals { taken, payload } => {
@@ -259,6 +252,18 @@ impl<T: DeserializeOwned + Send + 'static> Wait<T> {
 }
 
 impl<T: Send + 'static> Wait<T> {
+    /// For how long; it moves by as long as the run is paused. Then the answer is `None`.
+    pub fn timeout(mut self, span: Duration) -> TimedWait<T> {
+        self.spec.timeout = Some(span);
+        TimedWait(self)
+    }
+
+    /// Until when. Then the answer is `None`.
+    pub fn until(mut self, moment: Time) -> TimedWait<T> {
+        self.spec.until = Some(moment);
+        TimedWait(self)
+    }
+
     async fn hear(mut self) -> Result<(Heard, Read<T>), Failure> {
         if let Some(mistake) = self.mistake {
             return Err(mistake.into());
@@ -282,7 +287,7 @@ impl<T: Send + 'static> IntoFuture for Wait<T> {
     }
 }
 
-/// A wait that ends: it gives `None` when no signal came in time.
+/// A wait with a deadline: returns `None` if it timed out.
 #[derive(Debug)]
 #[must_use = "a wait does nothing until it is awaited"]
 pub struct TimedWait<T>(Wait<T>);
@@ -302,17 +307,17 @@ impl<T: Send + 'static> IntoFuture for TimedWait<T> {
     }
 }
 
-/// A signal with who sent it and when.
+/// A signal with its sender and time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Received<T> {
-    /// What it carries.
+    /// Payload of the signal.
     pub payload: T,
-    /// Who sent it, if they said.
+    /// Name of the sender, if given.
     pub by: Option<String>,
-    /// Its id.
+    /// Id of the signal.
     pub id: String,
-    /// When it was sent, by the store's clock.
+    /// Time of the signal, by the store's clock.
     pub sent_at: Time,
 }
 
@@ -333,7 +338,7 @@ impl Several {
         Self { ctx: ctx.clone(), waits, names, timeout: None, until: None }
     }
 
-    /// Waits until all are settled: those that race are settled together.
+    /// Waits until all are settled: the waits of a race are settled together.
     async fn hear(self, race: bool) -> Result<Vec<(String, Heard)>, Failure> {
         if self.waits.is_empty() || self.waits.len() > limits::current().race_max {
             let (max, count) = (limits::current().race_max, self.waits.len());
@@ -354,7 +359,7 @@ impl Several {
     }
 }
 
-/// Reads which signal came first, if any did.
+/// Reads the first signal, if one was consumed.
 type ReadFirst<T> = fn(&str, Heard) -> Result<Option<(String, T)>, Failure>;
 
 /// A wait for the first of several signals, about to be awaited.
@@ -366,13 +371,13 @@ pub struct WaitAny<T> {
 }
 
 impl<T: Send + 'static> WaitAny<T> {
-    /// For how long; it moves by as long as the run is paused. Then the answer is `None`.
+    /// Timeout of the waits; a pause extends it by its length. After it, the result is `None`.
     pub fn timeout(mut self, span: Duration) -> TimedWaitAny<T> {
         self.several.timeout = Some(span);
         TimedWaitAny(self)
     }
 
-    /// Until when. Then the answer is `None`.
+    /// Deadline of the waits. After it, the result is `None`.
     pub fn until(mut self, moment: Time) -> TimedWaitAny<T> {
         self.several.until = Some(moment);
         TimedWaitAny(self)
@@ -381,7 +386,7 @@ impl<T: Send + 'static> WaitAny<T> {
     async fn first(self) -> Result<Option<(String, T)>, Failure> {
         let heard = self.several.hear(true).await?;
         if heard.iter().all(|(_, heard)| matches!(heard, Heard::Lost)) {
-            // All of it lost a race around it when the code was run before, and loses it again.
+            // The whole future lost an outer race in an earlier execution of the code, and loses it again.
             pending_for_ever::<()>().await;
         }
         for (name, heard) in heard {
@@ -402,7 +407,7 @@ impl<T: Send + 'static> IntoFuture for WaitAny<T> {
     }
 }
 
-/// A wait for the first of several signals that ends: it gives `None` when none came in time.
+/// A wait with a deadline for the first of several signals: returns `None` if it timed out.
 #[derive(Debug)]
 #[must_use = "a wait does nothing until it is awaited"]
 pub struct TimedWaitAny<T>(WaitAny<T>);
@@ -425,13 +430,14 @@ pub struct WaitAll<T> {
 }
 
 impl<T: Send + 'static> WaitAll<T> {
-    /// For how long; it moves by as long as the run is paused. Then the answer holds those that came.
+    /// Timeout of the waits; a pause extends it by its length. After it, the result contains the signals
+    /// consumed so far.
     pub fn timeout(mut self, span: Duration) -> Self {
         self.several.timeout = Some(span);
         self
     }
 
-    /// Until when. Then the answer holds those that came.
+    /// Deadline of the waits. After it, the result contains the signals consumed so far.
     pub fn until(mut self, moment: Time) -> Self {
         self.several.until = Some(moment);
         self

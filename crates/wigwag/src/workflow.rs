@@ -61,7 +61,7 @@ where
 }
 
 /// Whether a step is entered, asked of the run's data (or, if that is empty, its input).
-pub(crate) type When = Arc<dyn Fn(&Payload) -> Result<bool, Failure> + Send + Sync>;
+pub(crate) type When = Arc<dyn Fn(Payload) -> BoxFuture<'static, Result<bool, Failure>> + Send + Sync>;
 
 /// The code of one step of a graph.
 #[derive(Clone, Default)]
@@ -73,12 +73,14 @@ pub(crate) struct NodeCode {
     pub(crate) on_timeout: Option<OnTimeout>,
 }
 
-/// What a signal makes of the run's data: all of it, if it changed.
-pub(crate) type OnReceive =
-    Arc<dyn Fn(&Payload, &Payload) -> Result<Option<Map<String, Value>>, Failure> + Send + Sync>;
+/// All of the run's data, if it changed.
+pub(crate) type Changed = Result<Option<Map<String, Value>>, Failure>;
+
+/// What a signal makes of the run's data.
+pub(crate) type OnReceive = Arc<dyn Fn(Payload, Payload) -> BoxFuture<'static, Changed> + Send + Sync>;
 
 /// What it makes of the run's data that no signal came in time.
-pub(crate) type OnTimeout = Arc<dyn Fn(&Payload) -> Result<Option<Map<String, Value>>, Failure> + Send + Sync>;
+pub(crate) type OnTimeout = Arc<dyn Fn(Payload) -> BoxFuture<'static, Changed> + Send + Sync>;
 
 /// The code of a type.
 pub(crate) enum Code {
@@ -151,7 +153,7 @@ impl Registry {
             let workflow = Arc::new(workflow);
             registry.add_steps(&workflow)?;
             if registry.workflows.insert(of.clone(), workflow).is_some() {
-                return Err(Error::invalid(format!("workflow `{of}` is there twice")));
+                return Err(Error::invalid(format!("workflow `{of}` is registered twice")));
             }
         }
         for task in tasks {
@@ -160,7 +162,7 @@ impl Registry {
                 registry.serve(&TypeName::of_task(&queue, &of)?, Family::Task);
             }
             if registry.tasks.insert(of.clone(), Arc::new(task)).is_some() {
-                return Err(Error::invalid(format!("task `{of}` is there twice")));
+                return Err(Error::invalid(format!("task `{of}` is registered twice")));
             }
         }
         Ok(registry)

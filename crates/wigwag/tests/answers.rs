@@ -4,10 +4,10 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use wigwag::store::Memory;
 use wigwag::{
     Ctx, Engine, Failure, Fate, Filter, PruneOptions, Pruned, Receipt, SignalViews, Summary, Swept, WaitingRuns,
 };
+use wigwag_store::Memory;
 
 /// Writes it, reads it, and compares.
 #[track_caller]
@@ -22,7 +22,7 @@ async fn order(ctx: Ctx, _: Value) -> Result<Value, Failure> {
 }
 
 #[tokio::test]
-async fn what_a_client_gives_comes_back_as_it_was() {
+async fn answers_of_a_client_survive_serialization() {
     let store = std::sync::Arc::new(Memory::new());
     let engine = Engine::builder(store).function("order", 1, order).start().await.unwrap();
     let client = engine.client();
@@ -59,7 +59,7 @@ async fn what_a_client_gives_comes_back_as_it_was() {
 }
 
 #[test]
-fn every_fate_comes_back() {
+fn every_signal_outcome_survives_serialization() {
     let consumed = Fate::Consumed { point: "a/b".parse().unwrap(), at: wigwag::Time::from_micros(7) };
     let plain = [Fate::Unconsumed, Fate::Superseded, Fate::Void, Fate::NeverConsumed, Fate::Unacknowledged];
     for fate in plain.iter().chain([&consumed]) {

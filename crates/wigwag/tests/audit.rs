@@ -1,13 +1,13 @@
-//! Whether the audit of a store finds nothing in a good one, and in a broken one what is broken.
+//! The audit of a store: no finding in an intact store, and each kind of damage is found.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use wigwag::core::{Entry, read_entry};
-use wigwag::store::{Batch, Store as _};
 use wigwag::testing::Kit;
 use wigwag::{Audit, AuditOptions, Ctx, Failure};
+use wigwag_core::{Entry, read_entry};
+use wigwag_store::{Batch, Store as _};
 
 async fn order(ctx: Ctx, _: Value) -> Result<Value, Failure> {
     ctx.step("reserve", || async { Ok::<_, Failure>(1) }).await?;
@@ -60,7 +60,7 @@ async fn remove(kit: &Kit, key: &str) {
     kit.store().write(Batch::new().delete(key)).await.unwrap();
 }
 
-/// The numbers of the promises that are broken, and what is said of them.
+/// The numbers of the violated guarantees, and their descriptions.
 async fn broken(kit: &Kit) -> (Vec<u8>, String) {
     let audit = audit(kit).await;
     let said = audit.broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
@@ -87,7 +87,7 @@ async fn a_good_store_breaks_nothing() {
 }
 
 #[tokio::test]
-async fn what_happens_at_this_moment_is_not_judged() {
+async fn recent_writes_are_not_judged() {
     let kit = Kit::start(|engine| engine.function("order", 1, order)).await.unwrap();
     kit.client().start("order", &json!({})).id("young").await.unwrap();
     kit.settle().await.unwrap();
@@ -124,7 +124,7 @@ async fn an_entry_that_is_missing_is_found() {
 }
 
 #[tokio::test]
-async fn an_entry_that_cannot_be_read_is_found_and_the_other_runs_are_still_looked_at() {
+async fn an_unreadable_entry_is_found_and_the_other_runs_are_still_audited() {
     let kit = a_store().await;
     replace(&kit, "workflow/ended/log/0000000002.json", |text| text[..text.len() / 2].to_owned()).await;
     remove(&kit, "live/order/waits").await;
@@ -139,7 +139,7 @@ async fn an_entry_by_another_than_the_owner_is_found() {
     let key = "workflow/ended/log/0000000003.json";
     let entry = kit.store().get(key).await.unwrap().unwrap();
     let Ok(Ok(entry)) = read_entry(&entry.body) else { panic!("it is an entry") };
-    let claims = entry.events.iter().any(|event| matches!(event, wigwag::core::Event::RunClaimed(_)));
+    let claims = entry.events.iter().any(|event| matches!(event, wigwag_core::Event::RunClaimed(_)));
     let (by, forged) = (entry.by.clone(), Entry { by: "somebody.1".into(), ..entry });
     kit.store().write(Batch::new().put(key, forged.to_json())).await.unwrap();
     assert!(claims, "the third entry claims the run, so that its writer is known: {by}");
@@ -193,7 +193,7 @@ async fn an_entry_of_a_run_that_was_removed_is_found() {
 }
 
 #[tokio::test]
-async fn a_run_that_nobody_would_look_at_is_found() {
+async fn a_run_without_a_wake_up_is_found() {
     let kit = a_store().await;
     for hint in keys(&kit, "due/", "").await {
         remove(&kit, &hint).await;
@@ -202,7 +202,7 @@ async fn a_run_that_nobody_would_look_at_is_found() {
 }
 
 #[tokio::test]
-async fn a_wait_whose_signal_is_there_and_that_nobody_looks_at_now_is_named() {
+async fn a_wait_with_a_stored_signal_and_no_due_wake_up_is_named() {
     let kit = a_store().await;
     let page = kit.store().list("workflow/ended/signals/approval/", "", 1).await.unwrap();
     let body = kit.store().get(&page.entries[0].key).await.unwrap().unwrap().body;
@@ -210,7 +210,7 @@ async fn a_wait_whose_signal_is_there_and_that_nobody_looks_at_now_is_named() {
     let key = format!("workflow/waits/signals/approval/{now}_00000000000000000000000000000001.json");
     kit.store().write(Batch::new().put(key, body)).await.unwrap();
     let audit = audit(&kit).await;
-    assert!(audit.broken.is_empty(), "its sender may not have been told that it arrived");
+    assert!(audit.broken.is_empty(), "the signal may not have been acknowledged");
     let said = audit.untidy[0].to_string();
     assert!(said.contains("promise 13: run `waits` (waiting_signal) waits for a signal that is there"), "{said}");
 }
@@ -279,7 +279,7 @@ async fn a_control_object_that_nothing_folds_is_named() {
 #[tokio::test]
 async fn a_wake_up_that_moves_nothing_is_named() {
     let kit = an_unserved_graph().await;
-    assert!(audit(&kit).await.stuck.is_empty(), "a worker may be about to look at it");
+    assert!(audit(&kit).await.stuck.is_empty(), "a worker may be about to check it");
     kit.advance(Duration::from_secs(600)).await.unwrap();
     let stuck = audit(&kit).await.stuck;
     assert!(stuck.len() == 1 && stuck[0].what.contains("no worker serves `pair`"), "{stuck:?}");

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use wigwag::core::Requests;
-use wigwag::store::{Batch, LAYOUT_KEY, Memory, Meter, Store, Usage};
 use wigwag::testing::{Kit, ManualClock};
 use wigwag::{Builder, Client, Ctx, Engine, Failure, Graph, RunHandle, Status, StepCtx};
+use wigwag_core::Requests;
+use wigwag_store::{Batch, LAYOUT_KEY, Memory, Meter, Store, Usage};
 
 struct Metered {
     kit: Kit,
@@ -202,7 +202,7 @@ async fn linear_the_bytes_of_a_step_do_not_grow_with_the_steps_before_it() {
     }
 }
 
-/// What it costs to take up a run of so many recorded steps again: requests, bytes read, and time.
+/// The cost of resuming a run with this many recorded steps: requests, bytes read, and time.
 async fn resume(count: usize, graph: bool) -> (u64, u64, Duration) {
     let clock = ManualClock::default();
     let meter = Meter::new(bucket(Arc::new(clock.clone())));
@@ -301,7 +301,7 @@ async fn budget_whoever_waits_for_an_end_and_will_be_told_of_it_looks_less_and_l
     let used = meter.usage();
     assert!((60..=80).contains(&used.gets), "in an hour: {used:?}");
     run.signal("go", &7).await.unwrap();
-    assert_eq!(waiting.await.unwrap().unwrap(), 7, "told at once, without moving the clock");
+    assert_eq!(waiting.await.unwrap().unwrap(), 7, "notified at once, without moving the clock");
 }
 
 /// What the meter saw that the run's entries do not say: puts, gets, lists, deletes.
@@ -354,7 +354,7 @@ async fn cost_a_run_that_waits_is_recorded_but_for_the_look_after_parking_and_it
     metered.quiet().await;
     let used = metered.meter.usage().since(&before);
     let parked = run.get().await.unwrap().run().requests;
-    // The second look lists what was sent; the lease's hint goes.
+    // The second scan lists the sent signal; the lease's wake-up is deleted.
     assert_eq!(beside(&used, parked), [0, 0, 1, 1], "{parked:?}");
     let before = metered.meter.usage();
     run.signal("go", &7).await.unwrap();

@@ -1,13 +1,13 @@
-//! What is stored and is not what was written: named, left as it is, and no harm to others.
+//! Damaged objects: each is named, left unchanged, and harmless to other runs.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use wigwag::core::{Payload, Tombstone};
-use wigwag::store::Batch;
 use wigwag::testing::Kit;
 use wigwag::{Ctx, ErrorKind, Failure, Filter, PruneOptions, Status};
+use wigwag_core::{Payload, Tombstone};
+use wigwag_store::Batch;
 
 async fn wait(ctx: Ctx, _: Value) -> Result<Value, Failure> {
     ctx.step("a", || async { Ok::<_, Failure>(1) }).await?;
@@ -32,7 +32,7 @@ async fn put(kit: &Kit, batch: Batch) {
 const LAST: &str = "workflow/r/log/0000000002.json";
 
 #[tokio::test]
-async fn an_entry_that_says_it_is_another_is_refused_by_name() {
+async fn an_entry_with_the_number_of_another_is_rejected_by_name() {
     let kit = waiting().await;
     let entry = kit.store().get(LAST).await.unwrap().unwrap().body;
     let text = String::from_utf8(entry.to_vec()).unwrap();
@@ -69,7 +69,7 @@ async fn one_run_that_cannot_be_read_does_not_hide_the_others() {
 }
 
 #[tokio::test]
-async fn a_list_of_runs_ends_whatever_lies_where_ended_runs_are() {
+async fn a_list_of_runs_ends_despite_foreign_keys_in_the_index_of_ended_runs() {
     let kit = waiting().await;
     for foreign in ["done/2026-01-01/~foreign", "done/2026-01-01/é", "done/x", "done/~/~"] {
         put(&kit, Batch::new().put(foreign, "hello")).await;
@@ -101,7 +101,7 @@ async fn json_that_no_reader_takes_does_not_get_in() {
 }
 
 #[tokio::test]
-async fn a_key_that_names_no_place_in_an_inbox_is_refused_by_name() {
+async fn an_invalid_key_in_an_inbox_is_rejected_by_name() {
     let kit = waiting().await;
     let send = || async { kit.client().signal("r", "later", &true).key("click-1").await };
     send().await.unwrap();

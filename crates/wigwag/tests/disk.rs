@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
-use wigwag::store::{
+use wigwag::{Ctx, Engine, ErrorKind, Failure, Settings};
+use wigwag_store::{
     Batch, Changes, Embedded, Error, Now, Object, Page, Peers, Receipt, Result as Stored, Store, Traits, conformance,
 };
-use wigwag::{Ctx, Engine, ErrorKind, Failure, Settings};
 
 /// A small file system.
 struct SmallDisk(tempfile::TempDir);
@@ -52,7 +52,7 @@ impl Drop for SmallDisk {
 async fn write_until_full(store: &dyn Store) {
     for number in 0..10_000 {
         let written = store.write(Batch::new().put(format!("fill/{number}"), "x".repeat(4_000))).await;
-        if written.is_err_and(|error| error.kind() == wigwag::store::ErrorKind::Full) {
+        if written.is_err_and(|error| error.kind() == wigwag_store::ErrorKind::Full) {
             return;
         }
     }
@@ -81,7 +81,7 @@ async fn a_run_continues_at_once_when_a_full_disk_has_room_again_and_its_step_ra
         }
     };
     let mut settings = Settings::default();
-    // Whoever waits for this lease to end does not finish within the test.
+    // A worker that waited for the end of this lease would not finish within the test.
     settings.lease = Duration::from_secs(600);
     let engine =
         Engine::builder(Arc::clone(&store)).settings(settings).function("work", 1, code).start().await.unwrap();
@@ -93,7 +93,7 @@ async fn a_run_continues_at_once_when_a_full_disk_has_room_again_and_its_step_ra
     // The result is there, and cannot be recorded.
     let error = engine.client().start("work", &()).id("other").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.to_string().contains("full"), "a client is told at once: {error}");
+    assert!(error.to_string().contains("full"), "a client gets the error at once: {error}");
     std::fs::remove_file(ballast).unwrap();
     let result = tokio::time::timeout(Duration::from_secs(20), run.result::<String>()).await;
     assert_eq!(result.expect("it continues before its lease ends").unwrap().len(), 50_000);
@@ -117,7 +117,7 @@ impl Store for FullForDeletes {
     async fn write(&self, batch: Batch) -> Stored<Receipt> {
         if self.is_full.load(Ordering::SeqCst) && batch.puts().next().is_none() {
             self.refused.fetch_add(1, Ordering::SeqCst);
-            return Err(Error::of_kind(wigwag::store::ErrorKind::Full));
+            return Err(Error::of_kind(wigwag_store::ErrorKind::Full));
         }
         self.store.write(batch).await
     }

@@ -1,4 +1,4 @@
-//! What follows from failures: retries, compensation, cancel, pause, restart.
+//! Consequences of failures: retries, compensation, cancel, pause, restart.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +23,7 @@ impl Ledger {
     }
 }
 
-/// A graph `a`, `b` after `a`, `c` after `b`; all can be undone; each notes what it does.
+/// A graph `a`, `b` after `a`, `c` after `b`; each has a compensation and notes its calls.
 fn chain(ledger: &Ledger) -> Graph<Value> {
     let step = |name: &'static str| {
         let ledger = ledger.clone();
@@ -167,7 +167,7 @@ async fn a_function_undoes_its_steps_in_reverse_and_may_catch_a_failure_itself()
 }
 
 #[tokio::test]
-async fn a_compensation_that_fails_is_recorded_and_the_rest_goes_on() {
+async fn a_failed_compensation_is_recorded_and_the_rest_continues() {
     let ledger = Ledger::default();
     let noted = ledger.clone();
     let graph = Graph::<Value>::new("stubborn")
@@ -234,7 +234,7 @@ async fn a_chain_of_compensation_survives_a_crash_half_way_for_graphs_and_functi
     assert_eq!(
         ledger.take(),
         ["undo three", "undo two", "undo two", "undo one"],
-        "what was undone is not undone again"
+        "a completed compensation does not run again"
     );
 }
 
@@ -270,7 +270,7 @@ async fn a_step_that_takes_too_long_is_stopped_and_tried_again() {
 }
 
 #[tokio::test]
-async fn a_cancel_undoes_what_was_done_and_says_why() {
+async fn a_cancel_compensates_completed_steps_and_records_the_reason() {
     let ledger = Ledger::default();
     let noted = ledger.clone();
     let code = move |ctx: Ctx, (): ()| {
@@ -306,7 +306,7 @@ async fn a_cancel_undoes_what_was_done_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_cancel_of_a_run_that_is_being_compensated_says_so_and_nobody_asked_before() {
+async fn a_cancel_of_a_run_that_compensates_after_a_failure_is_answered_so() {
     let code = |ctx: Ctx, (): ()| async move {
         ctx.step("one", || async { Ok::<_, Failure>(()) })
             .compensate(|_| async { std::future::pending::<Result<(), Failure>>().await })
@@ -358,13 +358,13 @@ async fn a_step_fails_when_sixteen_workers_have_died_of_it() {
     };
     let mut kit = Kit::start(|engine| engine.function("deadly", 1, deadly(Arc::clone(&calls)))).await.unwrap();
     let id = kit.client().start("deadly", &()).await.unwrap().id().clone();
-    for deaths in 1..=wigwag::core::limits::INTERRUPTIONS_MAX {
+    for deaths in 1..=wigwag_core::limits::INTERRUPTIONS_MAX {
         while calls.load(Ordering::SeqCst) < deaths {
             tokio::task::yield_now().await;
         }
         kit = kit.crash(|engine| engine.function("deadly", 1, deadly(Arc::clone(&calls)))).await.unwrap();
     }
-    tokio::time::timeout(Duration::from_secs(30), kit.settle()).await.expect("nobody runs it again").unwrap();
+    tokio::time::timeout(Duration::from_secs(30), kit.settle()).await.expect("no worker runs it again").unwrap();
     let view = kit.client().run(&id).unwrap().get().await.unwrap();
     assert_eq!((view.status(), calls.load(Ordering::SeqCst)), (Status::Failed, 16));
     assert!(view.run().error.as_ref().unwrap().message.contains("16 workers died"), "{:?}", view.run().error);
@@ -431,7 +431,7 @@ async fn a_pause_lets_the_step_finish_and_shifts_relative_timers_only() {
 }
 
 #[tokio::test]
-async fn on_failure_says_whether_a_run_goes_on_or_pauses() {
+async fn on_failure_decides_whether_a_run_continues_or_pauses() {
     let flaky = |_: StepCtx<Value>| async { Ok::<_, Failure>("fine") };
     let graph = |then: OnFailure| {
         Graph::<Value>::new("tolerant")
@@ -476,10 +476,10 @@ async fn a_restart_begins_again_from_the_start_or_from_a_step() {
     assert_eq!(listed.runs.len(), 1, "it is listed once: {listed:?}");
 }
 
-/// Its worker may die while it is undone: whoever takes it over reads a snapshot that its points have left, and then
-/// entries that go back to them.
+/// Its worker may die during the compensation: the next worker reads a snapshot without its settled steps, and then
+/// entries that refer to them.
 #[tokio::test]
-async fn a_run_whose_results_left_the_snapshot_can_be_read_while_it_is_undone() {
+async fn a_run_with_offloaded_results_can_be_read_while_it_compensates() {
     let gate = Arc::new(tokio::sync::Notify::new());
     let held = Arc::clone(&gate);
     let many = move |ctx: Ctx, _: Value| {

@@ -74,7 +74,7 @@ async fn a_graph_whose_last_step_fills_an_entry_ends() {
     };
     let run = nobody.client.start("g", &json!({})).id("r").await.unwrap();
     for number in 0..128 {
-        run.signal(&format!("n{number}"), &()).await.unwrap();
+        run.signal(format!("n{number}"), &()).await.unwrap();
     }
     let kit = nobody.open(|engine| engine.workflow(graph())).await;
     assert_eq!(finish(&kit, "r").await, Status::Completed);
@@ -165,7 +165,7 @@ async fn a_cancel_with_a_reason_beyond_all_bounds_still_cancels() {
     kit.settle().await.unwrap();
     drop(kit);
     nobody.clock.advance(Duration::from_secs(61));
-    // The door rejects it; whoever writes into the store itself passes the door.
+    // The client rejects it; a direct write to the store bypasses the client.
     nobody.control("r", 1, Order::Cancel { reason: Some("why ".repeat(300_000)) }).await;
     let kit = nobody.open(|engine| engine.function("f", 1, code)).await;
     kit.client().run("r").unwrap().pause().await.unwrap();
@@ -209,6 +209,51 @@ async fn a_long_function_goes_back_to_a_step_and_its_results_leave_the_snapshot_
 }
 
 #[tokio::test]
+async fn a_function_with_more_steps_to_drop_than_an_entry_could_name_goes_back_to_one() {
+    let mut small = limits::Limits::REAL;
+    // 300 names of 57 bytes would take twice what an entry may have.
+    (small.entry_bytes_soft, small.entry_bytes_max) = (4 * 1024, 8 * 1024);
+    limits::set(small);
+    let name = "a-step-with-a-name-as-long-as-names-of-steps-are-at-times";
+    let code = move |ctx: Ctx, (): ()| async move {
+        for _ in 0..300 {
+            ctx.step(name, || async { Ok::<_, Failure>(()) }).await?;
+        }
+        ctx.wait::<()>("go").await
+    };
+    let kit = Kit::start(|engine| engine.function("f", 1, code)).await.unwrap();
+    let run = kit.client().start("f", &()).id("r").await.unwrap();
+    kit.settle().await.unwrap();
+    run.cancel().await.unwrap();
+    assert_eq!(finish(&kit, "r").await, Status::Cancelled);
+    run.restart().from(format!("{name}#2")).await.unwrap();
+    kit.settle().await.unwrap();
+    assert_eq!(run.status().await.unwrap(), Status::WaitingSignal);
+    run.signal("go", &()).await.unwrap();
+    assert_eq!(finish(&kit, "r").await, Status::Completed);
+    limits::set(limits::Limits::REAL);
+}
+
+#[tokio::test]
+async fn a_restart_of_more_steps_than_an_event_can_name_is_rejected_with_a_hint() {
+    let mut small = limits::Limits::REAL;
+    small.named_steps_bytes_max = 1_024;
+    limits::set(small);
+    let first = Graph::<Value>::new("g").step("first", nothing());
+    let graph = (0..60).fold(first, |graph, number| {
+        graph.step(format!("a-step-with-a-rather-long-name-{number:02}"), nothing()).after("first")
+    });
+    let kit = Kit::start(|engine| engine.workflow(graph)).await.unwrap();
+    let run = kit.client().start("g", &json!({})).id("r").await.unwrap();
+    assert_eq!(finish(&kit, "r").await, Status::Completed);
+    let refused = run.restart().from("first").await.unwrap_err().to_string();
+    assert!(refused.contains("an entry has room for 1024; restart the run from its beginning"), "{refused}");
+    run.restart().await.unwrap();
+    assert_eq!(finish(&kit, "r").await, Status::Completed);
+    limits::set(limits::Limits::REAL);
+}
+
+#[tokio::test]
 async fn a_parked_graph_whose_results_left_the_snapshot_is_not_claimed_without_a_reason() {
     let mut small = limits::Limits::REAL;
     (small.snapshot_entries, small.snapshot_points_bytes_max) = (1, 64);
@@ -224,7 +269,7 @@ async fn a_parked_graph_whose_results_left_the_snapshot_is_not_claimed_without_a
     for _ in 0..3 {
         kit.advance(Duration::from_secs(25 * 3_600)).await.unwrap();
     }
-    assert_eq!(run.get().await.unwrap().run().seq, parked, "a look at it adds nothing to its log");
+    assert_eq!(run.get().await.unwrap().run().seq, parked, "reading the run adds nothing to its log");
     run.signal("go", &1).await.unwrap();
     assert_eq!(finish(&kit, "r").await, Status::Completed);
     limits::set(limits::Limits::REAL);
@@ -304,7 +349,7 @@ async fn one_wait_more_than_a_run_may_have_fails_and_is_recorded() {
     // Run again, the code must learn the same, although a wait has become free.
     let kit = kit.crash(|engine| engine.function("f", 1, code)).await.unwrap();
     let run = kit.client().run("r").unwrap();
-    let calls = (1..100).map(|number| run.signal(&format!("n{number}"), &()));
+    let calls = (1..100).map(|number| run.signal(format!("n{number}"), &()));
     assert!(kit.client().signal_many(calls).await.iter().all(Result::is_ok));
     assert_eq!(finish(&kit, "r").await, Status::Completed);
     assert_eq!(run.result::<usize>().await.unwrap(), 1);
@@ -374,7 +419,7 @@ async fn more_wake_ups_than_a_batch_deletes_are_handed_to_one_turn() {
 }
 
 #[tokio::test]
-async fn a_queue_and_a_wait_for_the_newest_take_what_they_would_if_all_was_read() {
+async fn both_modes_consume_the_same_signals_as_if_all_were_read() {
     let code = |ctx: Ctx, (): ()| async move {
         let schema = |least: u32, most: u32| json!({"type": "integer", "minimum": least, "maximum": most});
         let queue = ctx.wait::<u32>("n").schema(schema(30, 1_000)).into_future();
@@ -407,7 +452,7 @@ async fn a_graph_with_more_points_than_a_run_may_have_fails() {
 }
 
 #[tokio::test]
-async fn what_can_never_be_recorded_pauses_the_run_with_the_reason() {
+async fn an_entry_that_can_never_be_recorded_pauses_the_run_with_the_reason() {
     let mut small = limits::Limits::REAL;
     (small.entry_bytes_max, small.inline_bytes_max) = (8 * 1024, 16 * 1024);
     let code = |ctx: Ctx, (): ()| async move {
@@ -427,8 +472,8 @@ async fn what_can_never_be_recorded_pauses_the_run_with_the_reason() {
     limits::set(limits::Limits::REAL);
 }
 
-/// Lets a run consume so many signals that were sent while no worker was there; returns what that asked of the store, and
-/// the size of the largest snapshot that it wrote.
+/// Lets a run consume this many signals that were sent while there was no worker; returns the number of store requests
+/// for that, and the size of the largest snapshot.
 async fn consume(count: u32) -> (u64, u64, usize) {
     let nobody = NobodyHome::new().await;
     let code = |ctx: Ctx, count: u32| async move {

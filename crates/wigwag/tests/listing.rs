@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use wigwag::core::{Key, Status as CoreStatus, Time, kind_of};
-use wigwag::store::{Batch, Memory, Meter, Store};
 use wigwag::testing::{Kit, ManualClock};
 use wigwag::{Client, Ctx, Failure, Filter, Listing, Status, permanent};
+use wigwag_core::{Key, Status as CoreStatus, Time, kind_of};
+use wigwag_store::{Batch, Memory, Meter, Store};
 
 async fn echo(_: Ctx, input: Value) -> Result<Value, Failure> {
     Ok(input)
@@ -102,7 +102,7 @@ async fn a_list_of_a_long_history_takes_few_requests() {
     let lists = meter.usage().lists - before;
     assert!(lists <= 10, "the newest runs after ten years take a few requests, got: {lists}");
     filter.of = Some("echo".into());
-    filter.status = Some(Status::Failed);
+    filter.statuses = vec![Status::Failed];
     let before = meter.usage().lists;
     assert_eq!(client.list(&filter).await.unwrap().runs.len(), 0);
     let lists = meter.usage().lists - before;
@@ -122,7 +122,7 @@ async fn a_page_reads_a_bounded_number_of_unfinished_runs_and_the_next_continues
     }
     kit.settle().await.unwrap();
     let mut filter = Filter::default();
-    filter.status = Some(Status::Paused);
+    filter.statuses = vec![Status::Paused];
     let pages = pages(&client, filter).await;
     assert_eq!(ids(&pages), ["n0007", "n2499"]);
     assert_eq!(pages.len(), 2, "one page does not read all 2,500 runs");
@@ -182,7 +182,7 @@ async fn runs_are_listed_once_each_while_others_start_and_end() {
     for number in 0..20 {
         let (ended, slept) = (&seen[&format!("e{number:02}")], &seen[&format!("n{number:02}")]);
         assert_eq!(*ended, 1, "e{number:02} changed nothing");
-        assert!((1..=2).contains(slept), "n{number:02} ended meanwhile, and is on one page or two: {slept}");
+        assert!((1..=2).contains(slept), "n{number:02} ended between two pages, and is on one page or two: {slept}");
     }
 }
 
@@ -205,4 +205,55 @@ async fn a_workflow_with_more_than_a_thousand_definitions_shows_all_and_the_newe
     let known = kit.client().definitions("other").await.unwrap();
     assert_eq!(known.len(), 1_201);
     assert_eq!(known.last().unwrap().hash, format!("sha256:{:f>64}", ""), "on the second page of keys");
+}
+
+#[tokio::test]
+async fn a_span_selects_ends_by_their_time_and_unfinished_runs_by_their_start() {
+    let kit = kit().await;
+    let client = kit.client();
+    let mut starts = Vec::new();
+    for hour in 0..4 {
+        starts.push(now(&**kit.store()).await);
+        client.start("echo", &1).id(format!("done-{hour}")).await.unwrap();
+        client.start("fail", &()).id(format!("failed-{hour}")).await.unwrap();
+        client.start("nap", &1_000).id(format!("nap-{hour}")).await.unwrap();
+        kit.settle().await.unwrap();
+        kit.clock().advance(Duration::from_secs(3_600));
+    }
+    let mut filter = Filter::default();
+    filter.since = starts.get(1).copied();
+    filter.until = starts.get(3).copied();
+    filter.limit = 2;
+    let found = pages(&client, filter.clone()).await;
+    let mut names = ids(&found);
+    assert_eq!(names.split_off(2), ["failed-2", "done-2", "failed-1", "done-1"], "the newest end first");
+    assert_eq!(names, ["nap-1", "nap-2"]);
+    filter.statuses = vec![Status::Completed, Status::Cancelled];
+    assert_eq!(ids(&pages(&client, filter.clone()).await), ["done-2", "done-1"], "several statuses");
+    filter.statuses = vec![Status::Completed, Status::Running, Status::WaitingSignal, Status::Pending];
+    filter.since = starts.get(3).copied();
+    filter.until = None;
+    let found = pages(&client, filter.clone()).await;
+    assert!(ids(&found).contains(&"nap-3") && ids(&found).contains(&"done-3"), "{:?}", ids(&found));
+    assert_eq!(ids(&found).len(), 2);
+    (filter.since, filter.until) = (filter.until, filter.since);
+    filter.since = filter.until;
+    assert_eq!(ids(&pages(&client, filter).await), Vec::<&str>::new(), "an empty span");
+}
+
+#[tokio::test]
+async fn a_span_of_a_long_history_takes_few_requests() {
+    let clock = ManualClock::default();
+    let meter = Meter::new(Memory::with_clock(Arc::new(clock.clone())));
+    let kit = Kit::on(Arc::new(meter.clone()), clock, |engine| engine.function("echo", 1, echo)).await.unwrap();
+    let then = now(&**kit.store()).await;
+    put_ends(&**kit.store(), then, Duration::from_secs(3_600), 24_000).await;
+    kit.clock().advance(Duration::from_secs(24_000 * 3_600));
+    let mut filter = Filter::default();
+    filter.since = Some(then.after(Duration::from_secs(12_000 * 3_600)));
+    filter.until = Some(then.after(Duration::from_secs(12_001 * 3_600)));
+    let before = meter.usage().lists;
+    let page = kit.client().list(&filter).await.unwrap();
+    let lists = meter.usage().lists - before;
+    assert!(page.next.is_none() && lists <= 12, "one hour of 24,000 is one page, got: {lists} requests");
 }

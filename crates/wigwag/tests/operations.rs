@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use wigwag::store::{Batch, Embedded, Memory, Store};
 use wigwag::testing::Kit;
 use wigwag::{Ctx, Engine, ErrorKind, Failure, Filter, Graph, PruneOptions, Settings, Status, StepCtx};
+use wigwag_store::{Batch, Embedded, Memory, Store};
 
 async fn echo(_: Ctx, input: Value) -> Result<Value, Failure> {
     Ok(input)
@@ -37,7 +37,7 @@ async fn the_same_id_with_the_same_input_is_the_same_run_and_with_another_a_conf
 }
 
 #[tokio::test]
-async fn a_large_payload_is_an_object_of_its_own_and_one_that_is_too_large_is_refused() {
+async fn a_large_payload_is_a_separate_object_and_one_that_is_too_large_is_rejected() {
     let kit = Kit::start(|engine| {
         let graph = Graph::<Value>::new("large")
             .step("grow", |ctx: StepCtx<Value>| async move { ctx.input() })
@@ -53,7 +53,7 @@ async fn a_large_payload_is_an_object_of_its_own_and_one_that_is_too_large_is_re
         let run = client.start(of, &large).id(of).await.unwrap();
         assert_eq!(run.result::<Value>().await.unwrap(), large);
         let again = client.start(of, &large).id(of).await.unwrap();
-        assert_eq!(again.id().as_str(), of, "compared by what it holds");
+        assert_eq!(again.id().as_str(), of, "compared by content");
         let entry = kit.store().get(&format!("workflow/{of}/log/0000000001.json")).await.unwrap().unwrap();
         assert!(entry.body.len() < 2_000, "an entry stays small: {}", entry.body.len());
     }
@@ -92,10 +92,10 @@ async fn runs_are_listed_by_type_and_status_page_by_page() {
     let mut filter = Filter::default();
     filter.of = Some("echo".into());
     assert_eq!(client.list(&filter).await.unwrap().runs.len(), 7);
-    filter.status = Some(Status::Failed);
+    filter.statuses = vec![Status::Failed];
     assert_eq!(client.list(&filter).await.unwrap().runs.len(), 0);
     filter.after = Some("nonsense".into());
-    filter.status = None;
+    filter.statuses.clear();
     assert_eq!(client.list(&filter).await.unwrap_err().kind(), ErrorKind::Invalid);
 }
 
@@ -127,7 +127,7 @@ async fn now_and_random_are_the_same_whenever_the_function_is_run_again() {
 }
 
 #[tokio::test]
-async fn a_graceful_stop_gives_back_its_runs_and_another_engine_goes_on_at_once() {
+async fn a_graceful_stop_releases_its_runs_and_another_engine_continues_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let begun = Arc::new(AtomicU32::new(0));
     let code = |begun: Arc<AtomicU32>, stuck: bool| {
@@ -162,7 +162,7 @@ async fn a_graceful_stop_gives_back_its_runs_and_another_engine_goes_on_at_once(
     let second = Engine::builder(store).function("slow", 1, code(Arc::clone(&begun), false)).start().await.unwrap();
     let run = second.client().run("s").unwrap();
     assert_eq!(run.result::<String>().await.unwrap(), "done");
-    assert_eq!(run.steps().await.unwrap()["slow"].attempt, 1, "being given back is no failure");
+    assert_eq!(run.steps().await.unwrap()["slow"].attempt, 1, "releasing a run is no failure");
     second.stop().await;
 }
 
@@ -176,7 +176,7 @@ async fn the_sweeper_finds_nothing_in_normal_operation_and_repairs_what_is_broke
     kit.clock().advance(Duration::from_secs(120));
     let swept = client.sweep(false).await.unwrap();
     assert_eq!((swept.repaired(), swept.runs, swept.too_young), (0, 1, 0), "{swept:?}");
-    // Somebody deletes the hint, puts one of a run that never was, and leaves an index entry behind.
+    // Deletes the wake-up, adds one for a run that never existed, and leaves a stale index entry.
     let hint = run.get().await.unwrap().run().hints[0].clone();
     let foreign = hint.replace("~n~", "~nobody~").replace("2026-01-01T01", "2026-01-01T00");
     let batch = Batch::new().delete(&hint).put(&foreign, r#"{"type":"nap","run":"workflow/nobody"}"#);
@@ -219,6 +219,7 @@ async fn old_runs_are_removed_in_two_phases_and_unfinished_ones_never() {
     let mut options = PruneOptions::older_than(Duration::from_secs(7 * 86_400));
     options.dry_run = true;
     assert_eq!(client.prune(&options).await.unwrap().runs, 1);
+    assert_eq!(client.prunable(&options).await.unwrap(), 1, "counted from keys");
     assert_eq!(client.run("old").unwrap().status().await.unwrap(), Status::Completed, "a dry run changes nothing");
     options.dry_run = false;
     let pruned = client.prune(&options).await.unwrap();
@@ -243,7 +244,7 @@ async fn old_runs_are_removed_in_two_phases_and_unfinished_ones_never() {
 }
 
 #[tokio::test]
-async fn a_child_is_not_removed_before_its_parent_was_told_of_its_end() {
+async fn a_child_is_not_removed_before_its_end_was_reported_to_the_parent() {
     let parent = |ctx: Ctx, _: Value| async move { ctx.child::<Value, _>("child", "echo", &1).await };
     let kit = Kit::start(|engine| engine.function("echo", 1, echo).function("parent", 1, parent)).await.unwrap();
     let client = kit.client();
@@ -252,7 +253,8 @@ async fn a_child_is_not_removed_before_its_parent_was_told_of_its_end() {
     let child = client.run("p:child").unwrap();
     let hints = child.get().await.unwrap().run().hints.clone();
     assert!(!hints.is_empty(), "the hint of its last lease is known");
-    // As if its worker had died after the last entry: this hint leads whoever wakes the parent.
+    // As if its worker had died after the last entry: this wake-up leads to the end of the child and
+    // wakes the parent.
     kit.store().write(Batch::new().put(&hints[0], "{}")).await.unwrap();
     kit.clock().advance(Duration::from_secs(7_200));
     let all = PruneOptions::older_than(Duration::ZERO);
@@ -264,7 +266,7 @@ async fn a_child_is_not_removed_before_its_parent_was_told_of_its_end() {
 }
 
 #[tokio::test]
-async fn a_worker_passes_over_what_it_does_not_know() {
+async fn a_worker_skips_workflows_that_it_did_not_register() {
     let kit = Kit::start(|engine| engine.function("echo", 1, echo)).await.unwrap();
     let client = kit.client();
     for number in 0..1_500 {
@@ -304,14 +306,14 @@ async fn parallel_branches_really_run_in_parallel() {
 }
 
 #[tokio::test]
-async fn mistakes_in_a_definition_are_refused_by_name_when_the_engine_is_started() {
+async fn mistakes_in_a_definition_are_rejected_by_name_when_the_engine_starts() {
     let step = |_: StepCtx<Value>| async { Ok::<_, Failure>(()) };
     let rows = [
         (Graph::<Value>::new("g").step("a", step).after("b"), "comes after `b`, which is no step"),
         (Graph::new("g").step("a", step).step("a", step), "two steps called `a`"),
         (Graph::new("g").step("a", step).after("b").step("b", step).after("a"), "wait for each other: `a` after `b`"),
         (Graph::new("g").step("a/b", step), "not a name"),
-        (Graph::new("g").after("x"), "where no step was written before it"),
+        (Graph::new("g").after("x"), "must follow a step"),
         (Graph::new("g"), "has no steps"),
         (Graph::new("no good").step("a", step), "not a name"),
     ];

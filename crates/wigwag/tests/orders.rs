@@ -2,9 +2,9 @@
 //! moment at which a worker can die.
 //!
 //! Two actors share a store that lets one operation pass at a time. All orders of the first operations of both are
-//! tried, one after the other; then all is let go, and what must hold is checked.
+//! tried, one after the other; then all operations may pass, and the invariants are checked.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
-#![expect(clippy::print_stdout, reason = "what went wrong is shown")]
+#![expect(clippy::print_stdout, reason = "a failure is printed")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::IntoFuture as _;
@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
-use wigwag::core::Event;
-use wigwag::store::{Batch, Changes, LAYOUT_KEY, Memory, Now, Object, Page, Peers, Receipt, Result, Store, Traits};
 use wigwag::testing::ManualClock;
 use wigwag::{Client, Ctx, Engine, Failure, RunHandle, Settings, Status};
+use wigwag_core::Event;
+use wigwag_store::{Batch, Changes, LAYOUT_KEY, Memory, Now, Object, Page, Peers, Receipt, Result, Store, Traits};
 
 const WORKER: usize = 0;
 const OTHER: usize = 1;
@@ -95,15 +95,15 @@ impl Store for Seat {
             self.live_on(dies).await;
             return receipt;
         }
-        // On a bucket every put and delete is an operation of its own.
+        // On a bucket every put and delete is a separate operation.
         let mut receipt = Receipt::default();
         for operation in batch.operations() {
             let dies = self.turn().await;
             let one = match operation {
-                wigwag::store::Operation::Put(put) => {
+                wigwag_store::Operation::Put(put) => {
                     Batch::new().put_when(put.key.clone(), put.body.clone(), put.when.clone())
                 }
-                wigwag::store::Operation::Delete(delete) => Batch::new().delete(delete.key.clone()),
+                wigwag_store::Operation::Delete(delete) => Batch::new().delete(delete.key.clone()),
                 _ => unreachable!("there is no other operation"),
             };
             let written = self.memory.write(one).await;
@@ -191,8 +191,8 @@ impl World {
         self.quiet().await;
     }
 
-    /// Lets operations pass one by one in the order that `choices` says, the worker's first where it says nothing.
-    /// Gives what was chosen, of how many.
+    /// Lets operations pass one by one in the order of `choices`, after its end the worker's first. Returns each choice
+    /// and the number of alternatives.
     async fn follow(&self, choices: &[usize], depth: usize) -> Vec<(usize, usize)> {
         let mut made = Vec::new();
         loop {
@@ -223,7 +223,7 @@ async fn engine(store: Arc<dyn Store>, clock: &ManualClock) -> Engine {
     builder.function("patient", 1, patient).start().await.unwrap()
 }
 
-/// What comes from outside while the worker works.
+/// Requests of clients while the worker runs.
 type Outside = fn(Client) -> BoxFuture<'static, Vec<(&'static str, bool)>>;
 
 fn sends(client: Client) -> BoxFuture<'static, Vec<(&'static str, bool)>> {
@@ -297,7 +297,7 @@ async fn one_order(
     let task = tokio::spawn(outside(world.other.clone()));
     let made = world.follow(choices, depth).await;
     world.let_go().await;
-    // Whoever waits for something that has come is woken by a hint, not by a patrol.
+    // A run whose signal or child is there is woken by a wake-up, not by a patrol.
     for _ in 0..6 {
         world.pump(Duration::from_secs(11)).await;
     }
@@ -322,7 +322,7 @@ async fn check(world: &World, acknowledged: &[&str], what: &str) {
         let found: Vec<_> = signals.iter().filter(|signal| signal.payload.text() == format!("\"{word}\"")).collect();
         assert_eq!(found.len(), 1, "{what}: {word} is there once: {found:?}");
         let unheard = !matches!(found[0].fate, wigwag::Fate::Consumed { .. });
-        // Somebody who waits and does not get what is there has not been woken.
+        // A run that waits although its signal is stored was not woken.
         if unheard && status == Status::WaitingSignal {
             show(&world.memory).await;
             panic!("{what}: {word} was acknowledged, the run waits for it, and nothing happens");
@@ -363,7 +363,7 @@ async fn show(memory: &Memory) {
     }
 }
 
-/// Of both actors together, so many operations are tried in every order; `WIGWAG_DEPTH` tries more.
+/// Number of operations of both actors that are tried in every order; `WIGWAG_DEPTH` tries more.
 fn depth() -> usize {
     std::env::var("WIGWAG_DEPTH").ok().and_then(|depth| depth.parse().ok()).unwrap_or(12)
 }
@@ -397,7 +397,7 @@ async fn every_order_of_a_strict_signal_and_a_timeout() {
 }
 
 #[tokio::test]
-async fn every_order_of_a_cancel_and_a_signal_that_is_taken() {
+async fn every_order_of_a_cancel_and_a_consumed_signal() {
     on_both_kinds(When::Resumes, cancels).await;
 }
 

@@ -1,4 +1,5 @@
-//! Races, panics and large things: on a store that really waits, with code that drops what it began.
+//! Races, panics and large values: on a store that really waits, with code that drops futures it started.
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::future::IntoFuture as _;
 use std::sync::Arc;
@@ -7,9 +8,9 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use serde_json::{Value, json};
-use wigwag::store::{Embedded, Store};
 use wigwag::testing::Kit;
 use wigwag::{Ctx, Engine, Failure, Graph, Retry, Settings, Status, StepCtx, permanent};
+use wigwag_store::{Embedded, Store};
 
 /// Races a step against a sleep; the loser is dropped. Then a nap, so that all is run again.
 async fn race(ctx: Ctx, sleep_first: bool) -> Result<&'static str, Failure> {
@@ -71,7 +72,7 @@ async fn a_panic_before_the_first_await_is_a_failure_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_step_that_finishes_too_late_is_not_heard() {
+async fn the_outcome_of_a_step_after_its_timeout_is_ignored() {
     let calls = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&calls);
     let kit_clock = wigwag::testing::ManualClock::default();
@@ -84,7 +85,7 @@ async fn a_step_that_finishes_too_late_is_not_heard() {
                 async move {
                     let number = calls.fetch_add(1, Ordering::SeqCst);
                     if number == 0 {
-                        // Longer than its timeout, in one go: nobody could stop it.
+                        // Longer than its timeout, without an await: the code cannot be stopped.
                         clock.advance(Duration::from_secs(6));
                         tokio::task::yield_now().await;
                     }
@@ -96,7 +97,7 @@ async fn a_step_that_finishes_too_late_is_not_heard() {
             .await
         }
     };
-    let store = Arc::new(wigwag::store::Memory::with_clock(Arc::new(kit_clock.clone())));
+    let store = Arc::new(wigwag_store::Memory::with_clock(Arc::new(kit_clock.clone())));
     let kit = Kit::on(store, kit_clock, |engine| engine.function("slow", 1, code)).await.unwrap();
     let run = kit.client().start("slow", &()).await.unwrap();
     kit.run_until_idle().await.unwrap();
@@ -105,8 +106,113 @@ async fn a_step_that_finishes_too_late_is_not_heard() {
     assert_eq!(result, recorded, "the function and the log agree on what the step gave");
 }
 
+/// Starts more runs than there are threads, each of which blocks its thread in the first attempt of its step.
+async fn results_of_steps_that_block_all_threads(of: &str) {
+    let calls = || Arc::new(std::sync::Mutex::new(std::collections::HashMap::<String, u32>::new()));
+    /// Blocks the thread past the timeout in the first attempt; returns the number of the attempt.
+    fn block(calls: &std::sync::Mutex<std::collections::HashMap<String, u32>>, run: &str) -> u32 {
+        let mut calls = calls.lock().unwrap();
+        let number = calls.entry(run.to_owned()).and_modify(|count| *count += 1).or_insert(1);
+        let number = *number;
+        drop(calls);
+        if number == 1 {
+            std::thread::sleep(Duration::from_millis(900));
+        }
+        number
+    }
+    let retry = || Retry::times(3).first(Duration::from_millis(10));
+    let (timeout, counted) = (Duration::from_millis(300), calls());
+    let graph_calls = Arc::clone(&counted);
+    let graph = Graph::<Value>::new("graph")
+        .step("slow", move |ctx: StepCtx<Value>| {
+            let calls = Arc::clone(&graph_calls);
+            async move { Ok::<_, Failure>(block(&calls, ctx.workflow_id().as_str())) }
+        })
+        .timeout(timeout)
+        .retry(retry());
+    let function = move |ctx: Ctx, run: String| {
+        let calls = Arc::clone(&counted);
+        async move {
+            let body = || async { Ok::<_, Failure>(block(&calls, &run)) };
+            ctx.step("slow", body).timeout(timeout).retry(retry()).await
+        }
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(Embedded::open(folder.path()).unwrap());
+    let engine = Engine::builder(store).workflow(graph).function("function", 1, function).start().await.unwrap();
+    let runs = (0..5).map(|number| {
+        let client = engine.client();
+        async move {
+            let id = format!("{of}-{number}");
+            let input = if of == "graph" { json!({}) } else { json!(id) };
+            let run = client.start(of, &input).id(&id).await.unwrap();
+            let result = run.result::<u32>().await.unwrap();
+            (result, run.steps().await.unwrap()["slow"].attempt)
+        }
+    });
+    for (result, attempt) in futures_util::future::join_all(runs).await {
+        assert!(
+            result >= 2 && attempt >= 2,
+            "{of}: the late result of the first attempt was recorded: {result}, {attempt}"
+        );
+        // An attempt whose time ran out before a thread was free for it made no call.
+        assert!(result <= attempt, "{of}: the recorded result is not of a later call than the recorded attempt");
+    }
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_result_is_discarded_also_if_graph_steps_blocked_all_threads() {
+    results_of_steps_that_block_all_threads("graph").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_result_is_discarded_also_if_function_steps_blocked_all_threads() {
+    results_of_steps_that_block_all_threads("function").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_receive_is_called_once_for_each_run_although_three_workers_race_for_it() {
+    const RUNS: usize = 40;
+    let calls = Arc::new(std::sync::Mutex::new(std::collections::HashMap::<String, u32>::new()));
+    let graph = |calls: &Arc<std::sync::Mutex<std::collections::HashMap<String, u32>>>| {
+        let calls = Arc::clone(calls);
+        Graph::<Value>::new("g").signal("go").on_receive(move |data: &mut Value, _: Value| {
+            let run = data["run"].as_str().unwrap_or_default().to_owned();
+            *calls.lock().unwrap().entry(run).or_default() += 1;
+            Ok::<_, Failure>(())
+        })
+    };
+    let store: Arc<dyn Store> = Arc::new(wigwag_store::Memory::bucket());
+    let mut settings = Settings::default();
+    (settings.look_min, settings.look_max) = (Duration::from_millis(20), Duration::from_millis(100));
+    settings.linger = Duration::ZERO;
+    let mut workers = Vec::new();
+    for _ in 0..3 {
+        let worker = Engine::builder(Arc::clone(&store)).settings(settings.clone()).workflow(graph(&calls));
+        workers.push(worker.start().await.unwrap());
+    }
+    let client = Engine::builder(store).client().await.unwrap();
+    let mut runs = Vec::new();
+    for number in 0..RUNS {
+        let id = format!("r-{number}");
+        runs.push(client.start("g", &json!({"run": id})).id(&id).await.unwrap());
+    }
+    for run in &runs {
+        run.signal("go", &true).await.unwrap();
+    }
+    for run in &runs {
+        run.result::<Value>().await.unwrap();
+    }
+    let calls = calls.lock().unwrap().clone();
+    assert!(calls.len() == RUNS && calls.values().all(|count| *count == 1), "{calls:?}");
+    for worker in workers {
+        worker.stop().await;
+    }
+}
+
 #[tokio::test]
-async fn children_with_large_results_that_end_together_are_all_heard() {
+async fn large_results_of_children_that_end_together_all_reach_the_parent() {
     let child = |_: Ctx, number: u32| async move { Ok::<_, Failure>(format!("{number}:{}", "x".repeat(15_000))) };
     let parent = |ctx: Ctx, (): ()| async move {
         let children = (0..100).map(|number| ctx.child::<String, _>(&format!("kid-{number}"), "child", &number));
@@ -231,7 +337,7 @@ async fn large_results_are_read_back_on_a_store_that_waits_also_for_undoing() {
 #[tokio::test]
 async fn a_turn_renews_its_lease_although_its_code_always_asks_for_more() {
     let clock = wigwag::testing::ManualClock::default();
-    let store = Arc::new(wigwag::store::Memory::with_clock(Arc::new(clock.clone())));
+    let store = Arc::new(wigwag_store::Memory::with_clock(Arc::new(clock.clone())));
     let moved = clock.clone();
     let code = move |ctx: Ctx, (): ()| {
         let clock = moved.clone();
@@ -258,7 +364,7 @@ async fn a_turn_renews_its_lease_although_its_code_always_asks_for_more() {
 }
 
 #[tokio::test]
-async fn what_a_step_submits_is_the_same_when_it_is_tried_again_and_of_no_other_step() {
+async fn a_retried_step_submits_the_same_tasks_and_no_other_step_does() {
     let tries = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&tries);
     let code = move |ctx: Ctx, (): ()| {
@@ -290,7 +396,7 @@ async fn what_a_step_submits_is_the_same_when_it_is_tried_again_and_of_no_other_
 }
 
 #[tokio::test]
-async fn a_wait_that_is_held_and_not_looked_at_takes_its_signal_when_it_is() {
+async fn a_wait_that_is_held_but_not_polled_consumes_its_signal_once_polled() {
     let code = |ctx: Ctx, (): ()| async move {
         let mut stop = std::pin::pin!(ctx.wait::<u32>("stop").into_future());
         for rounds in 0..10 {
@@ -299,7 +405,7 @@ async fn a_wait_that_is_held_and_not_looked_at_takes_its_signal_when_it_is() {
                 stopped = &mut stop => return Ok((rounds, stopped?)),
                 worked = ctx.step("work", || async { Ok::<_, Failure>(()) }).into_future() => worked?,
             }
-            // The wait is alive, and nobody looks at it here.
+            // The wait is alive, but it is not polled here.
             ctx.step("save", || async { Ok::<_, Failure>(()) }).await?;
             ctx.sleep("pause", Duration::from_secs(60)).await?;
         }
@@ -336,7 +442,7 @@ async fn waits_that_lost_a_race_together_lose_it_again_when_the_function_is_run_
 }
 
 #[tokio::test]
-async fn tasks_that_ended_before_their_run_was_there_are_heard() {
+async fn tasks_that_ended_before_their_run_existed_reach_it() {
     let code = |ctx: Ctx, (): ()| async move {
         let id = ctx.submit("quick", &()).await?;
         // The run is there only after this; the task is long over by then.

@@ -26,7 +26,7 @@ async fn a_task_is_one_step_and_its_key_makes_it_the_same_task() {
 }
 
 #[tokio::test]
-async fn a_task_waits_for_its_time_and_expires_when_nobody_takes_it() {
+async fn a_task_waits_for_its_start_time_and_expires_when_no_worker_claims_it() {
     let kit = Kit::start(|engine| engine.task("double", double)).await.unwrap();
     let client = kit.client();
     let later = client.submit("double", &1).delay(Duration::from_secs(3_600)).await.unwrap();
@@ -96,7 +96,7 @@ async fn a_fan_out_of_10_000_tasks_is_joined() {
 }
 
 #[tokio::test]
-async fn a_join_that_takes_too_long_says_what_is_done_and_what_is_not() {
+async fn a_join_that_times_out_reports_finished_and_missing_tasks() {
     let kit = Kit::start(fan(3)).await.unwrap();
     let run = kit.client().start("fan", &Some(60)).await.unwrap();
     kit.run_until_idle().await.unwrap();

@@ -34,9 +34,13 @@ async fn deployed(new: Steps) -> Kit {
 #[tokio::test]
 async fn every_row_of_the_version_table_holds() {
     let rows: [(&str, Steps, Option<&[&str]>); 7] = [
-        ("same hash: go on", OLD, None),
-        ("a step added, not yet passed: go on", &[("a", &[]), ("wait", &["a"]), ("c", &["wait"]), ("d", &["c"])], None),
-        ("a step removed, already completed: go on", &[("wait", &[]), ("c", &["wait"])], None),
+        ("same hash: continues", OLD, None),
+        (
+            "a step added, not yet passed: continues",
+            &[("a", &[]), ("wait", &["a"]), ("c", &["wait"]), ("d", &["c"])],
+            None,
+        ),
+        ("a step removed, already completed: continues", &[("wait", &[]), ("c", &["wait"])], None),
         ("a step removed and not yet run", &[("a", &[]), ("wait", &["a"])], Some(&["c"])),
         ("dependencies of a step changed", &[("a", &[]), ("wait", &["a"]), ("c", &["wait", "a"])], Some(&["c"])),
         (
@@ -50,7 +54,8 @@ async fn every_row_of_the_version_table_holds() {
         let kit = deployed(new).await;
         let run = kit.client().run("r").unwrap();
         kit.advance(Duration::from_secs(3_600)).await.unwrap();
-        // A worker that does not fit leaves the run alone for one lease, so that one that fits may take it.
+        // A worker whose code does not match leaves the run alone for one lease, so that a matching worker
+        // may claim it.
         if misfits.is_some() {
             assert_eq!(run.status().await.unwrap(), Status::Running, "{row}");
         }
@@ -116,7 +121,7 @@ async fn a_migration_that_is_too_large_or_names_no_hash_is_rejected() {
 }
 
 #[tokio::test]
-async fn a_migration_renames_or_skips_and_the_run_goes_on() {
+async fn a_migration_renames_or_skips_and_the_run_continues() {
     let kit = deployed(&[("a", &[]), ("wait", &["a"]), ("see", &["wait"])]).await;
     let run = kit.client().run("r").unwrap();
     kit.advance(Duration::from_secs(3_600)).await.unwrap();
@@ -146,10 +151,10 @@ fn naps(order: &'static [&'static str]) -> impl FnOnce(Builder) -> Builder {
 }
 
 #[tokio::test]
-async fn a_function_that_no_longer_comes_to_what_it_recorded_is_paused_and_says_where() {
+async fn a_function_that_no_longer_reaches_a_recorded_step_is_paused_and_names_it() {
     let rows: [(&str, &'static [&'static str], Option<&str>); 5] = [
         ("the same code", &["one", "nap", "two"], None),
-        ("more after what was recorded", &["one", "nap", "two", "three"], None),
+        ("more after the recorded steps", &["one", "nap", "two", "three"], None),
         ("a recorded step is gone", &["nap", "two"], Some("one (recorded as step, not reached)")),
         ("the same points in another order", &["nap", "one", "two"], None),
         ("a recorded point is of another kind", &["~one", "nap", "two"], Some("one (recorded as step, now a sleep)")),
@@ -246,10 +251,10 @@ async fn a_wait_keeps_the_schema_it_was_opened_with_when_code_changes_it() {
     let kit = kit.crash(code("string")).await.unwrap();
     let run = kit.client().run(run.id()).unwrap();
     let refused = run.signal("first", "text").await.unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::InvalidPayload, "the open wait wants what it was opened for");
+    assert_eq!(refused.kind(), ErrorKind::InvalidPayload, "the open wait keeps the schema of its opening");
     run.signal("first", &7).await.unwrap();
     kit.settle().await.unwrap();
-    assert_eq!(run.waiting().await.unwrap()[0].point.as_str(), "second", "what was accepted is consumed");
+    assert_eq!(run.waiting().await.unwrap()[0].point.as_str(), "second", "the accepted signal is consumed");
     let refused = run.signal("second", &7).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidPayload, "a wait that was opened later has the new schema");
     run.signal("second", "text").await.unwrap();
@@ -274,7 +279,7 @@ async fn an_early_signal_that_the_changed_schema_does_not_take_is_kept_and_shown
     kit.run_until_idle().await.unwrap();
     let run = kit.client().run("r").unwrap();
     let kept = run.signals(Some("go")).await.unwrap();
-    assert!(kept.len() == 1 && kept[0].misfit.as_ref().unwrap().contains("`go` does not take it"), "{kept:?}");
+    assert!(kept.len() == 1 && kept[0].misfit.as_ref().unwrap().contains("`go` rejects it"), "{kept:?}");
     run.signal("go", "text").await.unwrap();
     kit.run_until_idle().await.unwrap();
     assert_eq!(run.status().await.unwrap(), Status::Completed);

@@ -1,4 +1,4 @@
-//! Names that nothing knows: they are accepted, and the answer says what is known.
+//! Unknown names: they are accepted, and the response lists the known ones.
 
 use std::time::Duration;
 
@@ -31,6 +31,11 @@ async fn a_start_of_an_unregistered_workflow_warns_and_names_the_closest() {
         let view = run.get().await.unwrap();
         assert_eq!(view.status(), Status::Pending, "the start succeeds");
         assert_eq!(&client.diagnose(view.run()).await.unwrap(), run.warnings());
+        let why = run.explain().await.unwrap().why;
+        assert!(
+            why.contains("No worker has registered workflow `aprove`") && why.contains("known: `approve`"),
+            "{why}"
+        );
         let known = client.start("order", &json!({})).await.unwrap();
         assert!(known.warnings().is_empty(), "{:?}", known.warnings());
     }
@@ -52,6 +57,8 @@ async fn a_parent_that_waits_for_a_child_of_an_unregistered_workflow_says_so() {
     let [warning] = &found[..] else { panic!("{found:?}") };
     assert!(warning.starts_with("child `") && warning.contains("workflow `ordr`"), "{warning}");
     assert!(warning.contains("known: `order`"), "{warning}");
+    let why = run.explain().await.unwrap().why;
+    assert!(why.contains("workflow `ordr`") && why.contains("known: `order`"), "{why}");
 }
 
 #[tokio::test]
@@ -68,7 +75,7 @@ async fn a_signal_that_no_step_waits_for_warns_and_names_the_closest_and_strict_
     let error = run.signal("aproval", &true).only_if_waiting().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotWaiting);
     assert!(error.to_string().contains("did you mean `approval`?"), "{error}");
-    // Neither a name that is waited for now nor one that will be has a warning.
+    // A name that is waited for now, or will be, has no warning.
     assert_eq!(run.signal("payment.received", &true).await.unwrap().warning, None);
     assert_eq!(run.signal("approval", &true).await.unwrap().warning, None);
     kit.run_until_idle().await.unwrap();
@@ -84,7 +91,7 @@ async fn a_signal_that_starts_an_unregistered_workflow_warns() {
 }
 
 #[tokio::test]
-async fn signals_to_functions_have_no_warning_because_nobody_knows_what_they_will_wait_for() {
+async fn signals_to_functions_have_no_warning_because_their_waits_are_unknown() {
     let waits = |ctx: Ctx, (): ()| async move {
         ctx.sleep("nap", Duration::from_secs(60)).await?;
         ctx.wait::<bool>("go").await

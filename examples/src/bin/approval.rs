@@ -1,8 +1,8 @@
-//! Runs an order that waits for an approval, which comes from whoever sends it.
+//! Runs an order that waits for an approval, sent by a person or by this program.
 //!
-//! `cargo run -p wigwag-examples --bin approval [STORE]`: with a store it waits until somebody approves the order there,
-//! from another terminal; without one it approves the order itself.
-#![expect(clippy::print_stdout, reason = "it tells what happened")]
+//! `cargo run -p wigwag-examples --bin approval [STORE]`: with a store, the order waits until you approve it from
+//! another terminal; without one, the program approves the order itself.
+#![expect(clippy::print_stdout, reason = "the program prints its outcome")]
 
 use wigwag::Engine;
 use wigwag_examples::approval::{Decision, NAME, Order, SIGNAL, approve};

@@ -1,7 +1,7 @@
-//! Squares ten thousand numbers: each in a task of its own, then all of them inline.
+//! Squares ten thousand numbers: first each in its own task, then all of them inline.
 //!
 //! `cargo run -p wigwag-examples --bin fan_out [STORE [COUNT]]`
-#![expect(clippy::print_stdout, reason = "it tells what happened")]
+#![expect(clippy::print_stdout, reason = "the program prints its outcome")]
 
 use wigwag::Engine;
 use wigwag_examples::fan_out::{BY_TASKS, INLINE, TASK, Total, by_tasks, inline, square};

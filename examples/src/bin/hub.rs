@@ -1,14 +1,15 @@
-//! Two actors that know each other by name only: one adds numbers when it is asked, one asks, and hears what is published.
+//! Two actors that know each other only by name: one adds numbers on request, the other sends requests and subscribes
+//! to the published sums.
 //!
-//! `cargo run -p wigwag-examples --bin hub [URL]` talks through the hub of a server, such as `ws://127.0.0.1:7070/hub` of
-//! `wigwag dev`. Without one it starts a server of its own.
-#![expect(clippy::print_stdout, reason = "it tells what happened")]
+//! `cargo run -p wigwag-examples --bin hub [URL]` connects to the hub of a server, such as `ws://127.0.0.1:7070/hub`
+//! of `wigwag dev`. Without a URL it starts a server in this process.
+#![expect(clippy::print_stdout, reason = "the program prints its outcome")]
 
-use wigwag::hub::{Client, Delivery};
 use wigwag_examples::remote_worker;
+use wigwag_hub_client::{Client, Delivery};
 
-/// Answers each request, and publishes the sum for whoever wants to know.
-async fn add(worker: Client) -> Result<(), wigwag::hub::Error> {
+/// Replies to each request, and publishes the sum for all subscribers.
+async fn add(worker: Client) -> Result<(), wigwag_hub_client::Error> {
     let mut messages = worker.messages();
     while let Some(message) = messages.next().await {
         let (a, b): (i64, i64) = message.data()?;

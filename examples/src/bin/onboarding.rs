@@ -1,7 +1,7 @@
-//! Welcomes a customer over two weeks, in which a day takes 50 ms unless said otherwise.
+//! Welcomes a customer over two weeks; by default, a day takes 50 ms.
 //!
 //! `cargo run -p wigwag-examples --bin onboarding [STORE [MILLISECONDS]]`
-#![expect(clippy::print_stdout, reason = "it tells what happened")]
+#![expect(clippy::print_stdout, reason = "the program prints its outcome")]
 
 use std::time::Duration;
 

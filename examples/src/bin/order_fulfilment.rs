@@ -1,9 +1,9 @@
-//! Runs one order that goes well, and one that fails at shipping and is undone.
+//! Runs one order that succeeds, and one that fails at shipping and is compensated.
 //!
 //! `cargo run -p wigwag-examples --bin order_fulfilment [STORE]`
-#![expect(clippy::print_stdout, reason = "it tells what happened")]
+#![expect(clippy::print_stdout, reason = "the program prints its outcome")]
 
-use wigwag::core::Event;
+use wigwag::record::Event;
 use wigwag::{Engine, RunHandle, Status};
 use wigwag_examples::order_fulfilment::{NAME, Order, STEPS, graph};
 use wigwag_examples::{Place, World};
@@ -12,7 +12,8 @@ use wigwag_examples::{Place, World};
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let place = Place::from_args()?;
     let engine = Engine::open(place.url())?.workflow(graph(&World::default())).start().await?;
-    // An id makes a start safe to repeat: called again on the same store, the program tells of the same two orders.
+    // The id makes a start idempotent: on the same store, a second execution of the program shows
+    // the same two orders.
     for (id, order) in [("order-1", Order::good()), ("order-2", Order::undeliverable())] {
         let run = engine.client().start(NAME, &order).id(id).await?;
         tell(&run).await?;
@@ -41,7 +42,7 @@ async fn tell(run: &RunHandle) -> Result<(), wigwag::Error> {
     Ok(())
 }
 
-/// What was done last is undone first; which of two that ran side by side was done last differs from run to run.
+/// Compensations run in reverse order of completion; the order of two concurrent steps differs from run to run.
 async fn tell_undone(run: &RunHandle) -> Result<(), wigwag::Error> {
     let (mut done, mut undone) = (Vec::new(), Vec::new());
     for event in run.history(1, 1_000).await?.into_iter().flat_map(|entry| entry.events) {

@@ -1,7 +1,8 @@
-//! Serves a store to workers elsewhere, and has no workflow code itself, until it is interrupted.
+//! Serves a store to workers on other machines until it is interrupted. It runs no workflow code itself.
 //!
-//! `cargo run -p wigwag-examples --bin remote_server [STORE [ADDR]]`, then `remote_worker` with the address that it says.
-#![expect(clippy::print_stdout, reason = "it says where it serves")]
+//! `cargo run -p wigwag-examples --bin remote_server [STORE [ADDR]]`, then `remote_worker` with the
+//! address that it prints.
+#![expect(clippy::print_stdout, reason = "the program prints its address")]
 
 use wigwag_examples::{Place, remote_worker};
 

@@ -1,8 +1,9 @@
-//! A worker whose store is a server's: `http://127.0.0.1:7070/s3`. The server nudges it, so that it need not look for work.
+//! A worker whose store is served by a server: `http://127.0.0.1:7070/s3`. The server notifies it of new work, so
+//! that it polls rarely.
 //!
-//! `cargo run -p wigwag-examples --bin remote_worker [STORE [SECONDS]]` works until it is interrupted, and looks for work every
-//! so many seconds where it is not nudged. Without a store it starts a server of its own, greets three and ends.
-#![expect(clippy::print_stdout, reason = "it tells what happened")]
+//! `cargo run -p wigwag-examples --bin remote_worker [STORE [SECONDS]]` works until it is interrupted; without
+//! notifications it polls at this interval. Without a store it starts its own server, completes three runs and exits.
+#![expect(clippy::print_stdout, reason = "the program prints its outcome")]
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = remote_worker::serve(&folder.path().display().to_string(), "127.0.0.1:0".parse()?).await?;
     let store = format!("http://{}/s3", server.addr());
     let engine = remote_worker::worker(Engine::open(&store)?, look_every).start().await?;
-    // A process that only asks; it would be another one.
+    // A client without workers; usually a separate process.
     let client = Engine::open(&store)?.client().await?;
     for name in ["ada", "bob", "eve"] {
         let run = client.start(NAME, name).id(format!("greet-{name}")).await?;

@@ -1,10 +1,10 @@
-//! What clients were told must be so: starts, signals, cancels.
+//! Compares the answers that clients got with the final state: starts, signals, cancels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use wigwag::core::{Entry, Event};
 use wigwag::{Client, Fate, SignalView, Status, Time};
+use wigwag_core::{Entry, Event};
 
 use super::cases::{Case, Deed, End, Kind};
 use super::check::text;
@@ -12,7 +12,7 @@ use super::clients::{Note, Word, sender};
 use super::fleet::Kill;
 use super::waits;
 
-/// What was counted.
+/// Counts of the check.
 #[derive(Debug, Default)]
 pub(crate) struct Answered {
     pub(crate) starts: usize,
@@ -20,22 +20,22 @@ pub(crate) struct Answered {
     pub(crate) consumed: usize,
     pub(crate) superseded: usize,
     pub(crate) never_consumed: usize,
-    /// Kept for a wait that has not come.
+    /// Signals that no wait has consumed.
     pub(crate) buffered: usize,
     pub(crate) cancels: usize,
     pub(crate) refused: usize,
-    /// Deeds that failed for the moment and were tried again.
+    /// Requests that failed temporarily and were retried.
     pub(crate) failed: usize,
-    /// Signals that were sent again under their key.
+    /// Signals that were repeated under their idempotency key.
     pub(crate) repeated: usize,
-    /// Deeds that were under way when their client was killed.
+    /// Requests in progress when their client was killed.
     pub(crate) cut_off: usize,
-    /// Signals that nobody was told of, and that arrived all the same.
+    /// Signals without an acknowledgement that arrived all the same.
     pub(crate) unasked: usize,
     pub(crate) timeouts: usize,
 }
 
-/// All that is known of one run.
+/// Everything known about one run.
 struct Facts<'a> {
     case: &'a Case,
     notes: Vec<&'a Note>,
@@ -44,9 +44,9 @@ struct Facts<'a> {
     status: Status,
 }
 
-/// Compares what the clients were told with what there is. The runs have ended, or wait as they should.
+/// Compares the clients' answers with the store. All runs have ended, or wait as expected.
 ///
-/// The store's clock and the ledger's are so far apart at the most.
+/// `slack` bounds the difference between the store's clock and the ledger's.
 pub(crate) async fn check(
     client: &Client,
     cases: &[Case],
@@ -64,7 +64,7 @@ pub(crate) async fn check(
         let run = client.run(&case.id).unwrap();
         let status = run.status().await.unwrap_or_else(|error| panic!("{} was acknowledged, but {error}", case.id));
         let input: serde_json::Value = run.input().await.unwrap().read().unwrap();
-        assert_eq!(input, case.input, "{} has another input than it was started with", case.id);
+        assert_eq!(input, case.input, "the input of {} differs from its start request", case.id);
         let history = run.history(1, 10_000).await.unwrap();
         let views = run.signals(None).await.unwrap();
         let facts = Facts { case, notes, history, views, status };
@@ -103,7 +103,7 @@ impl Facts<'_> {
             match notes.iter().find(is_answer) {
                 Some(_) => {}
                 None if killed => counted.cut_off += 1,
-                None => panic!("{id} was not answered, and its client lived on: {note:?}"),
+                None => panic!("{id} was not answered although its client was alive: {note:?}"),
             }
         }
         counted.refused += notes.iter().filter(|note| matches!(note.word, Word::Refused { .. })).count();
@@ -116,13 +116,13 @@ impl Facts<'_> {
             }
             Deed::Cancel => {
                 counted.cancels += usize::from(acknowledged);
-                assert!(self.status.is_final(), "{id} was to be cancelled and is {}: {}", self.status, self.text());
+                assert!(self.status.is_final(), "{id} should be cancelled, got: {}: {}", self.status, self.text());
             }
             Deed::Signal { keyed, .. } => self.check_signal(deed, *keyed, &notes, counted),
         }
     }
 
-    /// Each acknowledged signal lies in the inbox once, and it can be seen what became of it.
+    /// Each acknowledged signal is in the inbox exactly once, and its outcome is visible.
     fn check_signal(&self, deed: usize, keyed: bool, notes: &[&Note], counted: &mut Answered) {
         let mut places = BTreeSet::new();
         for note in notes {
@@ -160,12 +160,12 @@ impl Facts<'_> {
         assert!(takers.len() <= 1, "{view:?} was taken by {takers:?}");
     }
 
-    /// The points that took a signal, as the log tells.
+    /// Returns the steps that consumed a signal, according to the log.
     fn takers(&self, suffix: &str) -> Vec<String> {
         self.received().filter(|(_, signal)| signal == suffix).map(|(point, _)| point).collect()
     }
 
-    /// What was taken, in order.
+    /// Returns the signals consumed, in order.
     fn received(&self) -> impl Iterator<Item = (String, String)> {
         self.history.iter().flat_map(|entry| &entry.events).flat_map(|event| match event {
             Event::SignalReceived(event) => {
@@ -175,7 +175,7 @@ impl Facts<'_> {
         })
     }
 
-    /// What lies in the inbox was sent by somebody, once for each time that it was tried, and under a key once.
+    /// Every signal in the inbox has a sender among the clients: one signal per attempt, and one per idempotency key.
     fn check_inbox(&self) {
         let mut seen = BTreeMap::<&str, usize>::new();
         for view in &self.views {
@@ -188,19 +188,22 @@ impl Facts<'_> {
             });
             assert!(tried.is_some(), "nobody sent {view:?}");
         }
-        assert!(seen.values().all(|count| *count == 1), "{} has twins in its inbox: {seen:?}", self.case.id);
+        assert!(seen.values().all(|count| *count == 1), "{} has duplicates in its inbox: {seen:?}", self.case.id);
     }
 
     fn check_taken_once(&self) {
         let taken: Vec<String> = self.received().map(|(_, signal)| signal).collect();
         let distinct: BTreeSet<&String> = taken.iter().collect();
-        assert_eq!(taken.len(), distinct.len(), "{} took a signal twice: {}", self.case.id, self.text());
+        assert_eq!(taken.len(), distinct.len(), "{} consumed a signal twice: {}", self.case.id, self.text());
         for signal in taken {
-            assert!(self.views.iter().any(|view| view.suffix == signal), "{signal} was taken and is not in the inbox");
+            assert!(
+                self.views.iter().any(|view| view.suffix == signal),
+                "{signal} was consumed and is not in the inbox"
+            );
         }
     }
 
-    /// What one process sent to one name, one after the other, is taken in that order.
+    /// Signals that one process sent in sequence to one name are consumed in that order.
     fn check_order(&self) {
         let taken: Vec<String> = self.received().map(|(_, signal)| signal).collect();
         let mut sent = BTreeMap::<(u32, &str), Vec<Option<usize>>>::new();
@@ -219,7 +222,7 @@ impl Facts<'_> {
         }
     }
 
-    /// One closing event to a wait; none was timed out whose signal came in time.
+    /// Each wait has at most one closing event, and no wait timed out whose signal arrived in time.
     fn check_waits(&self, slack: Duration, counted: &mut Answered) {
         let mut open = BTreeMap::<String, (String, Option<Time>)>::new();
         for event in self.history.iter().flat_map(|entry| &entry.events) {
@@ -230,7 +233,7 @@ impl Facts<'_> {
                     assert_eq!(before, None, "{} opened twice: {}", event.point, self.text());
                     continue;
                 }
-                // A signal that was there before is taken without a wait.
+                // A buffered signal is consumed without a wait.
                 Event::SignalReceived(event) => (event.point.to_string(), false),
                 Event::SignalTimeout(event) => (event.point.to_string(), true),
                 Event::SignalClosed(event) => (event.point.to_string(), false),
@@ -247,10 +250,10 @@ impl Facts<'_> {
         assert_eq!(open.len(), usize::from(waits), "{} is {}: {open:?} {}", self.case.id, self.status, self.text());
     }
 
-    /// A wait is not timed out beside a signal that was acknowledged before the deadline, unless another took that.
+    /// A wait does not time out if a signal was acknowledged before the deadline, unless another wait consumed it.
     ///
-    /// One whose stamp is before the deadline, and whose object came after it, may be too late: stamps are drawn before
-    /// the put, under a key and on buckets.
+    /// A signal stamped before the deadline may be stored after it and then be too late: under an idempotency key,
+    /// and on buckets, the stamp is taken before the put.
     fn check_nothing_came(&self, name: &str, deadline: Time, slack: Duration) {
         let latest = deadline.micros().saturating_sub(u64::try_from(slack.as_micros()).unwrap());
         for note in self.notes.iter().filter(|note| note.at < latest) {

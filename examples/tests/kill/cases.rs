@@ -1,7 +1,6 @@
-//! The cases: a run each, what clients do to it, and how it is to end.
+//! The cases: each is one run, the clients' requests to it, and its expected end.
 //!
-//! A case follows from its lane and its number alone, so that whoever comes after a client that was killed knows what
-//! that one was about to do.
+//! A case is determined by its lane and number alone, so that the successor of a killed client knows its requests.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -12,49 +11,49 @@ use wigwag_examples::{fan_out, onboarding};
 use super::load::{self, Family};
 use super::waits;
 
-/// What a case is of.
+/// The kind of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A graph with steps side by side.
+    /// A graph with concurrent steps.
     Order,
-    /// The same, which fails at the end and is undone.
+    /// The same graph with a failure at the end, which compensates it.
     Undeliverable,
     /// A function that sleeps.
     Onboarding,
-    /// Steps side by side in a function.
+    /// Concurrent steps in a function.
     Inline,
-    /// Tasks.
+    /// A fan-out to tasks.
     Tasks,
-    /// Children and tasks.
+    /// A run with children and tasks.
     Family,
-    /// A loop of waits that takes as many signals as are sent.
+    /// A loop of waits that consumes all signals sent.
     Inbox,
-    /// The same with a signal too few, and one that it never waits for.
+    /// Like `Inbox`, with one signal too few and another that no wait names.
     Starved,
-    /// Somebody says yes.
+    /// The order is approved.
     Approved,
-    /// Somebody says no, and what was done is undone.
+    /// The order is rejected and compensated.
     Refused,
-    /// Nobody says anything in time.
+    /// The decision never arrives, and the wait times out.
     Undecided,
-    /// Somebody says yes at about the time at which it is too late.
+    /// The order is approved at about the deadline.
     JustInTime,
-    /// Two signals race.
+    /// Two signals race for one wait.
     Either,
-    /// Only the newest counts.
+    /// A wait that consumes only the newest signal.
     Latest,
-    /// A graph that waits; its signal also starts it.
+    /// A graph with a wait, started by its signal.
     Review,
-    /// A run that waits and is cancelled.
+    /// A waiting run that is cancelled.
     Cancelled,
 }
 
 impl Kind {
-    /// Those that no client has to do anything for once they are started.
+    /// Kinds that need no request after the start.
     pub(crate) const PLAIN: [Self; 6] =
         [Self::Order, Self::Undeliverable, Self::Onboarding, Self::Inline, Self::Tasks, Self::Family];
 
-    /// All of them.
+    /// All kinds of cases.
     pub(crate) const ALL: [Self; 16] = [
         Self::Order,
         Self::Inbox,
@@ -74,7 +73,7 @@ impl Kind {
         Self::Family,
     ];
 
-    /// Those that a slow server bears.
+    /// Kinds that a slow server can handle.
     pub(crate) const LIGHT: [Self; 13] = [
         Self::Inbox,
         Self::Order,
@@ -92,7 +91,7 @@ impl Kind {
     ];
 }
 
-/// Something that a client does.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Deed {
     Start,
@@ -100,18 +99,18 @@ pub(crate) enum Deed {
     Cancel,
 }
 
-/// How a run is to end.
+/// The expected end of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum End {
-    /// With this status and, if it is told, this result as JSON.
+    /// Ends with this status and, if given, this result as JSON.
     So(Status, Option<String>),
-    /// Well or not, whichever came first.
+    /// Ends with either of two outcomes, by a race.
     Either,
-    /// Not yet: it waits for a signal that nobody has sent.
+    /// Keeps waiting for a signal that no client sends.
     Waits { name: &'static str },
 }
 
-/// A run and what is done to it.
+/// A run and the requests to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) id: String,
@@ -122,7 +121,7 @@ pub(crate) struct Case {
     pub(crate) end: End,
 }
 
-/// The case with that number of a lane.
+/// Returns the case with this number of a lane.
 pub(crate) fn case(kinds: &[Kind], lane: &str, number: usize) -> Case {
     let kind = kinds[number % kinds.len()];
     let (of, input, end) = what(kind);
@@ -159,14 +158,14 @@ fn what(kind: Kind) -> (&'static str, Value, End) {
     }
 }
 
-/// Which of them have a key changes from case to case.
+/// Returns a case's requests. Which of them have an idempotency key varies with its number.
 fn deeds(kind: Kind, number: usize) -> Vec<Deed> {
     let keyed = |place: usize| !(number / 3 + place).is_multiple_of(3);
     let signal = |place: usize, name: &'static str, payload: Value| Deed::Signal { name, payload, keyed: keyed(place) };
     let says = |approved: bool| signal(0, waits::DECISION, json!({"approved": approved, "by": "ada"}));
     let mut deeds = match kind {
         Kind::Inbox => (0..4).map(|place| signal(place, waits::ITEM, json!(place))).collect(),
-        // These have keys, so that none of them arrives twice and is the one that is missing.
+        // All have keys: a duplicate of one would replace the missing signal.
         Kind::Starved => {
             let sent = |place: usize| Deed::Signal { name: waits::ITEM, payload: json!(place), keyed: true };
             let unheard = Deed::Signal { name: waits::UNHEARD, payload: json!("hello"), keyed: keyed(0) };

@@ -1,12 +1,12 @@
-//! What must hold in the end, whoever was killed on the way and whatever was away.
+//! Invariants that must hold in the end, regardless of crashes and outages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wigwag::core::{Entry, Event};
 use wigwag::{Client, ErrorKind, RunHandle, Status};
+use wigwag_core::{Entry, Event};
 use wigwag_store::doctor::{self, Races};
 use wigwag_store::{Clock as _, Store, System};
 
@@ -16,23 +16,23 @@ use super::clients;
 use super::fleet::Kill;
 use super::ledger::{self, Line};
 
-/// How far off the stamps of entries and those of the ledger may be from each other.
+/// Maximum difference between timestamps of log entries and of the ledger.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slack {
-    /// Between the store's time and the machine's.
+    /// Between the store's clock and the machine's.
     pub(crate) clocks: Duration,
-    /// From the end of a step's body to its entry; none where the store may be away for long.
+    /// Between the end of a step's body and its log entry; `None` where the store may be unavailable for long.
     pub(crate) commit: Option<Duration>,
 }
 
 impl Slack {
-    /// The same on a disk that stood still for so long.
+    /// Adds a time during which the disk stalled.
     pub(crate) fn and(self, still: Duration) -> Self {
         Self { commit: self.commit.map(|commit| commit + still * 2), ..self }
     }
 }
 
-/// What was counted.
+/// Counts of the check.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     pub(crate) runs: usize,
@@ -41,28 +41,28 @@ pub(crate) struct Counted {
     pub(crate) again: usize,
     pub(crate) undone: usize,
     pub(crate) claims: usize,
-    /// Owners of a turn that another took over before they gave it up.
+    /// Turns that were taken over from a worker that had not given them up.
     pub(crate) held: usize,
-    /// Effects that were done and whose record did not come: the worker was killed in between.
+    /// Effects that completed without a log entry: the worker was killed in between.
     pub(crate) unrecorded: usize,
 }
 
-/// Where it all happened.
+/// Everything that a check needs.
 pub(crate) struct Scene {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) client: Client,
     pub(crate) ledger: PathBuf,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) slack: Slack,
-    /// How long a run may take to end once nobody is killed any more.
+    /// Time limit for a run to end after the last kill.
     pub(crate) patience: Duration,
     pub(crate) tidy: Tidy,
-    /// How long after that anything may be left in the indexes.
+    /// Time limit for the indexes to be empty after that.
     pub(crate) tidy_within: Duration,
 }
 
 impl Scene {
-    /// All that is promised. The clients are done; the workers still work.
+    /// Checks all guarantees. The clients have finished; the workers are still running.
     pub(crate) async fn check(&self, kills: &[Kill]) -> (Counted, Answered) {
         let notes = clients::all_notes(&self.ledger);
         let cases = clients::cases(&self.kinds, &notes);
@@ -77,7 +77,7 @@ impl Scene {
         }
         for case in &waiting {
             let ended = client.run(&case.id).unwrap().wait_for(self.patience).await.unwrap();
-            assert_eq!(ended.status(), Status::Completed, "{} has what it waited for", case.id);
+            assert_eq!(ended.status(), Status::Completed, "{} got all signals that it waited for", case.id);
         }
         only_these_are_left(store, client, &[], self.tidy, self.tidy_within).await;
         let evidence = evidence(client, &ledger::read(&self.ledger)).await;
@@ -90,13 +90,13 @@ impl Scene {
     }
 }
 
-/// All runs of which the ledger tells, with their history.
+/// The ledger's lines and the histories of their runs.
 pub(crate) struct Evidence {
     lines: BTreeMap<String, Vec<Line>>,
     histories: BTreeMap<String, Vec<Entry>>,
 }
 
-/// Every run ended as it was to end.
+/// Every run ended as expected.
 pub(crate) async fn ends(store: &dyn Store, client: &Client, cases: &[Case], within: Duration) {
     for case in cases {
         let handle = client.run(&case.id).unwrap();
@@ -122,7 +122,7 @@ pub(crate) async fn ends(store: &dyn Store, client: &Client, cases: &[Case], wit
     }
 }
 
-/// The run has taken all that was sent to it, and waits for more.
+/// The run consumed all its signals and waits for more.
 async fn waits(store: &dyn Store, client: &Client, id: &str, name: &str, within: Duration) {
     let handle = client.run(id).unwrap();
     let patience = ledger::wall() + u64::try_from(within.as_micros()).unwrap();
@@ -140,7 +140,7 @@ async fn waits(store: &dyn Store, client: &Client, id: &str, name: &str, within:
     }
 }
 
-/// All that the store knows of a run and its children.
+/// Returns everything that the store knows of a run and its children.
 async fn family_text(store: &dyn Store, client: &Client, id: &str) -> String {
     let mut said = String::new();
     for (family, run) in [("workflow", true), ("task", false)] {
@@ -159,12 +159,12 @@ async fn history_text(handle: &RunHandle) -> String {
     text(&handle.history(1, 10_000).await.unwrap())
 }
 
-/// The run of a key in the ledger; ids of children have colons of their own.
+/// Returns the run of a ledger key; ids of children contain colons themselves.
 fn run_of(key: &str) -> &str {
     key.trim_end_matches(":undo").rsplit_once(':').unwrap().0
 }
 
-/// Reads what there is.
+/// Reads the histories of all runs in the ledger.
 pub(crate) async fn evidence(client: &Client, ledger: &[Line]) -> Evidence {
     let mut lines = BTreeMap::<String, Vec<Line>>::new();
     for line in ledger {
@@ -185,7 +185,7 @@ pub(crate) async fn evidence(client: &Client, ledger: &[Line]) -> Evidence {
 }
 
 impl Evidence {
-    /// No recorded step ran again; each was recorded once; undoing went from the last to the first.
+    /// No recorded step ran again, each step was recorded once, and compensation ran in reverse order.
     pub(crate) fn check(&self, kills: &[Kill], slack: Slack) -> Counted {
         let mut counted = Counted { runs: self.histories.len(), ..Counted::default() };
         for (run, history) in &self.histories {
@@ -203,7 +203,7 @@ impl Evidence {
         counted
     }
 
-    /// Whose turns were taken over although they had not given them up.
+    /// Returns the workers whose turns were taken over before they gave them up.
     fn owners_that_lost_a_turn(&self) -> BTreeSet<&str> {
         let mut lost = BTreeSet::new();
         for history in self.histories.values() {
@@ -247,15 +247,15 @@ impl Evidence {
             let again: Vec<&Line> = lines.iter().filter(|line| !line.done && line.at > latest).collect();
             assert!(again.is_empty(), "{key} was recorded at {at} and began again: {again:?}\n{}", text(history));
         }
-        // A step that a cancel came upon is not recorded, whoever began it.
+        // A step interrupted by a cancel is not recorded, whichever worker started it.
         let cancelled = has_ended(history, |event| matches!(event, Event::RunCancelled(_)));
         for key in self.lines.keys().filter(|key| run_of(key) == run && !cancelled) {
-            assert!(recorded.contains_key(key), "{key} was begun and never recorded: {}", text(history));
+            assert!(recorded.contains_key(key), "{key} was started and never recorded: {}", text(history));
         }
     }
 }
 
-/// Once a body was done and its worker lived on long enough to record it, nobody begins it again.
+/// A completed body is not run again if its worker lived long enough to record it.
 fn check_nothing_follows_a_result(key: &str, lines: &[Line], kills: &[Kill], slack: Slack) {
     let Some(commit) = slack.commit else { return };
     let commit = u64::try_from(commit.as_micros()).unwrap();
@@ -276,7 +276,7 @@ pub(crate) fn text(history: &[Entry]) -> String {
     history.iter().map(|entry| String::from_utf8(entry.to_json()).unwrap()).collect()
 }
 
-/// No sleep is over early.
+/// No sleep ends early.
 fn check_sleeps(run: &str, history: &[Entry]) {
     let mut until = BTreeMap::new();
     for event in history.iter().flat_map(|entry| &entry.events) {
@@ -303,18 +303,18 @@ fn check_undo_order(run: &str, history: &[Entry], counted: &mut Counted) {
     }
     let badly = |event: &Event| matches!(event, Event::RunFailed(_) | Event::RunCancelled(_));
     if !has_ended(history, badly) {
-        assert!(undone.is_empty(), "{run} was undone and ended well: {}", text(history));
+        assert!(undone.is_empty(), "{run} was compensated and completed: {}", text(history));
         return;
     }
     counted.undone += undone.len();
     done.retain(|point| compensable.contains(point));
     done.reverse();
-    // One that was under way is undone too, because nobody knows how far it came.
+    // A step in progress is compensated too, because its effects are unknown.
     undone.retain(|point| done.contains(point));
-    assert_eq!(undone, done, "{run} was undone in another order than the reverse: {}", text(history));
+    assert_eq!(undone, done, "{run} was not compensated in reverse order: {}", text(history));
 }
 
-/// All keys below a prefix.
+/// Returns all keys with a prefix.
 pub(crate) async fn keys(store: &dyn Store, prefix: &str) -> Vec<String> {
     let mut keys = Vec::<String>::new();
     loop {
@@ -327,23 +327,23 @@ pub(crate) async fn keys(store: &dyn Store, prefix: &str) -> Vec<String> {
     }
 }
 
-/// Nothing is left in the indexes of what is unfinished: soon after the end, and by the sweeper's own word.
+/// The indexes of unfinished runs are soon empty, and the sweeper finds nothing to repair.
 pub(crate) async fn nothing_is_left(store: &dyn Store, client: &Client, within: Duration) {
     only_these_are_left(store, client, &[], Tidy::Spotless, within).await;
 }
 
-/// How tidy the indexes are in the end.
+/// The expected state of the indexes in the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tidy {
-    /// They tell of the runs that wait, and of nothing else.
+    /// Only entries of waiting runs.
     Spotless,
-    /// Hints of runs that have ended and waits that are over may stay: on a bucket from whoever died between putting
-    /// them and the entry that names them, elsewhere from a store that refused to delete for longer than a lease. The
-    /// first are found when they are due, the second by the sweeper, and nobody sees them.
+    /// Stale wake-ups of ended runs and of closed waits may be left: on a bucket by a worker that died between
+    /// putting them and the entry that names them, elsewhere by a store that rejected deletes for longer than a
+    /// lease. The first kind is found when it is due, the second by the sweeper; neither is visible to users.
     Harmless,
 }
 
-/// The indexes of what is unfinished tell of these runs, which wait, and of no others.
+/// The indexes of unfinished runs name these waiting runs and no others.
 async fn only_these_are_left(store: &dyn Store, client: &Client, waiting: &[&Case], tidy: Tidy, within: Duration) {
     let ids: BTreeSet<&str> = waiting.iter().map(|case| case.id.as_str()).collect();
     let patience = ledger::wall() + u64::try_from(within.as_micros()).unwrap();
@@ -351,7 +351,7 @@ async fn only_these_are_left(store: &dyn Store, client: &Client, waiting: &[&Cas
     loop {
         let [due, live, open] = [keys(store, "due/").await, keys(store, "live/").await, keys(store, "waiting/").await];
         let hinted = ids.iter().all(|id| due.iter().any(|key| is_of(key, id)));
-        assert!(hinted, "a run that waits has no hint: {ids:?} {due:#?}");
+        assert!(hinted, "a waiting run has no wake-up: {ids:?} {due:#?}");
         let left = [due, open].concat();
         let left: Vec<&String> = left.iter().filter(|key| !ids.iter().any(|id| is_of(key, id))).collect();
         let stray = match tidy {
@@ -373,17 +373,17 @@ async fn only_these_are_left(store: &dyn Store, client: &Client, waiting: &[&Cas
     }
     let seen = client.waiting_runs(1_000, None).await.unwrap().runs;
     let seen: BTreeSet<&str> = seen.iter().map(|run| run.id.as_str()).collect();
-    assert_eq!(seen, ids, "who looks at what waits sees others");
+    assert_eq!(seen, ids, "the list of waiting runs has others");
     let swept = client.sweep(true).await.unwrap();
     assert_eq!(swept.repaired(), 0, "{swept:?}");
 }
 
-/// Whether an index entry is of that run.
+/// Whether an index entry belongs to this run.
 fn is_of(key: &str, id: &str) -> bool {
     key.split(['/', '~']).any(|part| part == id)
 }
 
-/// The index entries that are not of runs that have ended.
+/// Returns the index entries of runs that have not ended.
 async fn unfinished<'a>(client: &Client, keys: &[&'a String]) -> Vec<&'a String> {
     let mut unfinished = Vec::new();
     for key in keys {
@@ -398,10 +398,10 @@ async fn unfinished<'a>(client: &Client, keys: &[&'a String]) -> Vec<&'a String>
     unfinished
 }
 
-/// A run `r` whose step `s` was begun at 1 s, done, and recorded; and what else the ledger says of it.
+/// Returns a run `r` whose step `s` was started at 1 s, completed and recorded, plus one more ledger line.
 fn staged(further: Line) -> Evidence {
-    use wigwag::core::{Data, Requests, StepCompleted};
     use wigwag::{Payload, Time};
+    use wigwag_core::{Data, Requests, StepCompleted};
     let at = Time::from_micros(1_000_000);
     let result = Data::Inline(Payload::null());
     let done = StepCompleted { point: "s".parse().unwrap(), at, result, patch: None, mark: false };
@@ -419,20 +419,20 @@ fn a_second() -> Slack {
 
 #[test]
 #[should_panic(expected = "began again")]
-fn a_step_that_begins_again_after_its_record_is_noticed() {
+fn a_step_repeated_after_its_record_is_detected() {
     let again = Line { at: 2_000_001, process: 2, done: false, key: "r:s".into() };
     staged(again).check(&[(1, 1_500_000)], a_second());
 }
 
 #[test]
 #[should_panic(expected = "its worker died at")]
-fn a_step_that_begins_again_although_its_worker_lived_on_is_noticed() {
+fn a_step_repeated_although_its_worker_was_alive_is_detected() {
     let again = Line { at: 1_900_000, process: 2, done: false, key: "r:s".into() };
     staged(again).check(&[(1, 2_100_000)], a_second());
 }
 
 #[test]
-fn a_step_that_begins_again_because_its_worker_died_is_as_it_should_be() {
+fn a_step_repeated_because_its_worker_died_is_accepted() {
     let again = Line { at: 1_900_000, process: 2, done: false, key: "r:s".into() };
     assert_eq!(staged(again).check(&[(1, 1_500_000)], a_second()).again, 1);
 }

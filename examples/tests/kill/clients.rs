@@ -1,8 +1,8 @@
-//! Clients: they start runs, send signals and cancel, and write down what they try and what they are told.
+//! Clients: they start runs, send signals and cancel, and log every request and answer.
 //!
-//! A client has a seat and some lanes, each of which does one thing after the other. Killed, it is followed by another
-//! at the same seat, which reads what the first had tried: what was not answered is done again, a start under its id, a
-//! signal under its key, and a signal without a key as a new one.
+//! A client has a seat and several lanes, each of which sends its requests in sequence. When it is killed, another
+//! client takes its seat and reads the log: unanswered requests are retried, a start under its id, a signal under its
+//! idempotency key, and a signal without a key as a new one.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,38 +16,38 @@ use wigwag_store::{Clock as _, System};
 use super::cases::{Case, Deed, Kind, case};
 use super::ledger::{Book, lines, wall, whole};
 
-/// One line of a client.
+/// One log line of a client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Note {
-    /// By the calendar of this machine, in microseconds.
+    /// By the machine's wall clock, in microseconds.
     pub(crate) at: u64,
     pub(crate) process: u32,
-    /// The run.
+    /// Id of the run.
     pub(crate) run: String,
-    /// Which deed of its case.
+    /// Index of the request in its case.
     pub(crate) deed: usize,
-    /// How often it was tried before.
+    /// Number of earlier attempts.
     pub(crate) attempt: usize,
     pub(crate) word: Word,
 }
 
-/// What a line says.
+/// The event that a line records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Word {
-    /// It is about to be asked.
+    /// The request is about to be sent.
     Try,
-    /// It was acknowledged.
+    /// The request was acknowledged.
     Done,
-    /// The signal was acknowledged, with this place in the inbox.
+    /// The signal was acknowledged, with this position in the inbox.
     Sent { id: String, suffix: String, repeated: bool },
-    /// It was refused for good.
+    /// The request was rejected permanently.
     Refused { kind: String, what: String },
-    /// It failed, and is tried again.
+    /// The request failed and is retried.
     Failed { kind: String, what: String, advice: String },
 }
 
 impl Word {
-    /// Whether it need not be tried again.
+    /// Whether the request needs no retry.
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Done | Self::Sent { .. } | Self::Refused { .. })
     }
@@ -57,30 +57,30 @@ impl Word {
     }
 }
 
-/// Who signals are sent by, so that each can be told from all others.
+/// Returns the sender of a signal, which identifies it among all others.
 pub(crate) fn sender(run: &str, deed: usize, attempt: usize, keyed: bool) -> String {
-    // Under a key all attempts are the same signal.
+    // With an idempotency key, all attempts are the same signal.
     if keyed { format!("{run}#{deed}") } else { format!("{run}#{deed}/{attempt}") }
 }
 
-/// How clients go about it.
+/// Parameters of the clients.
 #[derive(Clone, Debug)]
 pub(crate) struct Manner {
     pub(crate) ledger: PathBuf,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) lanes: usize,
-    /// The longest pause between two cases of a lane.
+    /// Maximum pause between two cases of a lane.
     pub(crate) pause: Duration,
 }
 
 impl Manner {
-    /// Once this file is there, no further case is begun.
+    /// Returns the file whose existence stops clients from starting further cases.
     pub(crate) fn stop(&self) -> PathBuf {
         self.ledger.join("stop")
     }
 }
 
-/// All lines of a seat, in order of time.
+/// Returns all lines of a seat, sorted by time.
 pub(crate) fn notes(ledger: &Path, seat: &str) -> Vec<Note> {
     let mut notes: Vec<Note> =
         lines(&ledger.join("clients").join(seat)).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -88,7 +88,7 @@ pub(crate) fn notes(ledger: &Path, seat: &str) -> Vec<Note> {
     notes
 }
 
-/// Whether a process has asked for something and was not answered yet.
+/// Whether a process has a request without an answer.
 pub(crate) fn is_at_work(ledger: &Path, seat: &str, process: u32) -> bool {
     let book = ledger.join("clients").join(seat).join(process.to_string());
     let said = std::fs::read_to_string(book).unwrap_or_default();
@@ -96,14 +96,14 @@ pub(crate) fn is_at_work(ledger: &Path, seat: &str, process: u32) -> bool {
     tries * 2 > whole(&said).count()
 }
 
-/// All lines of all seats.
+/// Returns all lines of all seats.
 pub(crate) fn all_notes(ledger: &Path) -> Vec<Note> {
     let seats = std::fs::read_dir(ledger.join("clients")).into_iter().flatten();
     let seats = seats.map(|seat| seat.unwrap().file_name().into_string().unwrap());
     seats.flat_map(|seat| notes(ledger, &seat)).collect()
 }
 
-/// The cases that were begun.
+/// Returns the cases that were started.
 pub(crate) fn cases(kinds: &[Kind], notes: &[Note]) -> Vec<Case> {
     let runs: BTreeMap<&str, ()> = notes.iter().map(|note| (note.run.as_str(), ())).collect();
     let of_run = |run: &str| {
@@ -113,7 +113,7 @@ pub(crate) fn cases(kinds: &[Kind], notes: &[Note]) -> Vec<Case> {
     runs.into_keys().map(of_run).collect()
 }
 
-/// Does what there is to do at a seat until it is told to stop, or killed.
+/// Runs the cases of a seat until it is stopped or killed.
 pub(crate) async fn work(client: Client, manner: &Manner, seat: &str) {
     let mut past = BTreeMap::<(String, usize), Vec<Word>>::new();
     for note in notes(&manner.ledger, seat) {
@@ -130,7 +130,7 @@ pub(crate) async fn work(client: Client, manner: &Manner, seat: &str) {
 struct Desk {
     client: Client,
     book: Book,
-    /// What was said of each deed of each run before.
+    /// Earlier lines by run and request.
     past: BTreeMap<(String, usize), Vec<Word>>,
     manner: Manner,
 }
@@ -161,7 +161,7 @@ impl Desk {
                 attempt += 1;
                 System.sleep(Duration::from_millis(100)).await;
             }
-            // Who sends under a key may repeat it whenever they like.
+            // A signal with an idempotency key may be repeated at any time.
             if matches!(case.deeds[deed], Deed::Signal { keyed: true, .. }) && fastrand::u8(..4) == 0 {
                 self.attempt(case, deed, attempt + 1).await;
             }

@@ -14,9 +14,9 @@ use crate::{how_many, load};
 
 const WORKERS: usize = 3;
 const SEATS: [&str; 2] = ["a", "b"];
-/// So many kills make a round; each has a store of its own.
+/// Number of kills per round; each round has its own store.
 const KILLS: usize = 210;
-/// How long anything is waited for.
+/// Time limit of every wait in these tests.
 const PATIENCE: Duration = Duration::from_secs(30);
 const SLACK: Slack = Slack { clocks: Duration::from_millis(5), commit: Some(Duration::from_secs(2)) };
 
@@ -47,7 +47,7 @@ async fn crash_nothing_acknowledged_is_lost_and_no_recorded_step_runs_again_over
     assert!(kills >= how_many(200, 2_000));
 }
 
-/// Kills, lets the rest come to its end, and looks whether all is as it should be.
+/// Kills processes, waits for all runs to end, and checks the invariants.
 async fn one_round() -> usize {
     let folder = tempfile::tempdir().unwrap();
     let told = told(folder.path());
@@ -59,17 +59,17 @@ async fn one_round() -> usize {
     let began = Instant::now();
     let mut clients_killed = 0;
     while fleet.kills.len() < KILLS {
-        // Some die as soon as they are born.
+        // Some processes are killed right after their start.
         let span = if fastrand::u8(..4) == 0 { 0..60 } else { 60..300 };
         tokio::time::sleep(Duration::from_millis(fastrand::u64(span))).await;
-        // And now and then all die at once.
+        // Occasionally several or all processes are killed together.
         let (clients, workers) = [(0, 1), (0, 1), (1, 0), (1, 0), (0, 2), (1, 1), (2, WORKERS)][fastrand::usize(..7)];
         clients_killed += clients;
         for (count, of) in [(clients, true), (workers, false)] {
             let mut places = fleet.places(of);
             fastrand::shuffle(&mut places);
             places.truncate(count);
-            // A client's place changes when it is replaced, and those behind it move up.
+            // Replacing a client changes the indexes of the members behind it, so replace from the end.
             places.sort_unstable();
             for place in places.into_iter().rev() {
                 if fastrand::bool() {
@@ -93,10 +93,10 @@ async fn one_round() -> usize {
     };
     let (counted, answered) = scene.check(&fleet.kills).await;
     opened.embedded.unwrap().check_integrity().await.unwrap();
-    eprintln!("all as it should be after {:?}; the disk stood still for {:?}", began.elapsed(), gauge.longest());
+    eprintln!("all invariants hold after {:?}; longest disk stall {:?}", began.elapsed(), gauge.longest());
     assert!(counted.again > 10, "workers were killed within steps: {counted:?}");
     assert!(counted.held > 10, "and with leases: {counted:?}");
-    assert!(answered.cut_off > 10, "and clients within what they did: {answered:?}");
+    assert!(answered.cut_off > 10, "clients were killed within requests: {answered:?}");
     assert!(answered.signals > 100 && answered.repeated > 5 && answered.timeouts > 5, "{answered:?}");
     assert!(answered.buffered > 5 && answered.never_consumed > 5, "{answered:?}");
     assert!(answered.cancels > 5 && answered.superseded > 0 && counted.undone > 10, "{answered:?} {counted:?}");
@@ -118,7 +118,7 @@ async fn crash_another_process_takes_over_within_a_second() {
     for _ in 0..10 {
         tokio::time::sleep(Duration::from_millis(fastrand::u64(0..300))).await;
         let killed = fleet.kill(owner);
-        // Those who were there take over; one that is just starting would look around anyway.
+        // The existing processes take over; a process that is starting scans the indexes anyway.
         let again = ledger::begun(&told.ledger, load::LONG_STEP, &owners, PATIENCE).await;
         fleet.add();
         owner = again.process;
@@ -127,12 +127,12 @@ async fn crash_another_process_takes_over_within_a_second() {
     }
     std::fs::write(&until, "").unwrap();
     run.wait_for(PATIENCE).await.unwrap();
-    eprintln!("begun again by another process after {spans:?}");
+    eprintln!("step restarted by another process after {spans:?}");
     let second = Duration::from_secs(1) + gauge.longest() * 2;
-    assert!(spans.iter().all(|span| *span < second), "{spans:?}, and the disk stood still for {:?}", gauge.longest());
+    assert!(spans.iter().all(|span| *span < second), "{spans:?}, longest disk stall {:?}", gauge.longest());
 }
 
-/// Who looks at the living only now and then would not miss one that came and went in between.
+/// A process that samples the live processes only now and then would miss one that lived in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crash_a_worker_that_lived_for_a_moment_is_missed_too() {
     let folder = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ async fn crash_a_worker_that_lived_for_a_moment_is_missed_too() {
     let since = ledger::wall();
     let again = ledger::begun(&told.ledger, load::LONG_STEP, &[second], PATIENCE).await;
     let span = Duration::from_micros(again.at.saturating_sub(since));
-    eprintln!("begun again by one that never saw the other alive after {span:?}");
+    eprintln!("step restarted after {span:?} by a process that never saw the other alive");
     assert!(span < Duration::from_secs(1) + gauge.longest() * 2, "{span:?}");
     std::fs::write(&until, "").unwrap();
     run.wait_for(PATIENCE).await.unwrap();

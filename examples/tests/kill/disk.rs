@@ -1,5 +1,5 @@
-//! A disk that fills up, a directory that is moved away or made read-only, a calendar that is stepped: under load, with
-//! real processes that nobody starts again.
+//! Faults of a disk under load: it fills up, its directory is moved away or made read-only, the wall clock is
+//! stepped. The processes are real and are not restarted.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,16 +16,16 @@ use crate::ledger;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What clients were told that did not get what they wanted.
+/// Returns the clients' failed and rejected requests.
 fn failures(told: &Told) -> Vec<Note> {
     let notes = clients::all_notes(&told.ledger).into_iter();
     notes.filter(|note| matches!(note.word, Word::Failed { .. })).collect()
 }
 
-/// Waits for failures that say so, each with the store's directory and what to do; there were none else.
+/// Waits for failures with this message and advice, each with the store's directory; all failures must match.
 async fn told_so(told: &Told, says: &str, advises: &str) {
     let before = failures(told).len();
-    until("a word on what is wrong", || failures(told).len() >= before + 10).await;
+    until("an error that names the fault", || failures(told).len() >= before + 10).await;
     for note in failures(told) {
         let Word::Failed { what, advice, .. } = &note.word else { continue };
         assert!(what.contains(says) && what.contains(&told.url), "{note:?}");
@@ -34,19 +34,19 @@ async fn told_so(told: &Told, says: &str, advises: &str) {
     eprintln!("told: {:?}", failures(told)[0].word);
 }
 
-/// What processes are told that go on after a fault: whoever gave up a turn is followed when its lease ends.
+/// Settings for processes that survive a fault: a turn that was given up is taken over when its lease ends.
 fn brief(folder: &Path) -> Told {
     Told { lease: Duration::from_secs(4), ..crash::told(folder) }
 }
 
-/// Two workers and two clients.
+/// Starts two workers and two clients.
 fn crew(told: &Told, by: &[&str]) -> Fleet {
     let mut fleet = Fleet::start_by(told.clone(), by, 2);
     ["a", "b"].iter().for_each(|seat| fleet.add_client(seat));
     fleet
 }
 
-/// Lets all come to its end, and looks whether it is as it should be; nobody was killed or started again.
+/// Waits for all runs to end and checks the invariants; no process was killed or restarted.
 async fn all_is_well(told: &Told, fleet: &mut Fleet, slack: Slack) -> Counted {
     fleet.dismiss_clients(PATIENCE).await;
     let opened = told.open();
@@ -65,11 +65,11 @@ async fn all_is_well(told: &Told, fleet: &mut Fleet, slack: Slack) -> Counted {
     counted
 }
 
-/// A small file system of its own.
+/// A small file system for one test.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    /// `None`, loudly, where that is not allowed.
+    /// Mounts the file system; `None`, with a message, where mounting is not permitted.
     fn new() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mounted =
@@ -77,11 +77,11 @@ impl SmallDisk {
         if mounted.is_ok_and(|status| status.success()) {
             return Some(Self(folder));
         }
-        conformance::skip("no file system can be mounted here, so that a full disk under load is not tried");
+        conformance::skip("no file system can be mounted here, so a full disk under load is not tested");
         None
     }
 
-    /// Takes all the room there is.
+    /// Fills all free space.
     fn fill(&self) -> PathBuf {
         use std::io::Write as _;
         let ballast = self.0.path().join("ballast");
@@ -108,14 +108,14 @@ async fn crash_disk_is_full_and_has_room_again() {
     for _ in 0..2 {
         acknowledged(&told.ledger, 40).await;
         let ballast = disk.fill();
-        told_so(&told, "full", "make room").await;
+        told_so(&told, "full", "free disk space").await;
         std::fs::remove_file(ballast).unwrap();
     }
     acknowledged(&told.ledger, 40).await;
     all_is_well(&told, &mut fleet, SLACK).await;
 }
 
-/// Sets how large a file the processes may make, in bytes.
+/// Limits the size of files that the processes may create, in bytes.
 fn limit_files(fleet: &Fleet, bytes: &str) {
     for process in fleet.processes() {
         let (pid, limit) = (process.to_string(), format!("--fsize={bytes}:"));
@@ -125,14 +125,14 @@ fn limit_files(fleet: &Fleet, bytes: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn crash_disk_files_may_not_grow_and_then_may_again() {
+async fn crash_disk_file_size_is_limited_and_unlimited_again() {
     if Command::new("prlimit").arg("--version").output().is_err() {
-        conformance::skip("there is no `prlimit`, so that a limit on the size of files is not tried");
+        conformance::skip("there is no `prlimit`, so a limit on the size of files is not tested");
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let told = brief(folder.path());
-    // Else the system ends a process that goes beyond the limit.
+    // Without the trap, the system would end a process that exceeds the limit.
     let mut fleet = crew(&told, &["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);
     acknowledged(&told.ledger, 40).await;
     let log = std::fs::metadata(Path::new(&told.url).join("wigwag.db-wal")).unwrap().len();
@@ -166,13 +166,13 @@ async fn crash_disk_database_is_replaced_under_running_processes() {
     let (database, aside) = (Path::new(&told.url).join("wigwag.db"), folder.path().join("aside"));
     std::fs::rename(&database, &aside).unwrap();
     std::fs::copy(&aside, &database).unwrap();
-    told_so(&told, "replaced by another file", "stop every process").await;
+    told_so(&told, "replaced by another file", "restart every process").await;
     let acknowledged_then = clients::all_notes(&told.ledger).iter().filter(|note| note.word.is_acknowledged()).count();
-    // The one that was there comes back, and all goes on.
+    // The original file is put back, and all processes continue.
     std::fs::rename(&aside, &database).unwrap();
     acknowledged(&told.ledger, 40).await;
     all_is_well(&told, &mut fleet, SLACK).await;
-    eprintln!("{acknowledged_then} were acknowledged before, and none was lost");
+    eprintln!("{acknowledged_then} were acknowledged before the fault, and none was lost");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -182,18 +182,18 @@ async fn crash_disk_directory_is_removed_and_nothing_is_acknowledged_any_more() 
     let mut fleet = crew(&told, &[]);
     acknowledged(&told.ledger, 40).await;
     std::fs::remove_dir_all(&told.url).unwrap();
-    told_so(&told, "removed or moved away", "stop every process").await;
+    told_so(&told, "removed or moved away", "restart every process").await;
     let since = ledger::wall();
     let later = || clients::all_notes(&told.ledger).into_iter().filter(|note| note.at > since).collect::<Vec<_>>();
     until("more answers", || later().len() > 40).await;
-    // What was acknowledged before may be told again to who repeats it under its key.
+    // Earlier acknowledgements may be repeated to a retry under the same key.
     let new: Vec<Note> = later().into_iter().filter(|note| note.attempt == 0 && note.word.is_acknowledged()).collect();
     assert!(new.is_empty(), "acknowledged without a store: {new:?}");
     fleet.kill_all();
-    assert!(!Path::new(&told.url).exists(), "nobody has made another in its place");
+    assert!(!Path::new(&told.url).exists(), "no process created another directory in its place");
 }
 
-/// What makes a program run as somebody without rights of its own; nothing, if we are such.
+/// Returns the command prefix that runs a program as an unprivileged user; empty if this user is unprivileged.
 fn as_nobody() -> Option<Vec<&'static str>> {
     let id = Command::new("id").arg("-u").output().ok()?;
     if id.stdout.trim_ascii() != b"0" {
@@ -204,7 +204,7 @@ fn as_nobody() -> Option<Vec<&'static str>> {
     let works =
         Command::new(by[0]).args(&by[1..]).arg(this).arg("--list").output().is_ok_and(|out| out.status.success());
     if !works {
-        conformance::skip("nobody but root can run the tests' program here, so that lost permissions are not tried");
+        conformance::skip("only root can run the tests' program here, so lost permissions are not tested");
         return None;
     }
     Some(by)
@@ -215,7 +215,7 @@ fn run(program: &str, args: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn crash_disk_permission_is_lost_and_given_back() {
+async fn crash_disk_permission_is_lost_and_restored() {
     let Some(by) = as_nobody() else { return };
     let folder = tempfile::tempdir().unwrap();
     let told = brief(folder.path());
@@ -223,7 +223,7 @@ async fn crash_disk_permission_is_lost_and_given_back() {
     let mut fleet = crew(&told, &by);
     acknowledged(&told.ledger, 40).await;
     run("chmod", &["-R", "a-w", &told.url]);
-    // Whoever has the files open goes on; whoever comes is told.
+    // Processes with open files continue; a new process gets an error.
     acknowledged(&told.ledger, 20).await;
     let said = fleet.fail_to_join();
     assert!(said.contains(&told.url) && said.contains("Permission denied"), "{said}");
@@ -233,7 +233,7 @@ async fn crash_disk_permission_is_lost_and_given_back() {
     acknowledged(&told.ledger, 20).await;
     fleet.dismiss_clients(PATIENCE).await;
     drop(fleet);
-    // We are not who made it, and make our own files in it from here on.
+    // This user did not create the store, and from here on creates files of its own in it.
     let mut fleet = Fleet::start(told.clone(), 2);
     all_is_well(&told, &mut fleet, SLACK).await;
 }
@@ -251,7 +251,7 @@ async fn crash_disk_calendar_is_stepped_both_ways() {
         std::fs::rename(next, &off).unwrap();
     }
     acknowledged(&told.ledger, 30).await;
-    // The ledger keeps the true time, and the store's is hours ahead of it by now.
+    // The ledger keeps the true time; the store's time is hours ahead of it by now.
     let slack = Slack { clocks: Duration::from_secs(4 * 3_600), commit: None };
     all_is_well(&told, &mut fleet, slack).await;
     assert!(failures(&told).is_empty(), "{:?}", failures(&told));

@@ -1,7 +1,7 @@
-//! A bucket that misbehaves under load, and then no more: a proxy before the real server spoils requests.
+//! A temporary fault of a bucket under load, caused by a proxy in front of the real server.
 //!
-//! While it lasts a client is told what is wrong and what to do; nothing acknowledged is lost; and when it is over all
-//! goes on by itself, without anything being started again.
+//! During the fault, a client gets an error with its cause and advice; no acknowledged request is lost; afterwards,
+//! all processes recover without a restart.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,13 +18,14 @@ use crate::proxy::{Fault, Proxy};
 use crate::{load, s3};
 
 const LEASE: Duration = Duration::from_secs(4);
-/// How long anything is waited for.
+/// Time limit of every wait in these tests.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Steps may be done and not recorded while the store is away, and are then done again: that is not judged.
+/// While the store is unavailable, a step may complete without being recorded and then run again:
+/// this is not checked.
 pub(crate) const SLACK: Slack = Slack { clocks: Duration::from_secs(3), commit: None };
 
-/// What a client is told while nothing gets through.
+/// The error that a client gets while no request succeeds.
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     kind: ErrorKind,
@@ -32,7 +33,7 @@ struct Answer {
     advice: &'static str,
 }
 
-/// Workers and clients in this process, each with a connection of its own.
+/// Workers and clients in this process, each with its own connection.
 pub(crate) struct Crew {
     engines: Vec<Engine>,
     clients: Vec<JoinHandle<()>>,
@@ -52,27 +53,27 @@ impl Crew {
         crew
     }
 
-    /// Lets the clients finish what they have begun.
+    /// Lets the clients finish their current cases.
     pub(crate) async fn dismiss_clients(&mut self, told: &Told) {
         std::fs::write(told.manner().stop(), "").unwrap();
         for client in self.clients.drain(..) {
             let ended = tokio::time::timeout(PATIENCE, client).await;
-            ended.unwrap_or_else(|_| panic!("a client does not come to its end")).unwrap();
+            ended.unwrap_or_else(|_| panic!("a client does not finish")).unwrap();
         }
-        assert_eq!(self.engines.len(), 2, "they have worked all the while");
+        assert_eq!(self.engines.len(), 2, "the engines ran without a restart");
     }
 }
 
-/// How many answers clients were given of which this is so.
+/// Counts the clients' answers that match.
 fn answers(ledger: &Path, is: impl Fn(&Word) -> bool) -> usize {
     clients::all_notes(ledger).iter().filter(|note| is(&note.word)).count()
 }
 
-/// Waits for so many more acknowledgements than there are.
+/// Waits for this many further acknowledgements.
 pub(crate) async fn acknowledged(ledger: &Path, more: usize) {
     let (began, before) = (Instant::now(), answers(ledger, Word::is_acknowledged));
     while answers(ledger, Word::is_acknowledged) < before + more {
-        assert!(began.elapsed() < PATIENCE, "clients do not get on");
+        assert!(began.elapsed() < PATIENCE, "clients make no progress");
         System.sleep(Duration::from_millis(20)).await;
     }
 }
@@ -100,7 +101,7 @@ pub(crate) async fn scene(told: &Told, endpoint: &str) -> Scene {
     }
 }
 
-/// Some of the requests are spoilt, then all, then none.
+/// Spoils some requests, then all, then none.
 async fn comes_and_goes(fault: Fault, answer: Option<Answer>) {
     let Some(endpoint) = s3::endpoint("SEAWEEDFS") else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -127,9 +128,9 @@ async fn comes_and_goes(fault: Fault, answer: Option<Answer>) {
     proxy.spoil(fault, 1.0);
     let began = Instant::now();
     match (answer, ask().await) {
-        (None, Ok(_)) => eprintln!("{fault:?}: answered all the same after {:?}", began.elapsed()),
+        (None, Ok(_)) => eprintln!("{fault:?}: answered despite the fault after {:?}", began.elapsed()),
         (Some(answer), Err(error)) => {
-            eprintln!("{fault:?}: told after {:?}: {error} (hint: {:?})", began.elapsed(), error.advice());
+            eprintln!("{fault:?}: error after {:?}: {error} (hint: {:?})", began.elapsed(), error.advice());
             assert_eq!(error.kind(), answer.kind, "{error:?}");
             assert!(error.to_string().contains(answer.what), "{error}");
             assert!(error.advice().unwrap_or_default().contains(answer.advice), "{:?}", error.advice());
@@ -142,12 +143,12 @@ async fn comes_and_goes(fault: Fault, answer: Option<Answer>) {
     let mended = Instant::now();
     acknowledged(&told.ledger, 30).await;
     let spoilt = proxy.spoilt();
-    // And once more, at a bad moment.
+    // Repeat the fault while a start is in progress.
     proxy.spoil(fault, 1.0);
     until("a spoilt request", || proxy.spoilt() >= spoilt + 20 || fault == Fault::Refuse).await;
     proxy.mend();
     acknowledged(&told.ledger, 30).await;
-    // It may have been started, or not: asked again it is the same run.
+    // The run may have been started or not; a retry gets the same run.
     ask().await.unwrap().wait_for(PATIENCE).await.unwrap();
     eprintln!("{fault:?}: {} requests spoilt; 60 more acknowledged {:?} after", proxy.spoilt(), mended.elapsed());
     crew.dismiss_clients(&told).await;
@@ -156,11 +157,11 @@ async fn comes_and_goes(fault: Fault, answer: Option<Answer>) {
     check_words(&told.ledger, answer);
 }
 
-/// What the clients were told while it lasted names what is wrong, and nothing else went wrong.
+/// The errors during the fault name its cause, and there are no other errors.
 fn check_words(ledger: &Path, answer: Option<Answer>) {
     for note in clients::all_notes(ledger) {
         if let Word::Failed { kind, what, advice } = &note.word {
-            let Some(answer) = answer else { panic!("nobody should notice: {note:?}") };
+            let Some(answer) = answer else { panic!("no client should get an error: {note:?}") };
             assert_eq!(*kind, format!("{:?}", answer.kind), "{note:?}");
             assert!(what.contains(answer.what) && advice.contains(answer.advice), "{note:?}");
         }
@@ -174,7 +175,7 @@ const BROKEN: Answer = Answer { what: "the connection to", ..AWAY };
 async fn s3_fault_throttled_with_503() {
     comes_and_goes(
         Fault::Say(503, "SlowDown"),
-        Some(Answer { what: "answered 503 SlowDown", advice: "fewer requests", ..AWAY }),
+        Some(Answer { what: "answered 503 SlowDown", advice: "throttling requests", ..AWAY }),
     )
     .await;
 }
@@ -183,7 +184,7 @@ async fn s3_fault_throttled_with_503() {
 async fn s3_fault_throttled_with_429() {
     comes_and_goes(
         Fault::Say(429, "TooManyRequests"),
-        Some(Answer { what: "answered 429", advice: "fewer requests", ..AWAY }),
+        Some(Answer { what: "answered 429", advice: "throttling requests", ..AWAY }),
     )
     .await;
 }
@@ -201,7 +202,7 @@ async fn s3_fault_permission_is_lost() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s3_fault_the_bucket_is_gone_and_back() {
-    let answer = Answer { kind: ErrorKind::Invalid, what: "there is no bucket", advice: "make the bucket" };
+    let answer = Answer { what: "bucket not found", advice: "create the bucket", ..AWAY };
     comes_and_goes(Fault::Say(404, "NoSuchBucket"), Some(answer)).await;
 }
 
@@ -233,6 +234,9 @@ async fn s3_fault_answers_break_off() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s3_fault_nobody_listens() {
-    comes_and_goes(Fault::Refuse, Some(Answer { what: "cannot reach", advice: "check that the server runs", ..AWAY }))
-        .await;
+    comes_and_goes(
+        Fault::Refuse,
+        Some(Answer { what: "cannot reach", advice: "check that the server is running", ..AWAY }),
+    )
+    .await;
 }

@@ -7,33 +7,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use wigwag::core::mutation::{Mutation, mutate};
 use wigwag::{Builder, Client, Engine, ErrorKind, Settings};
+use wigwag_core::mutation::{Mutation, mutate};
 use wigwag_store::{Clock, OpenSettings, Opened, Stamp, System, open};
 
 use super::cases::Kind;
 use super::clients::{self, Manner};
 use super::{ledger, load};
 
-/// What a process is told.
+/// Retry time of a store that does not answer: shorter than the default, so that a client sees the error
+/// of an outage soon.
+const RETRY_TIME_MAX: Duration = Duration::from_secs(8);
+
+/// Parameters of a child process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Told {
     pub(crate) url: String,
-    /// Where the bucket is; empty on a disk.
+    /// Endpoint of the bucket; empty on a disk.
     pub(crate) endpoint: String,
     pub(crate) ledger: PathBuf,
-    /// How long a step takes.
+    /// Duration of a step.
     pub(crate) takes: Duration,
     pub(crate) lease: Duration,
     pub(crate) look_max: Duration,
     pub(crate) turns_max: usize,
-    /// The cases are of the kinds that a slow server bears.
+    /// Whether to use only the kinds of cases that a slow server can handle.
     pub(crate) light: bool,
     pub(crate) lanes: usize,
     pub(crate) pause: Duration,
-    /// A file that says how far the calendar is off, if it is.
+    /// A file with the offset of the wall clock, if it is stepped.
     pub(crate) off: Option<PathBuf>,
-    /// The client's seat; none of a worker.
+    /// The client's seat; `None` for a worker.
     pub(crate) seat: Option<String>,
 }
 
@@ -41,7 +45,7 @@ const TOLD: &str = "WIGWAG_CRASH";
 
 impl Told {
     fn from_env() -> Self {
-        let told = std::env::var(TOLD).expect("the test that starts this process says what to do");
+        let told = std::env::var(TOLD).expect("the parent test sets the parameters of this process");
         serde_json::from_str(&told).unwrap()
     }
 
@@ -62,12 +66,13 @@ impl Told {
         if !self.endpoint.is_empty() {
             settings.bucket.endpoint = Some(self.endpoint.clone());
         }
+        settings.retry.time_max = RETRY_TIME_MAX;
         settings.embedded.clock = self.clock();
         open(&self.url, &settings)
             .unwrap_or_else(|error| panic!("error: {error}\nhint: {}", error.advice().unwrap_or_default()))
     }
 
-    /// An engine or a client to be, with the same clock as the store.
+    /// Returns the builder of an engine or client, with the same clock as the store.
     pub(crate) fn builder(&self) -> Builder {
         load::builder(self.open().store, &self.ledger, self.takes).settings(self.settings()).clock(self.clock())
     }
@@ -84,9 +89,9 @@ impl Told {
     }
 }
 
-/// The machine's clock, whose calendar is stepped by so many seconds as a file says.
+/// The machine's clock with a wall clock offset by the seconds in a file.
 ///
-/// The calendar itself belongs to all of the machine, and cannot be stepped for some of its processes.
+/// The real wall clock is shared by all processes of the machine, so it cannot be stepped for some of them.
 #[derive(Debug)]
 struct Stepped {
     off: PathBuf,
@@ -107,13 +112,13 @@ impl Clock for Stepped {
     }
 }
 
-/// A process that was killed, and when.
+/// Id of a killed process, and the time of its death.
 pub(crate) type Kill = (u32, u64);
 
-/// Processes; killed on drop.
+/// Child processes; killed on drop.
 pub(crate) struct Fleet {
     told: Told,
-    /// What this program is run by: words before its own.
+    /// Command prefix that runs this program.
     by: Vec<String>,
     crew: Vec<Member>,
     pub(crate) kills: Vec<Kill>,
@@ -125,12 +130,12 @@ struct Member {
 }
 
 impl Fleet {
-    /// So many workers.
+    /// Starts this many workers.
     pub(crate) fn start(told: Told, workers: usize) -> Self {
         Self::start_by(told, &[], workers)
     }
 
-    /// The same, run by another program.
+    /// Starts workers through another program.
     pub(crate) fn start_by(told: Told, by: &[&str], workers: usize) -> Self {
         let by = by.iter().map(|word| (*word).to_owned()).collect();
         let mut fleet = Self { told, by, crew: Vec::new(), kills: Vec::new() };
@@ -143,7 +148,7 @@ impl Fleet {
         self.join(None);
     }
 
-    /// Adds a client at that seat.
+    /// Adds a client at a seat.
     pub(crate) fn add_client(&mut self, seat: &str) {
         self.join(Some(seat.to_owned()));
     }
@@ -157,12 +162,12 @@ impl Fleet {
         self.crew.iter().map(|member| member.process.id()).collect()
     }
 
-    /// Where the workers are, or the clients.
+    /// Returns the indexes of the workers, or of the clients.
     pub(crate) fn places(&self, clients: bool) -> Vec<usize> {
         (0..self.crew.len()).filter(|place| self.crew[*place].seat.is_some() == clients).collect()
     }
 
-    /// Waits, if not for long, until a client is in the middle of something; a worker mostly is.
+    /// Waits briefly until a client has a request in progress; workers mostly have.
     pub(crate) async fn catch_at_work(&self, place: usize) {
         let member = &self.crew[place];
         let Some(seat) = &member.seat else { return };
@@ -174,10 +179,10 @@ impl Fleet {
         }
     }
 
-    /// Kills one and starts another in its place; says when it was dead.
+    /// Kills a process and starts its replacement; returns the time of death.
     pub(crate) fn replace(&mut self, place: usize) -> u64 {
         let seat = self.crew[place].seat.clone();
-        // Who follows a client reads all that it wrote, and so comes after its end.
+        // The successor of a client reads its complete log, so it starts after the client's end.
         if seat.is_some() {
             let mut member = self.crew.remove(place);
             let at = self.end(&mut member.process);
@@ -189,19 +194,19 @@ impl Fleet {
         self.end(&mut worker)
     }
 
-    /// Kills one; says when it was dead.
+    /// Kills a process; returns the time of death.
     pub(crate) fn kill(&mut self, process: u32) -> u64 {
         let place = self.crew.iter().position(|member| member.process.id() == process).unwrap();
         let mut member = self.crew.remove(place);
         self.end(&mut member.process)
     }
 
-    /// Kills all that are left.
+    /// Kills all remaining processes.
     pub(crate) fn kill_all(&mut self) {
         self.processes().into_iter().for_each(|process| _ = self.kill(process));
     }
 
-    /// Starts a worker that cannot begin; gives what it says.
+    /// Starts a worker that is expected to fail; returns its error output.
     pub(crate) fn fail_to_join(&self) -> String {
         let output = self.command(&self.told).stderr(Stdio::piped()).output().unwrap();
         assert!(!output.status.success());
@@ -212,7 +217,7 @@ impl Fleet {
         self.command(told).spawn().unwrap()
     }
 
-    /// This program, as a process that does what it is told.
+    /// Returns the command of a child process of this program.
     fn command(&self, told: &Told) -> Command {
         let this = std::env::current_exe().unwrap().display().to_string();
         let mut words = self.by.iter().chain([&this]);
@@ -236,7 +241,7 @@ impl Fleet {
         at
     }
 
-    /// Lets the clients finish what they have begun, and waits for them.
+    /// Lets the clients finish their current cases, and waits for them.
     pub(crate) async fn dismiss_clients(&mut self, within: Duration) {
         std::fs::write(self.told.manner().stop(), "").unwrap();
         let patience = ledger::wall() + u64::try_from(within.as_micros()).unwrap();
@@ -247,7 +252,7 @@ impl Fleet {
                     break status;
                 }
                 let last = || clients::notes(&self.told.ledger, &seat).pop();
-                assert!(ledger::wall() < patience, "the client at `{seat}` does not come to an end: {:?}", last());
+                assert!(ledger::wall() < patience, "the client at `{seat}` does not finish: {:?}", last());
                 System.sleep(Duration::from_millis(20)).await;
             };
             assert!(status.success(), "the client at `{seat}` ended with {status}");
@@ -265,14 +270,14 @@ impl Drop for Fleet {
     }
 }
 
-/// What a process does until it is killed, or its parent is gone.
+/// Main function of a child process: works until it is killed or its parent ends.
 pub(crate) fn work() {
     let told = Told::from_env();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().on_thread_start(break_on_purpose).build().unwrap();
     break_on_purpose();
     if let Some(seat) = &told.seat {
-        // Whoever started it may end without a word.
+        // The parent may end without notice, which closes stdin.
         std::thread::spawn(|| {
             let _ = std::io::stdin().read(&mut [0]);
             std::process::abort();
@@ -284,7 +289,7 @@ pub(crate) fn work() {
     let _engine = runtime.block_on(async {
         loop {
             match told.builder().start().await {
-                // The store may be away when it begins; whoever looks after a service starts it again.
+                // The store may be unavailable at the start; a service manager would restart the process.
                 Err(error) if error.kind() == ErrorKind::Unavailable => eprintln!("not yet: {error}"),
                 started => break started.unwrap(),
             }
@@ -293,15 +298,15 @@ pub(crate) fn work() {
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-/// Turns on the deliberate bug that `WIGWAG_MUTATION` names, to see that the tests notice it.
+/// Activates the deliberate bug named by `WIGWAG_MUTATION`, to check that the tests notice it.
 fn break_on_purpose() {
     let Ok(wanted) = std::env::var("WIGWAG_MUTATION") else { return };
     let found = Mutation::ALL.iter().find(|mutation| format!("{mutation:?}") == wanted);
     mutate(Some(*found.unwrap_or_else(|| panic!("`WIGWAG_MUTATION={wanted}` names no deliberate bug"))));
 }
 
-/// Sends a signal of the system to a process of ours. One that is told to stop has stopped when this returns: on a busy
-/// machine its threads go on for a moment.
+/// Sends a system signal to a child process. After SIGSTOP, waits until all its threads have stopped: on a busy
+/// machine some run for a moment longer.
 pub(crate) fn signal(process: u32, name: &str) {
     let sent = Command::new("kill").args([format!("-{name}"), process.to_string()]).status().unwrap();
     assert!(sent.success());
@@ -312,10 +317,10 @@ pub(crate) fn signal(process: u32, name: &str) {
     }
 }
 
-/// Whether every thread of a process stands still.
+/// Whether every thread of a process is stopped.
 fn has_stopped(process: u32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
-    // The state follows the name, which is in brackets and may hold anything.
+    // The state follows the name, which is in parentheses and may contain any character.
     let state = |stat: &str| stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     threads.flatten().all(|thread| {
         std::fs::read_to_string(thread.path().join("stat")).map_or(true, |stat| state(&stat) == Some('T'))

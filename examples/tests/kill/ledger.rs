@@ -1,7 +1,7 @@
-//! The ledger: what processes did and were told, line by line, in a file to each process that outlives it.
+//! The ledger: a log of the processes' actions and answers, in one file per process that survives it.
 //!
-//! Holds: a line is synced before what follows it happens, by us and not by wigwag. A step's line stands before and
-//! after its effect; a client's line stands before it asks, and after it was answered.
+//! Holds: a line is synced by the test, not by wigwag, before the action after it starts. A step logs a line before
+//! and after its effect; a client logs a line before each request and after its answer.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -13,14 +13,14 @@ use std::time::Duration;
 use wigwag_examples::{Moment, Watch};
 use wigwag_store::{Clock as _, System};
 
-/// One line of a step.
+/// One log line of a step.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Line {
-    /// By the calendar of this machine, in microseconds.
+    /// By the machine's wall clock, in microseconds.
     pub(crate) at: u64,
     pub(crate) process: u32,
     pub(crate) done: bool,
-    /// `run:point`, and `:undo` if it is undone.
+    /// `run:step`, with `:undo` for a compensation.
     pub(crate) key: String,
 }
 
@@ -28,21 +28,21 @@ pub(crate) fn wall() -> u64 {
     System.wall().micros()
 }
 
-/// A file that lines are added to.
+/// A file to which lines are appended.
 #[derive(Debug)]
 pub(crate) struct Book {
     file: Mutex<File>,
 }
 
 impl Book {
-    /// The book of this process in that folder.
+    /// Opens the file of this process in a folder.
     pub(crate) fn open(folder: &Path) -> Self {
         std::fs::create_dir_all(folder).unwrap();
         let path = folder.join(std::process::id().to_string());
         Self { file: Mutex::new(OpenOptions::new().create(true).append(true).open(path).unwrap()) }
     }
 
-    /// Adds a line. Who reads meanwhile may find it cut where a page ends, and so may a kill: see [`whole`].
+    /// Appends a line. A concurrent reader may find it cut at a page boundary, as may a kill leave it: see [`whole`].
     pub(crate) fn add(&self, line: &str) {
         let mut file = self.file.lock().unwrap();
         file.write_all(format!("{line}\n").as_bytes()).unwrap();
@@ -50,7 +50,7 @@ impl Book {
     }
 }
 
-/// Every line of every book in a folder.
+/// Returns every line of every file in a folder.
 pub(crate) fn lines(folder: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten() {
@@ -60,12 +60,12 @@ pub(crate) fn lines(folder: &Path) -> Vec<String> {
     lines
 }
 
-/// The lines that have an end. One without is not written yet, and nothing that follows it has happened.
+/// Returns the complete lines. An incomplete line is not written yet, so the action after it has not started.
 pub(crate) fn whole(text: &str) -> std::str::Lines<'_> {
     text.rsplit_once('\n').map_or("", |(whole, _)| whole).lines()
 }
 
-/// Writes down what the steps of this process do.
+/// Returns a callback that logs the steps of this process.
 pub(crate) fn watch(folder: &Path) -> Watch {
     let process = std::process::id();
     let book = Book::open(&folder.join("steps"));
@@ -75,7 +75,7 @@ pub(crate) fn watch(folder: &Path) -> Watch {
     })
 }
 
-/// The lines of all steps, in order of time.
+/// Returns the lines of all steps, sorted by time.
 pub(crate) fn read(folder: &Path) -> Vec<Line> {
     let mut read: Vec<Line> = lines(&folder.join("steps"))
         .iter()
@@ -88,7 +88,8 @@ pub(crate) fn read(folder: &Path) -> Vec<Line> {
     read
 }
 
-/// Watches how long the disk takes to sync a byte: others use it too, and what stands still with it is not late.
+/// Measures how long the disk takes to sync a byte: other programs use the disk too, and a delay during a stall
+/// is not a failure.
 #[derive(Debug)]
 pub(crate) struct Gauge {
     longest: Arc<AtomicU64>,
@@ -111,7 +112,7 @@ impl Gauge {
         gauge
     }
 
-    /// The longest that it has stood still so far.
+    /// Returns the longest stall so far.
     pub(crate) fn longest(&self) -> Duration {
         Duration::from_micros(self.longest.load(Ordering::Relaxed))
     }
@@ -123,7 +124,7 @@ impl Drop for Gauge {
     }
 }
 
-/// Waits until a process that is not among these has begun that.
+/// Waits until a process other than these starts the step.
 pub(crate) async fn begun(folder: &Path, key: &str, but: &[u32], within: Duration) -> Line {
     let patience = wall() + u64::try_from(within.as_micros()).unwrap();
     loop {
@@ -132,7 +133,7 @@ pub(crate) async fn begun(folder: &Path, key: &str, but: &[u32], within: Duratio
         {
             return line;
         }
-        assert!(wall() < patience, "nobody but {but:?} begins {key}");
+        assert!(wall() < patience, "no process but {but:?} starts {key}");
         System.sleep(Duration::from_millis(5)).await;
     }
 }

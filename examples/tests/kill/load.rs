@@ -1,4 +1,4 @@
-//! What the workers run.
+//! Workflows that the workers run.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use wigwag_store::{Clock as _, Store, System};
 
 use super::{ledger, waits};
 
-/// A run that has children and tasks.
+/// Name of a workflow with children and tasks.
 pub(crate) const FAMILY: &str = "family";
 
-/// A run with one step.
+/// Name of a workflow with one step.
 pub(crate) const SHORT: &str = "short";
 
-/// A run whose step goes on until a file is there.
+/// Name of a workflow whose step runs until a file exists.
 pub(crate) const LONG: &str = "long";
 
-/// That step, as the ledger names it.
+/// Ledger key of that step.
 pub(crate) const LONG_STEP: &str = "long:wait";
 
-/// What the run with children is started with.
+/// Input of [`family`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Family {
     pub(crate) tasks: u64,
@@ -43,7 +43,7 @@ async fn family(ctx: Ctx, input: Family) -> Result<u64, Failure> {
     Ok((shipped.len() + said.len() + failed.len()) as u64 + total.sum)
 }
 
-/// What [`family`] gives.
+/// Returns the expected result of [`family`].
 pub(crate) fn family_result(tasks: u64) -> u64 {
     let squares: u64 = (0..tasks).map(|number| number * number).sum();
     ("on its way to Utrecht".len() + 4 + "no carrier goes to the moon".len()) as u64 + squares
@@ -68,7 +68,7 @@ async fn long(watch: Watch, ctx: Ctx, until: PathBuf) -> Result<(), Failure> {
     step.await
 }
 
-/// An engine with all of it, whose steps act on that world.
+/// Returns an engine with all workflows, whose steps log to this folder.
 pub(crate) fn builder(store: Arc<dyn Store>, folder: &Path, takes: Duration) -> Builder {
     let watch = ledger::watch(folder);
     let world = World::watched(takes, Arc::clone(&watch));

@@ -1,7 +1,7 @@
-//! Worker and client processes are killed under load, on one machine and on buckets; disks fill and buckets go away.
-//! Nothing that was acknowledged is missing, no recorded step runs again, and nothing is left lying about.
+//! Worker and client processes are killed under load, on one machine and on buckets; disks fill up and buckets become
+//! unavailable. No acknowledged request is lost, no recorded step runs again, and no stale objects are left.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
-#![expect(clippy::print_stderr, reason = "what was measured is said aloud")]
+#![expect(clippy::print_stderr, reason = "the tests print their measurements")]
 #![expect(clippy::disallowed_methods, reason = "it times real processes")]
 
 mod answers;
@@ -25,7 +25,7 @@ fn child_works_until_it_is_killed() {
     fleet::work();
 }
 
-/// How much of it: `cargo xtask test --long` wants more.
+/// Returns the amount of work: `cargo xtask test --long` sets `WIGWAG_LONG` for more.
 fn how_many(short: usize, long: usize) -> usize {
     if std::env::var_os("WIGWAG_LONG").is_some() { long } else { short }
 }

@@ -1,6 +1,6 @@
-//! A proxy before a real S3 server that spoils what goes through it, as it is told, while everything runs.
+//! A proxy in front of a real S3 server that injects faults while everything is running.
 //!
-//! Plain HTTP/1.1. The head of a request is passed on as it came, so that its signature stays good.
+//! Plain HTTP/1.1. The head of a request is forwarded verbatim, so that its signature stays valid.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,35 +12,35 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use wigwag_store::{Clock as _, System};
 
-/// What becomes of a request.
+/// Fault injected into a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It is answered so, and the server never hears of it.
+    /// The proxy answers with this error, without the server.
     Say(u16, &'static str),
-    /// The same, of conditional puts alone.
+    /// The same, for conditional puts only.
     SayToCreates(u16, &'static str),
-    /// It takes so long to get there.
+    /// The request is delayed by this duration.
     Slow(Duration),
-    /// It does not get there: the connection is cut.
+    /// The connection is cut before the request reaches the server.
     LoseRequest,
-    /// It is carried out, and the connection is cut before the answer.
+    /// The server processes the request, and the connection is cut before the answer.
     LoseAnswer,
-    /// It is carried out, and the connection is cut in the middle of the answer.
+    /// The server processes the request, and the connection is cut in the middle of the answer.
     HalfAnswer,
-    /// Nobody listens.
+    /// The proxy does not accept connections.
     Refuse,
 }
 
 #[derive(Debug)]
 struct State {
     upstream: String,
-    /// What is wrong, and with which share of the requests.
+    /// The fault, and the share of requests that it affects.
     fault: Mutex<Option<(Fault, f64)>>,
     spoilt: AtomicUsize,
     listening: watch::Sender<bool>,
 }
 
-/// The proxy; it ends with the test.
+/// The proxy; dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     state: Arc<State>,
@@ -62,19 +62,19 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// From now on this happens to that share of all requests.
+    /// Injects this fault into a share of all further requests.
     pub(crate) fn spoil(&self, fault: Fault, share: f64) {
         *self.state.fault.lock().unwrap() = Some((fault, share));
         self.state.listening.send_replace(fault != Fault::Refuse || share < 1.0);
     }
 
-    /// From now on all is well.
+    /// Ends the fault.
     pub(crate) fn mend(&self) {
         *self.state.fault.lock().unwrap() = None;
         self.state.listening.send_replace(true);
     }
 
-    /// How many requests were spoilt so far.
+    /// Returns the number of requests spoilt so far.
     pub(crate) fn spoilt(&self) -> usize {
         self.state.spoilt.load(Ordering::Relaxed)
     }
@@ -121,7 +121,7 @@ impl State {
         Some(fault)
     }
 
-    /// One connection: a request, an answer, the next request. `None` when it was cut.
+    /// Serves one connection: requests and answers in turn. Returns `None` when it is cut.
     async fn converse(&self, stream: TcpStream) -> Option<()> {
         let mut near = BufReader::new(stream);
         let mut far = None;
@@ -167,7 +167,7 @@ fn message(head: &[String], body: &[u8]) -> Vec<u8> {
     [format!("{}\r\n\r\n", head.join("\r\n")).as_bytes(), body].concat()
 }
 
-/// Reads a request or an answer: the lines of its head, and its body as it is on the wire.
+/// Reads a request or an answer: the lines of its head, and its raw body.
 async fn read_message(stream: &mut BufReader<TcpStream>, has_body: bool) -> Option<(Vec<String>, Vec<u8>)> {
     let mut head = Vec::new();
     loop {
@@ -208,7 +208,7 @@ async fn read_chunks(stream: &mut BufReader<TcpStream>, body: &mut Vec<u8>) -> O
     }
 }
 
-/// A line without its end; `None` at the end of the stream.
+/// Reads a line without its end; `None` at the end of the stream.
 async fn read_line(stream: &mut BufReader<TcpStream>) -> Option<String> {
     let mut line = String::new();
     match stream.read_line(&mut line).await {

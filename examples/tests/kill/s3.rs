@@ -1,4 +1,4 @@
-//! Processes that share a bucket are killed under load: on each S3 server that `cargo xtask test` starts.
+//! Processes that share a bucket are killed under load, on each S3 server that `cargo xtask test` starts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::{how_many, load};
 
 const LEASE: Duration = Duration::from_secs(6);
 
-/// The bucket's time is known to a second or two; a step that ran again after a takeover would be later than that.
+/// The bucket's clock is known to a second or two; a step repeated after a takeover would be later than that.
 pub(crate) const SLACK: Slack = Slack { clocks: Duration::from_secs(3), commit: Some(Duration::from_secs(3)) };
 
-/// A server and how much it can bear.
+/// A server and the load that it can handle.
 #[derive(Clone, Copy, Debug)]
 struct Server {
     name: &'static str,
@@ -26,7 +26,7 @@ struct Server {
     kinds: usize,
 }
 
-/// Where a server is; or a loud word that the test is skipped.
+/// Returns the server's endpoint, or `None` with a message that the test is skipped.
 pub(crate) fn endpoint(server: &str) -> Option<String> {
     let endpoint = std::env::var(format!("WIGWAG_TEST_{server}")).ok();
     if endpoint.is_none() {
@@ -35,7 +35,7 @@ pub(crate) fn endpoint(server: &str) -> Option<String> {
     endpoint
 }
 
-/// A corner of a server's bucket.
+/// Returns the parameters for an unused prefix of the server's bucket.
 pub(crate) fn told(folder: &std::path::Path, endpoint: String) -> Told {
     Told {
         url: format!("s3://wigwag/kill-{:016x}", fastrand::u64(..)),
@@ -53,7 +53,7 @@ pub(crate) fn told(folder: &std::path::Path, endpoint: String) -> Told {
     }
 }
 
-/// What a test has at hand.
+/// State of one test.
 struct Bench {
     told: Told,
     store: Arc<dyn Store>,
@@ -78,7 +78,7 @@ impl Bench {
         self.started.push(case);
     }
 
-    /// In how many runs each process had the last word.
+    /// Counts for each process the runs whose last entry it wrote.
     fn last_words(&self) -> BTreeMap<u32, usize> {
         let mut last = BTreeMap::new();
         for line in ledger::read(&self.told.ledger) {
@@ -94,14 +94,14 @@ impl Bench {
     async fn check(&self, fleet: &Fleet) {
         let began = Instant::now();
         check::ends(&*self.store, &self.client, &self.started, LEASE * 6).await;
-        eprintln!("{} runs ended {:?} after the last kill or later", self.started.len(), began.elapsed());
+        eprintln!("{} runs have ended; the check waited {:?} for them", self.started.len(), began.elapsed());
         check::nothing_is_left(&*self.store, &self.client, LEASE * 3).await;
         let evidence = check::evidence(&self.client, &ledger::read(&self.told.ledger)).await;
         eprintln!("{:?}, {} kills", evidence.check(&fleet.kills, SLACK), fleet.kills.len());
     }
 }
 
-/// Two workers share the load; one is killed within a step, and the other goes on with it.
+/// Two workers share the load; one is killed within a step, and the other resumes its run.
 async fn one_of_two_is_killed(server: Server) {
     let Some(mut bench) = Bench::new(server).await else { return };
     let until = bench.folder.path().join("until");
@@ -110,7 +110,7 @@ async fn one_of_two_is_killed(server: Server) {
     let workers = fleet.processes();
     let owner = ledger::begun(&bench.told.ledger, load::LONG_STEP, &[], LEASE * 3).await.process;
     let began = Instant::now();
-    // One that lists none of the index's parts as its own takes part only when the other is full, or looks all over.
+    // A worker that owns none of the index's partitions takes part only when the other is full, or in its full scans.
     while bench.started.len() < server.runs || !workers.iter().all(|worker| bench.last_words().contains_key(worker)) {
         assert!(began.elapsed() < LEASE * 4, "only some of {workers:?} take part: {:?}", bench.last_words());
         bench.start_one().await;
@@ -120,7 +120,7 @@ async fn one_of_two_is_killed(server: Server) {
     let killed = fleet.kill(owner);
     let again = ledger::begun(&bench.told.ledger, load::LONG_STEP, &[owner], LEASE * 4).await;
     let span = Duration::from_micros(again.at.saturating_sub(killed));
-    eprintln!("{}: begun again by the other after {span:?}", server.name);
+    eprintln!("{}: step restarted by the other worker after {span:?}", server.name);
     std::fs::write(&until, "").unwrap();
     long.wait_for(LEASE * 4).await.unwrap();
     bench.check(&fleet).await;
@@ -153,7 +153,7 @@ async fn s3_seaweedfs_nothing_acknowledged_is_lost_over_50_kills() {
     assert!(kills >= how_many(50, 500));
 }
 
-/// Kills workers and clients, lets the rest come to its end, and looks whether all is as it should be.
+/// Kills workers and clients, waits for all runs to end, and checks the invariants.
 async fn one_round(kills: usize) -> Option<usize> {
     let folder = tempfile::tempdir().unwrap();
     let told = Told { lease: Duration::from_secs(4), turns_max: 8, ..told(folder.path(), endpoint("SEAWEEDFS")?) };
@@ -165,7 +165,7 @@ async fn one_round(kills: usize) -> Option<usize> {
     let began = Instant::now();
     while fleet.kills.len() < kills {
         tokio::time::sleep(Duration::from_millis(fastrand::u64(100..900))).await;
-        // Clients are at work from their first moment on; a worker has to find work first.
+        // Clients are busy from the start; a worker has to find work first.
         let places = fleet.places(fastrand::u8(..5) < 3);
         let place = places[fastrand::usize(..places.len())];
         if fastrand::bool() {
@@ -181,15 +181,16 @@ async fn one_round(kills: usize) -> Option<usize> {
         ledger: told.ledger.clone(),
         kinds: told.manner().kinds,
         slack: SLACK.and(gauge.longest()),
-        // A hint whose run came more than ten seconds after it, because the server was away, is looked at after a minute.
+        // A wake-up whose run was stored more than ten seconds later, because of an outage, is
+        // checked after a minute.
         patience: told.lease * 6 + Duration::from_secs(60),
         tidy: Tidy::Harmless,
         tidy_within: told.lease * 3,
     };
     let (counted, answered) = scene.check(&fleet.kills).await;
-    eprintln!("all as it should be after {:?}; the disk stood still for {:?}", began.elapsed(), gauge.longest());
+    eprintln!("all invariants hold after {:?}; longest disk stall {:?}", began.elapsed(), gauge.longest());
     assert!(counted.held > 3, "workers were killed with leases: {counted:?}");
-    assert!(answered.cut_off > 3, "and clients within what they did: {answered:?}");
+    assert!(answered.cut_off > 3, "clients were killed within requests: {answered:?}");
     assert!(answered.signals > 20 && answered.timeouts > 0 && answered.cancels > 0, "{answered:?}");
     Some(fleet.kills.len())
 }

@@ -1,4 +1,4 @@
-//! An S3 server of one's own, killed under load and started again on the same data.
+//! An S3 server that the test kills under load and restarts on the same data.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -14,7 +14,7 @@ use crate::s3;
 
 const RESTARTS: usize = 5;
 
-/// A server; killed on drop.
+/// A server process; killed on drop.
 struct Server {
     words: Vec<String>,
     log: File,
@@ -23,7 +23,7 @@ struct Server {
 }
 
 impl Server {
-    /// Starts one on that folder; or a loud word that the test is skipped.
+    /// Starts a server on a folder; `None` with a message if the test is skipped.
     fn start(folder: &Path) -> Option<Self> {
         let Ok(line) = std::env::var("WIGWAG_TEST_SEAWEEDFS_LINE") else {
             conformance::skip("no SeaweedFS to kill; `cargo xtask test` installs it");
@@ -51,7 +51,7 @@ impl Server {
         self.process = spawn(&self.words, &self.log);
     }
 
-    /// Waits until something that is put can be read.
+    /// Waits until an object that was put can be read.
     async fn ready(&self) {
         let mut settings = BucketSettings::default();
         settings.endpoint = Some(self.endpoint.clone());
@@ -90,7 +90,7 @@ fn free_port() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s3_server_killed_and_started_again_under_load() {
+async fn s3_server_killed_and_restarted_under_load() {
     let folder = tempfile::tempdir().unwrap();
     let Some(mut server) = Server::start(folder.path()) else { return };
     server.ready().await;

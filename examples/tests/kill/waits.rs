@@ -17,11 +17,11 @@ pub(crate) const DECISION: &str = "decision";
 pub(crate) const LEFT: &str = "left";
 pub(crate) const RIGHT: &str = "right";
 pub(crate) const PRICE: &str = "price";
-/// Nobody waits for it.
+/// Name of a signal that no wait consumes.
 pub(crate) const UNHEARD: &str = "unheard";
 pub(crate) const VERDICT: &str = "verdict";
 
-/// All of them.
+/// Registers all workflows of this module.
 pub(crate) fn add(builder: Builder, world: &World) -> Builder {
     let worlds = [(); 4].map(|()| world.clone());
     let [for_inbox, for_approval, for_either, for_latest] = worlds;
@@ -33,7 +33,7 @@ pub(crate) fn add(builder: Builder, world: &World) -> Builder {
         .workflow(review(world))
 }
 
-/// A step that does something.
+/// A step with an effect in the ledger.
 pub(crate) async fn act(world: &World, info: StepInfo) -> Result<(), Failure> {
     world.act(&info.idempotency_key()).await;
     Ok(())
@@ -44,7 +44,7 @@ struct Wanted {
     wants: usize,
 }
 
-/// Takes so many signals, one after the other, and does something for each; gives who sent them.
+/// Consumes this many signals in sequence, with a step for each; returns their senders.
 async fn inbox(world: World, ctx: Ctx, wanted: Wanted) -> Result<Vec<String>, Failure> {
     let mut senders = Vec::new();
     while senders.len() < wanted.wants {
@@ -66,7 +66,7 @@ struct Decision {
     by: String,
 }
 
-/// Reserves, waits for a decision, reminds, waits again; undone unless somebody says yes.
+/// Reserves, waits for a decision, reminds, waits again; compensated unless the order is approved.
 async fn approval(world: World, ctx: Ctx, asked: Asked) -> Result<String, Failure> {
     let patience = Duration::from_millis(asked.patience_ms);
     let (shelf, key) = (world.clone(), format!("{}:reserve", ctx.workflow_id()));
@@ -93,14 +93,14 @@ async fn approval(world: World, ctx: Ctx, asked: Asked) -> Result<String, Failur
     }
 }
 
-/// Goes the way that it is told first.
+/// Takes the branch of the signal that arrives first.
 async fn either(world: World, ctx: Ctx) -> Result<String, Failure> {
     let (which, _) = ctx.wait_any::<String, _>([LEFT, RIGHT]).await?;
     ctx.step_with("go", |info| act(&world, info)).await?;
     Ok(which)
 }
 
-/// Works for a moment, and then takes the newest price.
+/// Works for a moment, and then consumes the newest price.
 async fn latest(world: World, ctx: Ctx) -> Result<u64, Failure> {
     ctx.step_with("prepare", |info| act(&world, info)).await?;
     let price = ctx.wait::<u64>(PRICE).latest().await?;
@@ -108,7 +108,7 @@ async fn latest(world: World, ctx: Ctx) -> Result<u64, Failure> {
     Ok(price)
 }
 
-/// What the graph works on.
+/// Input of the graph.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Text {
     text: String,

@@ -1,5 +1,5 @@
-//! A live store in which one object is not what was written: clients and workers get an answer or an error that names
-//! it, nothing that could not be read is changed or deleted, and other runs go on.
+//! A live store with one damaged object: clients and workers get an answer or an error that names the object, no
+//! unreadable object is changed or deleted, and other runs continue.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod world;
@@ -8,32 +8,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use wigwag::core::{Control, Key, read_state};
-use wigwag::store::{Batch, Memory, Store};
 use wigwag::testing::{Kit, ManualClock};
 use wigwag::{Client, Error, ErrorKind, Filter, PruneOptions, Status};
+use wigwag_core::{Control, Key, read_state};
 use wigwag_fuzz::{Choices, body, fuzz, text, without_panics};
+use wigwag_store::{Batch, Memory, Store};
 
 use world::{HEALTHY, Objects, RUNS, World, code};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// How long anything may take: it takes milliseconds, and a hang takes for ever.
+/// Time limit of any operation: each takes milliseconds, so that exceeding it means a hang.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What was done to the store.
+/// A change to the store.
 struct Damage {
     key: String,
-    /// `None`: it was removed.
+    /// The new body; `None`: the object was removed.
     body: Option<Vec<u8>>,
-    /// There was no such object before.
+    /// The object did not exist before.
     foreign: bool,
 }
 
-/// What an object is of which run, as far as its key says.
+/// Returns the kind of an object and its run, derived from its key.
 fn kind(key: &str) -> String {
     let parts = key.split('/').take(4).enumerate();
-    // Times and hashes say nothing of a kind.
+    // Times and hashes are irrelevant to the kind.
     let plain =
         |(place, part): (usize, &str)| if place < 3 { part.chars().take(8).collect() } else { part.len().to_string() };
     parts.map(plain).collect::<Vec<String>>().join("/")
@@ -51,7 +51,7 @@ impl std::fmt::Debug for Damage {
 impl Damage {
     fn choose(choices: &mut Choices<'_>, objects: &Objects) -> Self {
         let places: Vec<&String> = objects.keys().filter(|key| !key.contains(HEALTHY)).collect();
-        // Of a kind there may be hundreds, and of another there is one: first which kind of which run.
+        // Pick the kind and run first: one kind may have hundreds of objects, and another one.
         let kinds: Vec<String> = places.iter().map(|key| kind(key)).collect::<BTreeSet<_>>().into_iter().collect();
         let of = choices.pick(&kinds);
         let alike: Vec<&String> = places.iter().copied().filter(|key| kind(key) == *of).collect();
@@ -82,14 +82,14 @@ impl Damage {
         damaged
     }
 
-    /// What reading may come to. What the caller did is not wrong, and the store is there.
+    /// Checks an error of a read: the caller's request was valid, and the store is available.
     fn check(&self, what: &str, error: &Error) {
         let kind = error.kind();
         let wrong = matches!(kind, ErrorKind::Invalid | ErrorKind::Unavailable | ErrorKind::Stopped);
         assert!(!wrong, "{what} of a store in which {self:?}: {kind:?}: {error}");
         if kind == ErrorKind::Damaged && !self.foreign {
             let named = error.to_string().contains(&self.key);
-            // An object that is missing is named by what leads to it; one too many by the key it is in the way of.
+            // A missing object is reported by the one that refers to it; a surplus one by the key that it blocks.
             assert!(named || self.body.is_none(), "{what} does not name `{}`: {error}", self.key);
             assert!(error.advice().is_some(), "{what} gives no advice: {error}");
         }
@@ -107,7 +107,7 @@ async fn filled(objects: &Objects, bucket: bool, clock: &ManualClock) -> Memory 
     store
 }
 
-/// Asks everything that can be asked of a run from outside.
+/// Performs every read that clients can make of a run.
 async fn ask(client: &Client, id: &str, damage: &Damage) {
     let run = client.run(id).unwrap();
     let mut errors = vec![
@@ -122,7 +122,7 @@ async fn ask(client: &Client, id: &str, damage: &Damage) {
     ];
     for step in ["big", "small", "kid", "tasks"] {
         let output = run.output::<serde_json::Value>(step).await;
-        // That a step has another result than asked for is the asker's to know.
+        // A type mismatch of the step's result is the caller's error.
         errors.push(("output of a step", output.err().filter(|error| error.kind() != ErrorKind::Invalid)));
     }
     for (what, error) in errors.into_iter().filter_map(|(what, error)| Some((what, error?))) {
@@ -130,11 +130,11 @@ async fn ask(client: &Client, id: &str, damage: &Damage) {
     }
 }
 
-/// What concerns all runs must not fail for one of them.
+/// Operations on all runs must not fail because of one.
 async fn list(client: &Client, damage: &Damage) {
     for status in [None, Some(Status::Completed)] {
         let mut filter = Filter::default();
-        filter.status = status;
+        filter.statuses = status.into_iter().collect();
         let listing = client.list(&filter).await.unwrap_or_else(|error| panic!("{damage:?}: {error}"));
         let healthy = listing.runs.iter().any(|run| run.id.as_str() == HEALTHY);
         assert_eq!(healthy, status.is_none(), "{damage:?}: {listing:?}");
@@ -152,7 +152,7 @@ async fn send(client: &Client, damage: &Damage, id: &str, key: Option<&str>) {
     }
 }
 
-/// One run of the whole: the answers, then the workers, then the services.
+/// Runs one case: first the clients' reads, then the workers, then the services.
 async fn run(choices: &mut Choices<'_>, world: &World, damage: &Damage, bucket: bool) {
     let clock = ManualClock::default();
     clock.advance(world.elapsed);
@@ -160,7 +160,7 @@ async fn run(choices: &mut Choices<'_>, world: &World, damage: &Damage, bucket: 
     let store = filled(&damaged, bucket, &clock).await;
     let reader = wigwag::Engine::builder(Arc::new(store.clone())).clock(Arc::new(clock.clone())).client().await;
     let Ok(client) = reader else {
-        // Only a store that says it is laid out otherwise is refused as a whole.
+        // The store as a whole is rejected only if its layout file is damaged.
         assert_eq!(damage.key, "wigwag.json", "{:?}", reader.err());
         return;
     };
@@ -191,7 +191,7 @@ async fn run(choices: &mut Choices<'_>, world: &World, damage: &Damage, bucket: 
     kept(damage, &damaged, &store, &ended).await;
 }
 
-/// The folders of runs and tasks that have ended and can be read: those that retention may take.
+/// Returns the prefixes of readable runs and tasks that have ended, which retention may delete.
 async fn ended(client: &Client) -> Vec<String> {
     let mut folders = Vec::new();
     for tasks in [false, true] {
@@ -204,8 +204,8 @@ async fn ended(client: &Client) -> Vec<String> {
     folders
 }
 
-/// Nothing of a log, an inbox or what steps gave is changed or gone, and nothing else that cannot be read; but for runs
-/// that retention took.
+/// Checks that logs, inboxes, step results and unreadable objects are unchanged, except for
+/// runs that retention deleted.
 async fn kept(damage: &Damage, before: &Objects, store: &Memory, pruned: &[String]) {
     for (key, body) in before.iter().filter(|(key, _)| !pruned.iter().any(|folder| key.starts_with(folder))) {
         let must_stay = match key.parse::<Key>() {
@@ -220,19 +220,19 @@ async fn kept(damage: &Damage, before: &Objects, store: &Memory, pruned: &[Strin
                 | Key::Sent { .. }
                 | Key::Definition { .. },
             ) => true,
-            // Indexes are made anew, and what is wrong in them goes.
+            // Indexes are rebuilt, which removes damaged entries.
             Ok(_) => false,
             Err(_) => true,
         };
         if must_stay {
             let there = store.get(key).await.unwrap().map(|object| object.body.to_vec());
-            assert!(there.as_deref() == Some(body), "`{key}` was changed or is gone: {damage:?}");
+            assert!(there.as_deref() == Some(body), "`{key}` was changed or deleted: {damage:?}");
         }
     }
 }
 
 #[test]
-fn one_damaged_object_harms_nothing_else() {
+fn one_damaged_object_affects_no_other() {
     let worlds = [World::new(false), World::new(true)];
     fuzz!(100, |input: &[u8]| {
         let mut choices = Choices::new(input);
@@ -254,15 +254,15 @@ fn live_with(choices: &mut Choices<'_>, world: &World, damage: &Damage, bucket: 
     });
 }
 
-/// Found so: an unreadable payload of a step kept its turn waiting as long as the clock stood.
+/// A regression: an unreadable payload of a step blocked its turn while the clock did not advance.
 #[test]
-fn one_object_of_each_kind_may_be_cut_short_or_gone() {
+fn one_object_of_each_kind_may_be_truncated_or_missing() {
     for bucket in [false, true] {
         let world = World::new(bucket);
         let kinds: BTreeMap<String, &String> =
             world.objects.keys().filter(|key| !key.contains(HEALTHY)).map(|key| (kind(key), key)).collect();
         for (number, key) in kinds.into_values().enumerate() {
-            // Each of the two ways is tried on one of the two kinds of store.
+            // Each of the two kinds of damage is tested on one of the two kinds of store.
             let body = ((number % 2 == 0) == bucket).then(|| b"{".to_vec());
             let damage = Damage { key: key.clone(), body, foreign: false };
             live_with(&mut Choices::new(&[]), &world, &damage, bucket);
@@ -271,7 +271,7 @@ fn one_object_of_each_kind_may_be_cut_short_or_gone() {
 }
 
 #[test]
-fn without_damage_all_is_well() {
+fn without_damage_every_operation_succeeds() {
     for bucket in [false, true] {
         let world = World::new(bucket);
         let kinds: BTreeMap<String, usize> = world.objects.keys().fold(BTreeMap::new(), |mut kinds, key| {

@@ -1,4 +1,5 @@
-//! A store with some of everything: runs that wait, sleep, are paused, have ended; signals, keys, large payloads,
+//! A store with every kind of object: runs that wait, sleep, are paused or have ended; signals, idempotency keys,
+//! large payloads, children, chunks.
 //! children, chunks.
 
 use std::collections::BTreeMap;
@@ -6,20 +7,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use wigwag::store::{Memory, Store};
 use wigwag::testing::{Kit, ManualClock};
 use wigwag::{Builder, Ctx, Failure, Graph, StepCtx};
+use wigwag_store::{Memory, Store};
 
-/// All that is stored, by key.
+/// All stored objects, by key.
 pub(crate) type Objects = BTreeMap<String, Vec<u8>>;
 
-/// The run that no damage is done to.
+/// The run that is never damaged.
 pub(crate) const HEALTHY: &str = "healthy";
 
-/// The runs that damage is done to.
+/// The runs that may be damaged.
 pub(crate) const RUNS: [&str; 6] = ["talk-1", "talk-2", "order-1", "order-2", "long-1", "parent-1"];
 
-/// A store as it was left by its last worker.
+/// A store as its last worker left it.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) objects: Objects,
@@ -73,7 +74,7 @@ fn order() -> Graph<Value> {
         .delay(Duration::from_secs(60))
 }
 
-/// The code of all these runs.
+/// Registers the code of all these runs.
 pub(crate) fn code(engine: Builder) -> Builder {
     engine
         .function("talk", 1, talk)
@@ -86,7 +87,7 @@ pub(crate) fn code(engine: Builder) -> Builder {
 }
 
 impl World {
-    /// The same store every time.
+    /// Creates the same store every time.
     pub(crate) fn new(bucket: bool) -> Self {
         fastrand::seed(7);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -115,7 +116,7 @@ impl World {
         kit.settle().await.unwrap();
         let elapsed = kit.elapsed();
         drop(kit);
-        // Somebody asks for something while nobody works.
+        // Requests arrive while no worker is running.
         client.run("order-1").unwrap().pause().await.ok();
         client.signal("long-1", "go", &true).await.unwrap();
         Self { objects: all(&*store).await, elapsed }

@@ -1,4 +1,4 @@
-//! Lists as a client sees them, page by page: everything is on one page, and on one only.
+//! Lists as a client sees them, page by page: each item is on exactly one page.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -11,10 +11,10 @@ use wigwag_store::{Memory, Store as _};
 use super::read_all;
 use crate::program::NAMES;
 
-/// More pages than any list has.
+/// A limit of pages, above the length of any list.
 const PAGES_MAX: usize = 2_000;
 
-/// Lists runs, waits and signals with small pages; returns what is missing and what is there twice.
+/// Lists runs, waits and signals with small pages. Returns missing and duplicate items.
 pub async fn lists_are_complete(memory: &Memory, client: &Client, chance: &mut fastrand::Rng) -> Vec<Breach> {
     let runs = read_all(memory).await;
     let limit = chance.usize(1..6);
@@ -45,7 +45,7 @@ async fn runs_are_listed(memory: &Memory, client: &Client, runs: &[Told], limit:
         }
     }
     let mine = runs.iter().filter(|told| told.run.run.family == Family::Workflow);
-    // On a bucket a run that was restarted while its end was being completed may be missing for a while.
+    // On a bucket a run that was restarted while its end was being completed may be missing temporarily.
     let (sure, unsure): (Vec<&Told>, Vec<&Told>) =
         mine.partition(|told| memory.traits().atomic || told.run.restarts == 0);
     let id = |told: &&Told| told.run.run.id.to_string();
@@ -95,7 +95,7 @@ async fn signals_are_listed(client: &Client, told: &Told, limit: usize) -> Optio
     differs(&what, all.into_iter().map(|signal| signal.suffix).collect(), listed)
 }
 
-/// What is not the same number of times in both.
+/// Returns the items whose number differs between the two lists.
 fn differs<T: Ord + Debug>(what: &str, want: Vec<T>, got: Vec<T>) -> Option<String> {
     let mut count: BTreeMap<T, i32> = BTreeMap::new();
     want.into_iter().for_each(|one| *count.entry(one).or_default() += 1);

@@ -1,4 +1,4 @@
-//! Liveness, asked of each run with its definition at hand: after the calm phase nothing is left that could go on.
+//! Liveness, checked for each run against its definition: after the calm phase no run is left that could proceed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::clock::BEGINNING;
 use crate::watch::keys_below;
 use crate::world::Known;
 
-/// Whatever is due is done within this time.
+/// Maximum delay after a due time.
 const LATE: Duration = Duration::from_secs(120);
 
 async fn now(memory: &Memory) -> Time {
@@ -26,7 +26,7 @@ fn goes_on(told: &Told) -> bool {
     !told.run.status.is_final() && told.run.pause.is_none() && told.run.cancel.is_none() && told.run.chain.is_none()
 }
 
-/// No step of a graph is ready and not begun, no graph is settled and not ended, no failed step is left without an end.
+/// No step of a graph is ready and not started, no graph is settled and not ended, and the failure of every step is handled.
 pub(super) async fn graphs_go_on(memory: &Memory, runs: &[Told]) -> Vec<String> {
     let mut wrong = Vec::new();
     for told in runs.iter().filter(|told| goes_on(told) && told.run.version.is_none() && told.run.task.is_none()) {
@@ -69,7 +69,7 @@ pub(super) async fn nothing_is_open_after_its_time(memory: &Memory, runs: &[Told
     wrong
 }
 
-/// No wake-up that is due is left: whoever follows it deletes it, or puts a later one.
+/// No overdue wake-up is left: the worker that handles one deletes it, or writes a later one.
 pub(super) async fn wake_ups_are_followed(memory: &Memory, runs: &[Told]) -> Vec<String> {
     let now = now(memory).await;
     let known: BTreeMap<&RunId, Status> = runs.iter().map(|told| (&told.run.run.id, told.run.status)).collect();
@@ -84,7 +84,7 @@ pub(super) async fn wake_ups_are_followed(memory: &Memory, runs: &[Told]) -> Vec
     wrong
 }
 
-/// Every control object that was acknowledged is recorded by an event, or came too late for a run that ended; and none
+/// Every acknowledged control object is recorded by an event, or was too late for a run that ended; and none
 /// is left in the store.
 pub(super) async fn acknowledged_controls_are_recorded(memory: &Memory, runs: &[Told], known: &Known) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -92,7 +92,7 @@ pub(super) async fn acknowledged_controls_are_recorded(memory: &Memory, runs: &[
         let Some(told) = runs.iter().find(|told| told.run.run == *run) else { continue };
         let is_recorded =
             events(told).any(|(_, event)| control_of(event).is_some_and(|suffix| suffix.ends_with(control)));
-        // One that a run had no use for any more is deleted without an event.
+        // A control object without effect on an ended run is deleted without an event.
         let has_ended = events(told)
             .any(|(_, event)| matches!(event, Event::RunCompleted(_) | Event::RunFailed(_) | Event::RunCancelled(_)));
         if !is_recorded && !has_ended {
@@ -108,8 +108,8 @@ pub(super) async fn acknowledged_controls_are_recorded(memory: &Memory, runs: &[
     wrong
 }
 
-/// The key of a control object that is still there. A bucket may have written it again after its deletion: the answer to
-/// the first write was lost, the repeat was acknowledged, and then the first write landed late.
+/// Returns the key of a control object that still exists. A bucket may have written it again after its deletion: the answer to
+/// the first write was lost, the retry was acknowledged, and then the first write was applied late.
 async fn left_over(memory: &Memory, run: &RunRef, control: &str, acknowledged: Duration) -> Option<String> {
     let page = memory.list(&format!("{run}/signals/.control/"), "", 1_000).await.expect("memory lists");
     let left = page.entries.into_iter().find(|listed| listed.key.contains(control))?;

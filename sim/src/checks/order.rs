@@ -24,7 +24,7 @@ fn consumed<'a>(told: &Told, known: &'a Known) -> Vec<&'a Sent> {
     received.flatten().filter_map(|taken| mine.get(taken.signal.as_str()).copied()).collect()
 }
 
-/// Names for which some wait takes another signal than the next: by a schema, by its sender, or because code refused one.
+/// Names for which some wait consumes another signal than the next one, because of a schema, a sender, or a rejection by code.
 fn names_chosen_from(told: &Told) -> BTreeSet<&str> {
     let mut chosen = BTreeSet::new();
     let mut names: BTreeMap<&str, &str> = BTreeMap::new();
@@ -32,7 +32,7 @@ fn names_chosen_from(told: &Told) -> BTreeSet<&str> {
         match event {
             Event::SignalWaiting(event) => {
                 names.insert(event.point.as_str(), event.name.as_str());
-                // The schemas of a graph stand in its definition: all payloads that fit them have one field.
+                // The schemas of a graph are in its definition: all matching payloads have one field.
                 if event.schema.is_some() || event.quorum > 1 || event.mode == Mode::Latest {
                     chosen.insert(event.name.as_str());
                 }
@@ -59,11 +59,11 @@ pub(super) fn senders_are_heard_in_order(runs: &[Told], known: &Known) -> Vec<St
     wrong
 }
 
-/// Whoever sends after another was acknowledged, by whatever clock, is consumed after it.
+/// A signal that is sent after another one was acknowledged, by any sender, is consumed after it.
 pub(super) fn senders_that_wait_for_each_other_are_heard_in_order(runs: &[Told], known: &Known) -> Vec<String> {
     let mut wrong = Vec::new();
     for told in runs.iter().filter(|told| is_plain(told)) {
-        // From the last to the first: the earliest acknowledgement of what was consumed later, by name.
+        // Iterates backwards: the earliest acknowledgement of the signals consumed later, by name.
         let mut earliest: BTreeMap<&str, (Duration, &Sent)> = BTreeMap::new();
         for sent in consumed(told, known).into_iter().rev() {
             let Some(acknowledged) = sent.acknowledged else { continue };
@@ -82,11 +82,11 @@ pub(super) fn senders_that_wait_for_each_other_are_heard_in_order(runs: &[Told],
     wrong
 }
 
-/// Time after its acknowledgement in which a signal may still be overlooked: a worker lists an inbox, and then reads what it
-/// holds by several requests, each of which may take eight seconds.
+/// Time after its acknowledgement in which a worker may not see a signal yet: it lists an inbox, and then reads the signals
+/// with several requests, each of which may take eight seconds.
 const SEEN_WITHIN: Duration = Duration::from_secs(30);
 
-/// A wait takes the oldest signal that fits it, and one that wants the newest takes that, of all that were there.
+/// A wait consumes the oldest matching signal that is stored, and a `latest` wait the newest.
 pub(super) fn waits_take_the_right_signal(runs: &[Told], known: &Known) -> Vec<String> {
     let mut wrong = Vec::new();
     for told in runs.iter().filter(|told| told.run.version.is_some()) {
@@ -94,7 +94,7 @@ pub(super) fn waits_take_the_right_signal(runs: &[Told], known: &Known) -> Vec<S
         let mine = known.sent.iter().filter(|sent| sent.run == id && !sent.strict && !sent.addressed);
         let mine: Vec<(&str, &Sent)> = mine.filter_map(|sent| Some((sent.suffix.as_deref()?, sent))).collect();
         let mut waits: BTreeMap<&str, &SignalWaiting> = BTreeMap::new();
-        // Consumed, or superseded by a wait for the newest.
+        // Consumed signals, and those superseded by a `latest` wait.
         let mut gone = BTreeSet::<&str>::new();
         for (entry, event) in events(told) {
             match event {
@@ -103,7 +103,7 @@ pub(super) fn waits_take_the_right_signal(runs: &[Told], known: &Known) -> Vec<S
                     let Some(wait) = waits.get(event.point.as_str()) else { continue };
                     if let (0 | 1, [got]) = (wait.quorum, &event.signals[..]) {
                         let at = known.entries.get(&(told.run.run.clone(), entry.seq)).copied().unwrap_or_default();
-                        // A bucket may write an entry long after its worker looked.
+                        // A bucket may store an entry long after its worker scanned the inbox.
                         let made = Duration::from_micros(entry.at.micros().saturating_sub(BEGINNING.micros()));
                         let at = at.min(made);
                         let better = mine.iter().find(|(suffix, sent)| {
@@ -113,7 +113,7 @@ pub(super) fn waits_take_the_right_signal(runs: &[Told], known: &Known) -> Vec<S
                             };
                             let is_there =
                                 sent.acknowledged.is_some_and(|then| then + SEEN_WITHIN < at) && !gone.contains(suffix);
-                            // What was stamped after the deadline came too late for this wait.
+                            // Signals stamped after the deadline are too late for this wait.
                             let in_time =
                                 wait.deadline.is_none_or(|until| stamp_of(suffix).is_some_and(|at| at <= until));
                             let fits = sent.name == event.name.as_str() && (sent.fits || wait.schema.is_none());
@@ -141,7 +141,7 @@ pub(super) fn waits_take_the_right_signal(runs: &[Told], known: &Known) -> Vec<S
     wrong
 }
 
-/// Whether the waits of a run take whatever comes next. A graph may have schemas, which its log does not show.
+/// Whether the waits of a run consume any next signal. A graph may have schemas, which its log does not show.
 fn is_plain(told: &Told) -> bool {
     told.run.version.is_some() || told.run.of.as_str() == crate::code::EVOLVING
 }

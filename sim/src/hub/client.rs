@@ -1,4 +1,4 @@
-//! A client as the protocol wants it.
+//! A client that follows the protocol.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,18 +9,18 @@ use super::ledger::Ledger;
 
 const WINDOW: usize = 4;
 
-/// How long before a client asks again without having been cut off.
+/// Time after which a client retries an ask on the same connection.
 const PATIENCE: u64 = 30_000;
 
-/// The topic that everybody hears and client 0 publishes to.
+/// The topic that all clients subscribe to and client 0 publishes to.
 const TOPIC: &str = "t";
 
-/// An ask that was not answered.
+/// An unanswered ask.
 #[derive(Debug)]
 struct Open {
     frame: Value,
     sent_at: u64,
-    /// When it may be sent again after a refusal.
+    /// Time of the next retry after a rejection.
     again_at: Option<u64>,
     /// Number of times it was sent.
     sends: u32,
@@ -38,23 +38,23 @@ pub(super) struct Client {
     pub(super) link: Option<usize>,
     /// The server that it connects to.
     pub(super) server: usize,
-    /// The hub answered `elsewhere`.
+    /// Whether the hub answered `elsewhere`.
     pub(super) moves: bool,
-    /// Asks that were answered, to be repeated.
+    /// Answered asks that may be repeated.
     answered: VecDeque<(Value, u32)>,
-    /// Those of them that were repeated on this connection.
+    /// Ids of answered asks that were repeated on this connection.
     repeated: BTreeSet<String>,
-    /// Asks that were finally refused: nothing follows.
+    /// Ids of asks that were finally rejected: no further answer may follow.
     refused: BTreeSet<String>,
-    /// Ids that were used again for another target on this connection, and not answered yet.
+    /// Ids that were reused for another target on this connection, without an answer yet.
     clashing: BTreeSet<String>,
-    /// What it waits for before it goes on: connected, registered.
+    /// Whether it is connected and registered.
     ready: bool,
     open: VecDeque<Open>,
     next: BTreeMap<usize, u64>,
     asked: u64,
     paused: bool,
-    /// Messages it has seen, by their id on the hub, and by sender and number.
+    /// Messages that it has received, by their id on the hub, and by sender and number.
     seen: BTreeSet<String>,
     /// Epoch and last number of the topic.
     place: Option<(u64, u64)>,
@@ -97,14 +97,14 @@ impl Client {
         })
     }
 
-    /// A connection is open: says who it is.
+    /// Sends `hub:connect` over a new connection.
     pub(super) fn connected(&mut self, link: usize, now: u64) -> Vec<String> {
         self.link = Some(link);
         self.ready = false;
         self.paused = false;
         self.clashing.clear();
         self.repeated.clear();
-        // Half of them are told of several messages at once, and who is changes with each connection.
+        // Half of the clients request combined acknowledgements, alternating with each connection.
         let acks = if (self.number + link).is_multiple_of(2) { "together" } else { "single" };
         let connect = self.frame("hub:connect", "ask", json!({"protocolVersion": "0.1.0", "acks": acks}), now);
         let register = self.frame("hub:register", "ask", json!({"actorAddress": self.address}), now);
@@ -124,7 +124,7 @@ impl Client {
         format!("client {} ready {} open {} paused {}", self.number, self.ready, self.open.len(), self.paused)
     }
 
-    /// Asks something new, or asks again.
+    /// Sends a new ask, or retries.
     pub(super) fn act(&mut self, rng: &mut Rng, now: u64, calm: bool, ledger: &mut Ledger) -> Vec<String> {
         if !self.ready || self.paused {
             return Vec::new();
@@ -150,7 +150,7 @@ impl Client {
         vec![self.ask(rng, now, ledger)]
     }
 
-    /// Repeats an answered ask, or uses its id for another target.
+    /// Repeats an answered ask, or reuses its id for another target.
     fn be_curious(&mut self, rng: &mut Rng) -> Vec<String> {
         let place = rng.usize(0..self.answered.len());
         let (mut frame, sends) = self.answered[place].clone();
@@ -161,7 +161,7 @@ impl Client {
             return vec![frame.to_string()];
         }
         self.answered.remove(place);
-        // An answer to an earlier copy may still be on its way.
+        // An answer to an earlier copy may still be in transit.
         if sends > 1 || self.repeated.contains(&id) {
             return Vec::new();
         }
@@ -169,7 +169,7 @@ impl Client {
         let other = (0..self.count).map(address).find(|other| *other != to).unwrap_or_default();
         frame["payload"]["to"] = json!(other);
         frame["payload"]["data"] = json!({"clash": true});
-        // A hub that does not know the id takes it for a new message.
+        // A hub that does not know the id treats it as a new message.
         frame["ttl"] = json!(1);
         self.clashing.insert(id);
         vec![frame.to_string()]
@@ -187,7 +187,7 @@ impl Client {
         frame["metadata"] = json!({"requireAck": requires_ack});
         let id = frame["id"].as_str().unwrap_or_default().to_owned();
         match rng.u32(0..40) {
-            // Malformed flags, and a question for an unknown address: both are refused.
+            // Malformed flags, and a request to an unknown address: both are rejected.
             0 => {
                 frame["metadata"] = if rng.bool() { json!({"requireAck": 1}) } else { json!({"requireAck": "true"}) };
                 ledger.malformed(&id);
@@ -209,7 +209,7 @@ impl Client {
         text
     }
 
-    /// Everything that is open, in order, under the same ids.
+    /// Resends all unanswered asks in order, under the same ids.
     fn repeat(&mut self, now: u64) -> Vec<String> {
         for open in &mut self.open {
             open.sent_at = now;
@@ -219,7 +219,7 @@ impl Client {
         self.open.iter().map(|open| open.frame.to_string()).collect()
     }
 
-    /// A frame came.
+    /// Handles a received frame.
     pub(super) fn got(&mut self, text: &str, place: (usize, u64), now: u64, ledger: &mut Ledger) -> Vec<String> {
         let frame: Value = serde_json::from_str(text).unwrap_or_default();
         match frame["type"].as_str().unwrap_or_default() {
@@ -273,7 +273,7 @@ impl Client {
         let number = |name: &str| frame["payload"][name].as_u64().unwrap_or_default();
         let (sender, number) = (number("sender"), number("number"));
         ledger.delivered(&id, sender, self.number, number, now);
-        // Whatever came before by another id, after the death of a hub, is known by its sender's.
+        // After the death of a hub a message may arrive under another id; it is recognised by its sender's number.
         let own = format!("{sender}:{number}");
         let mut frames = Vec::new();
         if self.seen.insert(id.clone()) && self.seen.insert(own) {
@@ -288,7 +288,7 @@ impl Client {
         frames
     }
 
-    /// Replies to a question, until that is answered.
+    /// Replies to a request, until the reply is answered.
     fn reply(&mut self, question: &Value, sender: u64, now: u64) -> String {
         let asked = question["metadata"]["originalMessageId"].as_str().unwrap_or_default();
         let payload =
@@ -338,7 +338,7 @@ impl Client {
         } else if retryable {
             self.open[found].again_at = Some(now + 500);
         } else {
-            // A repeat may have been on its way, and be admitted by the clock of its connection.
+            // A duplicate may have been in transit, and is then admitted by the clock of its connection.
             if self.open.remove(found).is_some_and(|open| open.sends == 1) {
                 self.refused.insert(id.to_owned());
             }

@@ -1,37 +1,37 @@
-//! What was asked, answered and delivered, and whether that is what was promised.
+//! Records asks, answers and deliveries, and checks them against the guarantees.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use wigwag_hub::testing::World as Model;
 
-/// One ask.
+/// The record of one ask.
 #[derive(Debug)]
 struct Asked {
     sender: u64,
     target: usize,
     number: u64,
-    /// Its target acknowledges it: without, it may be lost on the wire, and come again once its sender asks a hub that has died since.
+    /// Whether its target acknowledges it. Otherwise it may be lost on the wire, and be delivered again when its sender retries at a new hub.
     requires_ack: bool,
-    /// It must arrive if it was acknowledged.
+    /// Whether it must arrive once it is acknowledged.
     must_arrive: bool,
     answer: Option<Value>,
-    /// At which server, and in which life of the hub there, it was answered.
+    /// Server and life of the hub that answered it.
     answered_at: (usize, u64),
-    /// When it was.
+    /// Time of the answer.
     answered_when: u64,
-    /// When it is over, if it is ever.
+    /// Expiry, if it has one.
     expires: Option<u64>,
     refusals: u64,
 }
 
-/// By the hub that gave it: the id of a message, and when it was first delivered.
+/// By the id's hub: the id of a message, and the time of its first delivery.
 type Forwarded = BTreeMap<String, (String, u64)>;
 
 /// Lower bound of the dedup window.
 const REMEMBERED: u64 = 110_000;
 
-/// Time in which the hub may not have noticed an expiry: the longest jump of the clock, and the answers on their way.
+/// Time in which the hub may not have noticed an expiry: the longest jump of the clock, plus the time of answers in transit.
 const EXPIRY_LAG: u64 = 20_000;
 
 #[derive(Debug)]
@@ -39,26 +39,26 @@ pub(super) struct Ledger {
     pub(super) broken: Vec<String>,
     pub(super) acknowledged: u64,
     pub(super) deaths: u64,
-    /// Ids of all messages that were put into the store, by sender and by hub.
+    /// Ids of all messages that were written to the store, by sender and by hub.
     put: BTreeSet<String>,
     queue_max: usize,
-    /// Puts that were said to have failed and may be there.
+    /// Number of puts that were reported as failed and may have been applied.
     doubtful: usize,
     asked: BTreeMap<String, Asked>,
     ids: BTreeMap<(u64, usize, u64), String>,
-    /// By sender and target: what was dealt with, in order.
+    /// Processed messages in order, by sender and target.
     dealt_with: BTreeMap<(u64, usize), Vec<u64>>,
-    /// Ids by which one message was delivered, by the hub that gave them, and when that first was.
+    /// Ids under which each message was delivered, by the id's hub, with the time of the first delivery.
     forwarded: BTreeMap<(u64, usize, u64), Forwarded>,
-    /// When messages were first handed to a connection, by the hub's id: the client may read them much later.
+    /// Time when each message was first handed to a connection, by the hub's id: the client may read it much later.
     handed_out: BTreeMap<String, u64>,
-    /// Ids by which messages were stored, and when.
+    /// Ids under which messages were stored, with the time.
     kept: BTreeMap<(u64, usize, u64), (String, u64)>,
-    /// Expired messages that were in no queue when `queued` went out to their sender.
+    /// Expired messages that were in no queue when `queued` was sent to their sender.
     unbacked: BTreeSet<String>,
-    /// Expired messages that were answered `queued`, and not `message_expired` after that.
+    /// Expired messages that were answered `queued`, and not `message_expired` later.
     expired_and_queued: BTreeSet<String>,
-    /// Asks whose flags are none.
+    /// Ids of asks with malformed flags.
     malformed: BTreeSet<String>,
 }
 
@@ -108,12 +108,12 @@ impl Ledger {
         self.asked.insert(id, asked);
     }
 
-    /// An ask is sent whose flags are none.
+    /// Records an ask with malformed flags.
     pub(super) fn malformed(&mut self, id: &str) {
         self.malformed.insert(id.to_owned());
     }
 
-    /// A repeat is answered the same, as long as the hub lives.
+    /// Records an answer. A duplicate must get the same answer, as long as the hub lives.
     pub(super) fn answered(&mut self, id: &str, payload: &Value, place: (usize, u64), now: u64) {
         if self.malformed.contains(id) {
             return self.breach(format!("`{id}` was answered though its flags are none: {payload}"));
@@ -140,7 +140,7 @@ impl Ledger {
     pub(super) fn answer_handed_out(&mut self, text: &str, is_stored: impl FnOnce(u64, usize, &str) -> bool, now: u64) {
         let frame: Value = serde_json::from_str(text).unwrap_or_default();
         if frame["payload"]["code"] == "message_expired" {
-            // The connection may lose it; the client may have stopped repeating.
+            // The connection may lose it; the client may have stopped retrying.
             let id = frame["correlationId"].as_str().unwrap_or_default();
             self.unbacked.remove(id);
             self.expired_and_queued.remove(id);
@@ -163,7 +163,7 @@ impl Ledger {
         }
     }
 
-    /// Records a message that is put into the store, whether or not its sender learns of it.
+    /// Records a message that is written to the store, whether or not its sender gets an answer.
     pub(super) fn put(&mut self, body: &[u8]) {
         let frame: Value = serde_json::from_slice(body).unwrap_or_default();
         let ids = [&frame["id"], &frame["metadata"]["originalMessageId"]];
@@ -189,14 +189,14 @@ impl Ledger {
         }
     }
 
-    /// The hub did not take it, whether its sender heard of that or not: a repeat is tried anew.
+    /// Records that the hub rejected it, whether or not its sender got the answer: a retry is a new attempt.
     pub(super) fn refused(&mut self, id: &str) {
         if let Some(asked) = self.asked.get_mut(id) {
             asked.refusals += 1;
         }
     }
 
-    /// A frame goes to a connection: not after its time.
+    /// Records a frame that is handed to a connection, which must not happen after its expiry.
     pub(super) fn handed_out(&mut self, text: &str, now: u64) {
         let frame: Value = serde_json::from_str(text).unwrap_or_default();
         if let Some(id) = frame["id"].as_str().filter(|_| frame["type"] == "note") {
@@ -224,7 +224,7 @@ impl Ledger {
         let is_over = asked.and_then(|asked| asked.expires).is_some_and(|expires| expires < now);
         if let Some((kept, at)) = self.kept.get(&key)
             && kept != id
-            // After its expiry it is a new message to a server that did not store it, by the clock that server measured.
+            // After its expiry, by the server's clock, it is a new message to a server that did not store it.
             && !is_over
             && now < at + REMEMBERED
             && !self.put.contains(id)
@@ -235,7 +235,7 @@ impl Ledger {
         }
     }
 
-    /// In order, but for what was refused once.
+    /// Records a processed message. The order must hold, except for messages that were rejected once.
     pub(super) fn dealt_with(&mut self, sender: u64, target: usize, number: u64) {
         let dealt_with = self.dealt_with.entry((sender, target)).or_default();
         let later = dealt_with.iter().filter(|other| **other > number).count();
@@ -247,7 +247,7 @@ impl Ledger {
         }
     }
 
-    /// No more wait for an address than may, but for those that were said to have failed; and none twice, as long as one hub
+    /// Checks that a queue does not exceed its limit, except for puts that were reported as failed, and has no duplicates as long as one hub
     /// has stored them.
     pub(super) fn stored(&mut self, store: &Model, servers: usize, failed: usize) {
         self.doubtful += failed;
@@ -259,7 +259,7 @@ impl Ledger {
             if is_one_hub && hashes.len() < count {
                 self.breach(format!("a message waits twice for client {client}"));
             }
-            // Each server counts what it has seen.
+            // Each server counts the messages that it knows.
             let max = servers * self.queue_max + self.doubtful;
             if count > max + 16 * usize::try_from(self.deaths).unwrap_or_default() {
                 self.breach(format!("{count} messages wait for client {client}, and {} may", self.queue_max));
@@ -267,7 +267,7 @@ impl Ledger {
         }
     }
 
-    /// In the end, what was acknowledged was dealt with.
+    /// Checks at the end that every acknowledged message was processed.
     pub(super) fn check_end(&mut self) {
         let mut lost = Vec::new();
         for (id, asked) in &self.asked {

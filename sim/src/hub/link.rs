@@ -1,4 +1,4 @@
-//! A connection: frames on their way.
+//! A connection with its frames in transit.
 
 use std::collections::VecDeque;
 
@@ -7,16 +7,16 @@ use wigwag_hub::SessionId;
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) session: SessionId,
-    /// At which server.
+    /// Number of the server.
     pub(super) server: usize,
-    /// Of which hub there.
+    /// Life of the hub at that server.
     pub(super) life: u64,
     pub(super) alive: bool,
-    /// On their way to the hub.
+    /// Frames in transit to the hub.
     pub(super) up: VecDeque<String>,
-    /// The connection has them, and has not said that they are written.
+    /// Frames that the connection has and has not reported as written.
     pub(super) taken: VecDeque<String>,
-    /// On their way to the client.
+    /// Frames in transit to the client.
     pub(super) down: VecDeque<String>,
 }
 

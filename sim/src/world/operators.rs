@@ -1,4 +1,4 @@
-//! Operators: they cancel, pause, resume, restart and migrate, one at a time and all at once.
+//! Operators: they cancel, pause, resume, restart and migrate, one at a time and concurrently.
 
 use std::future::{Future, IntoFuture as _};
 
@@ -10,10 +10,10 @@ use super::{Plan, World};
 use crate::code::{EVOLVING, REWRITTEN};
 use crate::options::Ingredient;
 
-/// Control objects of one burst.
+/// Number of control objects in one burst.
 const BURST: usize = 20;
 
-/// A run that failures pause is resumed so often, and then left paused; and so one that no migration makes fit.
+/// Maximum number of resumes of a run that failures pause, and of migrations that do not help.
 const RESUMES_MAX: usize = 4;
 
 /// An operator's process.
@@ -23,7 +23,7 @@ struct Operator {
 }
 
 impl World {
-    /// Notes the control objects that the operator put since, if the call was acknowledged.
+    /// Records the control objects that the operator has written since, if the call was acknowledged.
     async fn control<F>(&self, operator: &Operator, id: &str, call: F) -> bool
     where
         F: Future<Output = wigwag::Result<Asked>>,
@@ -36,7 +36,7 @@ impl World {
             let of: RunRef = RunRef::workflow(id.parse().expect("ids of the simulator are legal"));
             let put = self.network.watch.controls_by(&operator.name).split_off(before);
             let mine = put.into_iter().filter(|(run, _)| *run == of);
-            // A lost answer may have let it be put twice, under one name each: only the last is known to count.
+            // After a lost answer it may have been written twice under different names: only the last one is known to count.
             self.known().controls.extend(mine.last().map(|(run, control)| (run, control, now)));
         }
         answer.is_ok()
@@ -47,7 +47,7 @@ impl World {
         Operator { name, client }
     }
 
-    /// Somebody who cancels, pauses, resumes and restarts.
+    /// An operator that cancels, pauses, resumes and restarts a run.
     pub(super) async fn operate(self, id: String, salt: u64) {
         let mut chance = self.chance(600 + salt);
         let operator = self.operator(format!("o{salt}"), 2_700 + salt).await;
@@ -72,7 +72,7 @@ impl World {
                 if self.control(&operator, &id, run.resume().into_future()).await {
                     break;
                 }
-                // It may not have been paused yet.
+                // The run may not be paused yet.
                 self.pass(1_500).await;
             }
         }
@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// Texts up to and beyond what an entry holds.
+    /// Draws a text up to or beyond the size of an entry.
     fn reason(&self, chance: &mut fastrand::Rng) -> String {
         let max = self.bounds.limits.entry_bytes_max;
         let length = match chance.u32(..4) {
@@ -95,7 +95,7 @@ impl World {
         "r".repeat(length)
     }
 
-    /// Many control objects at once: all operators see the run as it was before the first of them.
+    /// Sends many control objects concurrently: all operators see the run as it was before the first of them.
     async fn burst_of_controls(&self, id: &str, salt: u64, chance: &mut fastrand::Rng) {
         let mut operators = Vec::new();
         for place in 0..chance.u64(3..=BURST as u64) {
@@ -122,7 +122,7 @@ impl World {
         }
     }
 
-    /// Whatever is asked of a run while its steps are undone.
+    /// Sends control requests to a run that is compensating.
     async fn meddle_with_compensation(
         &self,
         operator: &Operator,
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// Restarts a run once it has ended or is paused, from its start or from any step that it recorded.
+    /// Restarts a run once it has ended or is paused, from its start or from any recorded step.
     async fn restart(&self, operator: &Operator, run: &RunHandle, id: &str, chance: &mut fastrand::Rng) {
         for _ in 0..30 {
             let steps: Vec<String> = match run.steps().await {
@@ -152,7 +152,7 @@ impl World {
             };
             let restart = match steps.is_empty() {
                 true => run.restart(),
-                // Often one of the last, so that much is kept.
+                // Often one of the last steps, so that much is kept.
                 false => run.restart().from(&steps[steps.len() - 1 - chance.usize(..steps.len().div_ceil(2))]),
             };
             if self.control(operator, id, restart.into_future()).await {
@@ -164,8 +164,8 @@ impl World {
         }
     }
 
-    /// Somebody who looks after paused runs, for as long as it takes: those that changed code does not fit are migrated,
-    /// those that a failure paused are resumed some times.
+    /// An operator that handles paused runs until the end: it migrates runs that changed code does not match,
+    /// and resumes runs that a failure paused, up to a limit.
     pub(super) async fn release_pauses(self, plan: Plan, salt: u64) {
         let Plan { id, of, .. } = plan;
         let changes = self.style.deploy_at.is_some() && !of.starts_with("script");
@@ -186,7 +186,7 @@ impl World {
                 Some(PauseCause::Failure) if resumes < RESUMES_MAX && self.options.has(Ingredient::Operators) => {
                     resumes += usize::from(self.control(&operator, &id, run.resume().into_future()).await);
                 }
-                // A run that ended may still be restarted.
+                // An ended run may still be restarted.
                 _ => {}
             }
         }
@@ -204,7 +204,7 @@ impl World {
         };
         match self.control(operator, id, migrate.into_future()).await {
             true => self.known().counts.migrations += 1,
-            // One with old code, which is gone by now, may have paused it.
+            // A worker with old code, which has stopped since, may have paused it.
             false => _ = self.control(operator, id, run.resume().into_future()).await,
         }
     }

@@ -1,4 +1,4 @@
-//! Senders: one after the other and all at once, early and late, from one process or from a new one each time.
+//! Senders: sequential and concurrent, early and late, from one process or from a new one for each signal.
 
 use std::future::IntoFuture as _;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use super::{Plan, Sent, Worker, World};
 use crate::code::{Code, FORM};
 use crate::program::NAMES;
 
-/// Signals of one burst.
+/// Number of signals in one burst.
 const BURST: usize = 40;
 
-/// Senders of a burst have numbers from here on.
+/// First number of a burst's senders.
 const BURST_SENDERS: usize = 1_000;
 
-/// One signal, as it is to be sent.
+/// A signal to send.
 struct Message {
     name: &'static str,
     payload: Value,
@@ -49,7 +49,7 @@ impl Message {
 
 impl World {
     fn message(&self, chance: &mut fastrand::Rng, run: &str, sender: usize, number: usize) -> Message {
-        // Most are of one name, so that they meet.
+        // Most signals have the same name, so that they interact.
         let name = if self.style.busy || chance.u32(..3) > 0 { NAMES[0] } else { NAMES[chance.usize(..NAMES.len())] };
         let mut payload = json!({"sender": sender, "number": number});
         if chance.u32(..4) > 0 {
@@ -72,7 +72,7 @@ impl World {
         Message { name, payload, by, key, strict, step, starts: None }
     }
 
-    /// Fills a payload up to the largest size that is accepted, where that is small.
+    /// Fills a payload up to the maximum size, if that is small.
     fn pad(&self, payload: &mut Value) {
         let wanted = self.bounds.limits.payload_bytes_max;
         if wanted < 100_000 {
@@ -99,7 +99,7 @@ impl World {
         }
     }
 
-    /// One sender: each signal is sent after the one before was acknowledged or given up.
+    /// One sender: each signal is sent after the previous one was acknowledged or given up.
     pub(super) async fn send(self, run: String, of_run: usize, sender: usize, starts: Option<Plan>) {
         let salt = of_run as u64;
         let mut chance = self.chance(400 + salt * 10 + sender as u64);
@@ -110,12 +110,12 @@ impl World {
         let hurried = self.style.fresh_senders && chance.bool();
         for number in 0..chance.usize(1..most) {
             self.pass(chance.u64(..if hurried { 300 } else { pause })).await;
-            // The order of what one sends is that of one client: it stays with the worker that it begins with.
-            // On a bucket a worker does nothing else with what it sends than any other does.
+            // The order of one sender is that of one client, so it keeps the worker that it starts with.
+            // On a bucket a worker's client has no inline delivery.
             if number == 0 && self.memory.traits().atomic && by_worker.bool() {
                 through = self.worker(&mut by_worker);
             }
-            // One of old comes back when the run is long over.
+            // Sends an old message again, long after the run has ended.
             if self.style.retention && chance.u32(..4) == 0 {
                 self.pass(chance.u64(..60_000)).await;
             }
@@ -133,13 +133,13 @@ impl World {
             let lives = self.send_one(client, through.as_ref(), &message, &mut sent, &mut chance).await;
             self.known().sent.push(sent);
             if !lives {
-                // What a process that died has sent may land at any time: nothing may be sent after it.
+                // The last message of a dead process may be stored at any time, so no later message may be sent.
                 return;
             }
         }
     }
 
-    /// Sends one signal, again and again if it has a key. Says whether the sender lives.
+    /// Sends one signal, with retries if it has a key. Returns whether the sender is alive.
     async fn send_one(
         &self,
         client: &Client,
@@ -174,7 +174,7 @@ impl World {
             if let Ok(receipt) = answer {
                 self.note_receipt(sent, &receipt.suffix).await;
             }
-            // Without a key nobody knows whether it arrived; with one it is repeated until it has.
+            // Without a key it is unknown whether the signal arrived; with one, it is retried until it has.
             let again = message.key.is_some() && (sent.suffix.is_none() || repeats > 0) && !refused;
             if !again {
                 return true;
@@ -184,11 +184,11 @@ impl World {
         }
     }
 
-    /// A link that can be used once is used twice: the second use must be refused.
+    /// Uses a single-use link twice: the second use must be rejected.
     async fn send_by_link(&self, client: &Client, run: &str, message: &Message) -> wigwag::Result<Receipt> {
         let token = client.link(run, message.name, Duration::from_secs(60)).once().token().await?;
         let first = client.use_link(&token, &message.payload).await?;
-        // Where an answer may be lost, the second use may take the first for its own; it is one signal all the same.
+        // If the first answer was lost, the second use may count as a retry of the first; it must be one signal.
         if let Ok(second) = client.use_link(&token, &message.payload).await
             && (second.suffix != first.suffix || self.style.peaceful)
         {
@@ -219,7 +219,7 @@ impl World {
         }
     }
 
-    /// When bursts come: while no worker is there, or at any time.
+    /// Waits for the time of a burst: while all workers are away, or at any time.
     pub(super) async fn until_burst(&self, chance: &mut fastrand::Rng) {
         let moment = match self.style.absence {
             Some((from, to)) => {
@@ -231,7 +231,7 @@ impl World {
         self.clock.sleep(moment.saturating_sub(self.clock.elapsed())).await;
     }
 
-    /// Many senders at once.
+    /// Sends many signals concurrently.
     pub(super) async fn burst_of_signals(self, plan: Plan, of_run: usize) {
         let mut chance = self.chance(700_000 + of_run as u64);
         self.until_burst(&mut chance).await;
@@ -247,7 +247,7 @@ impl World {
             if long_names {
                 message.by = format!("{}-{}", message.by, "y".repeat(230));
             }
-            // A form takes only what fits; others are not to be refused for their step.
+            // A form accepts only matching payloads; its signals must not be rejected because of their step.
             (message.strict, message.step) = (false, None);
             if plan.of == FORM {
                 message.name = NAMES[0];

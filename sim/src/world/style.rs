@@ -1,38 +1,38 @@
-//! What kind of world a seed makes. Most have a little of everything; some have much of one thing.
+//! The style of a seed's world. Most worlds have a little of everything; some have much of one ingredient.
 
 use std::time::Duration;
 
 use crate::options::{Ingredient, Options};
 
-/// What kind of world it is.
+/// The style of a world.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Style {
-    /// Nothing fails: code must run exactly as often as the log says.
+    /// No faults: code must run exactly as often as the log records.
     pub(super) peaceful: bool,
-    /// Programs wait for the same name again and again, and many senders, some of them slow, send it.
+    /// Programs wait for the same name repeatedly, and many senders, some of them slow, send it.
     pub(super) busy: bool,
     /// Graphs and programs are large.
     pub(super) wide: bool,
-    /// Some processes have no layer that repeats what failed.
+    /// Some processes have no retry layer.
     pub(super) bare: bool,
-    /// Processes of one machine know when one of them dies.
+    /// Processes of one machine detect the death of another.
     pub(super) peers: bool,
     pub(super) sweeper: bool,
     pub(super) retention: bool,
     pub(super) clock_steps: bool,
-    /// Each signal is sent by a new process with a clock of its own, after the one before was acknowledged.
+    /// Each signal is sent by a new process with a separate clock, after the previous one was acknowledged.
     pub(super) fresh_senders: bool,
-    /// A put takes up to a tenth of the lease.
+    /// Each put has a latency of up to a tenth of the lease.
     pub(super) slow_puts: bool,
-    /// No worker is there from the first moment to the second.
+    /// Period without any worker.
     pub(super) absence: Option<(Duration, Duration)>,
-    /// Many signals are sent at once, while no worker is there if there is such a time.
+    /// A burst of signals, in the period without workers if there is one.
     pub(super) signal_burst: bool,
-    /// Many control objects are sent at once, likewise.
+    /// A burst of control objects, in the same period.
     pub(super) control_burst: bool,
-    /// Index objects and wake-ups are deleted in the end, for the sweeper to restore.
+    /// Index objects and wake-ups are deleted at the end, and the sweeper must restore them.
     pub(super) damage: bool,
-    /// When new code is rolled out, and the time from one worker to the next.
+    /// Time when new code is rolled out, and the interval from one worker to the next.
     pub(super) deploy_at: Option<(Duration, Duration)>,
 }
 

@@ -1,4 +1,4 @@
-//! Workers that die, leave and come back with other code; the sweeper, retention, and whoever sets the clock.
+//! Workers that die, stop and restart with other code; the sweeper, retention, and changes of the clock.
 
 use std::future::Future;
 use std::sync::{Arc, PoisonError};
@@ -12,14 +12,14 @@ use crate::code::{Code, Equipment, equip};
 use crate::options::Ingredient;
 use crate::store::Process;
 
-/// A run that workers visit so often in the calm phase without adding an entry to its log is stuck.
+/// A run that workers read this often in the calm phase without appending an entry is stuck.
 const VISITS_IN_VAIN_MAX: u32 = 200;
 
-/// An error that a run meets so often in the calm phase will never pass by itself.
+/// An error that a run meets this often in the calm phase is permanent.
 const SAME_ERRORS_MAX: usize = 2;
 
 impl World {
-    /// The code that a worker is to have now.
+    /// Returns the code version of a worker at this time.
     pub(super) fn code(&self, number: usize) -> Code {
         match self.style.deploy_at {
             Some((at, stagger)) if self.clock.elapsed() >= at + stagger * u32::try_from(number).unwrap_or(0) => {
@@ -29,13 +29,13 @@ impl World {
         }
     }
 
-    /// Whether no worker is to be there now.
+    /// Whether this is the period without workers.
     fn is_absent(&self) -> bool {
         let now = self.clock.elapsed();
         self.style.absence.is_some_and(|(from, to)| (from..to).contains(&now)) && self.is_troubled()
     }
 
-    /// A worker's machine: whenever the worker dies, another is started after a while.
+    /// A worker's machine: whenever the worker dies, another one is started after a delay.
     pub(super) async fn keep_worker(self, number: usize) {
         let mut chance = self.chance(100 + number as u64);
         for generation in 0_u64.. {
@@ -51,7 +51,7 @@ impl World {
                 self.pass(if self.is_troubled() { 100 } else { 10_000 }).await;
                 self.happen_to(&process, &mut chance);
             }
-            // New code comes by a stop that lets steps finish, or by none.
+            // New code is deployed with or without a graceful stop.
             let stops = chance.bool() || self.style.peaceful;
             if let Some(engine) = engine.filter(|_| !process.is_dead() && stops) {
                 let _ = self.unless_dead(&process, engine.stop()).await;
@@ -66,9 +66,9 @@ impl World {
         let store = self.store(process, 1_000 + number as u64 * 100 + generation, false);
         let mut settings = Settings::default();
         settings.lease = LEASE;
-        // It would repair what must not break.
+        // The sweeper would repair violations that must be detected.
         settings.sweep_every = None;
-        let builder = Engine::builder(store).settings(settings).clock(Arc::new(self.clock.clone()));
+        let builder = self.builder(store).settings(settings);
         let (seed, wide) = (self.options.seed, self.style.wide);
         let equipment = Equipment { seed, code, wide, has_all_code: number == 0 };
         let starting = equip(builder, &self.ledger, equipment).start();
@@ -87,7 +87,7 @@ impl World {
         let for_long = Duration::from_secs(chance.u64(1..20));
         match drawn {
             0..6 if self.has(Ingredient::Deaths) => process.kill(),
-            // Its machine was suspended: it wakes after its lease.
+            // Suspends the machine until after the lease.
             6..14 if self.has(Ingredient::Stalls) => process.stall(self.clock.elapsed() + for_long),
             _ => {}
         }
@@ -106,14 +106,14 @@ impl World {
         }
     }
 
-    /// A worker that lives, and its client.
+    /// Returns a living worker and its client.
     pub(super) fn worker(&self, chance: &mut fastrand::Rng) -> Option<Worker> {
         let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
         let living: Vec<_> = workers.iter().filter(|(process, _)| !process.is_dead()).collect();
         (!living.is_empty()).then(|| living[chance.usize(..living.len())].clone())
     }
 
-    /// Somebody sets the machine's clock.
+    /// Sets the machine's clock from time to time.
     pub(super) async fn set_the_clock(self) {
         let mut chance = self.chance(7);
         while self.is_troubled() {
@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// The sweeper and retention, far more eager than they are.
+    /// Runs the sweeper and retention far more often than in production.
     pub(super) async fn keep_house(self) {
         let mut chance = self.chance(8);
         let age = Duration::from_secs(chance.u64(..40));
@@ -139,15 +139,15 @@ impl World {
         }
     }
 
-    /// Turns that were refused again and again, and runs that were visited again and again, while all was calm.
+    /// Returns turns that were rejected repeatedly, and runs that were read repeatedly, in the calm phase.
     pub(super) fn efforts_in_vain(&self) -> Vec<Breach> {
-        // What began in trouble has a minute to end.
+        // Effects of the faulty phase have a minute to end.
         let since = self.trouble() + Duration::from_secs(60);
         let excesses = format!("; {:?}", self.network.watch.excesses());
         let refused = self.warnings.repeated(since, SAME_ERRORS_MAX, &self.network.watch.stopped()).into_iter().map(
             |(warning, times)| {
                 let (run, error) = (&warning.run, &warning.error);
-                // The errors of drawn limits have no text of their own.
+                // Errors of drawn limits have a generic text.
                 let excesses = if error.contains("made by a test") { &excesses[..] } else { "" };
                 format!(
                     "`{run}` was refused {times} times for the same reason, first at {:?}: {error}{excesses}",

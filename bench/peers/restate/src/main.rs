@@ -1,7 +1,7 @@
-//! The benchmark's workloads as handlers of Restate: what `wigwag-bench http --restate` measures wigwag beside.
+//! The benchmark's workloads as handlers of Restate, the baseline of `wigwag-bench http --restate`.
 //!
-//! Called with the address of whoever resolves the awakeables; tells it each as a line `KEY ID`. Says on its standard
-//! output where it listens, and ends when its standard input does.
+//! Its argument is the address of the process that resolves the awakeables, which gets each one as a line `KEY ID`. Prints its listening address on standard
+//! output, and ends when its standard input is closed.
 
 use std::convert::Infallible;
 use std::io::Read as _;
@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// So many awakeables wait to be told.
+/// Maximum number of awakeables that wait to be sent.
 const UNTOLD_MAX: usize = 16 * 1024;
 
 struct Bench {
@@ -29,19 +29,19 @@ impl Bench {
         Ok(ctx.run(move || async move { Ok(Json(two + 1)) }).name("three").await?)
     }
 
-    /// W2: waits for one signal, with the usual time until it is suspended.
+    /// W2: waits for one signal, with the default time until it is suspended.
     #[handler]
     async fn go(&self, ctx: Context<'_>, key: Json<u64>) -> Result<Json<u64>, HandlerError> {
         self.wait(&ctx, key.into_inner()).await
     }
 
-    /// The same, suspended at once, so that a run that waits takes nothing here.
+    /// The same, suspended immediately, so that a waiting run uses no memory here.
     #[handler(inactivity_timeout = "0s")]
     async fn park(&self, ctx: Context<'_>, key: Json<u64>) -> Result<Json<u64>, HandlerError> {
         self.wait(&ctx, key.into_inner()).await
     }
 
-    /// Answers at once: the way through the server, and nothing else.
+    /// Responds immediately: measures only the path through the server.
     #[handler]
     async fn ready(&self, _ctx: Context<'_>) -> Result<(), Infallible> {
         Ok(())
@@ -49,7 +49,7 @@ impl Bench {
 }
 
 impl Bench {
-    /// Telling the id is no step of its own: that would be one more write than the other side has.
+    /// Sending the id is not a separate step, which would be one more write than in the other system.
     async fn wait(&self, ctx: &Context<'_>, key: u64) -> Result<Json<u64>, HandlerError> {
         let (id, resolved) = ctx.awakeable::<Json<u64>>();
         self.tell.send(format!("{key} {id}\n")).await?;
@@ -60,7 +60,7 @@ impl Bench {
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let teller =
-        std::env::args().nth(1).ok_or("want the address that awakeables are told to, such as 127.0.0.1:4000")?;
+        std::env::args().nth(1).ok_or("want the address that awakeables are sent to, such as 127.0.0.1:4000")?;
     let stream = TcpStream::connect(&teller).await?;
     stream.set_nodelay(true)?;
     let (tell, told) = channel(UNTOLD_MAX);
@@ -73,7 +73,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Writes as many lines at once as are there.
+/// Writes all available lines at once.
 async fn pass_on(mut told: Receiver<String>, mut stream: TcpStream) {
     let mut lines = Vec::new();
     while told.recv_many(&mut lines, 1_024).await > 0 {

@@ -123,7 +123,7 @@ pub(crate) fn go() -> Name {
     name("go")
 }
 
-/// A wait for ever, in a queue, for one.
+/// A wait without a deadline, in `queue` mode, for one sender.
 pub(crate) fn wait_at(point: &str) -> SignalWaiting {
     let (deadline, relative, mode, quorum, race, schema) = (None, false, Mode::Queue, 1, None, None);
     let authenticated = false;
@@ -198,7 +198,7 @@ pub(crate) fn add(run: &mut Run, events: Vec<Event>) -> Result<(), Refusal> {
 }
 
 /// A claimed run with points as written: `a=done b=running c=retrying d=failed e=skipped s=waiting t=received`, each
-/// in an entry of its own.
+/// in a separate entry.
 pub(crate) fn run_with(points: &str) -> Run {
     let mut run = run_of(vec![vec![run_started(), claimed("w1", at(1_000))]]);
     for word in points.split_whitespace() {

@@ -1,4 +1,4 @@
-//! An address, and all that is known of it.
+//! An actor: its address, registration, queue and dedup state.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::{ActorId, SessionId};
 use super::register::Registering;
 use super::{Hub, Place};
 
-/// What is being asked of the store; meanwhile its messages are held.
+/// The store operation in progress for an actor; until it completes, new messages are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Idle,
@@ -23,19 +23,19 @@ pub(super) enum Phase {
     Draining,
 }
 
-/// Whether it was ever registered.
+/// Whether an address was ever registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Past {
-    /// Nobody has looked.
+    /// The store has not been read.
     Unknown,
-    /// It was not when the store was read; valid for the messages that were held then.
+    /// The record did not exist when the store was read; valid for the messages that were held then.
     Never,
-    /// Another server registered it last; valid for the messages that were held when the store was read.
+    /// The last registration was at another server; valid for the messages that were held when the store was read.
     Elsewhere,
     Registered,
 }
 
-/// A message in the store, or on its way there.
+/// A message that is stored, or being stored.
 #[derive(Debug)]
 pub(super) struct Queued {
     pub(super) bytes: usize,
@@ -47,7 +47,8 @@ pub(super) struct Queued {
 pub(super) struct Registration {
     pub(super) version: u64,
     pub(super) capabilities: Vec<Box<str>>,
-    /// Its metadata and capabilities as `hub:discover` shows them, without the braces: a page is copied together.
+    /// Metadata and capabilities as `hub:discover` lists them, without the braces, so that a page
+    /// is assembled by copying.
     pub(super) shown: Box<str>,
     pub(super) ttl: Millis,
     pub(super) registered_at: Millis,
@@ -57,15 +58,15 @@ pub(super) struct Registration {
 #[derive(Debug)]
 pub(super) struct Actor {
     pub(super) address: Arc<str>,
-    /// Identifies the address among what asks are about.
+    /// Hash of the address, for the dedup entries of asks.
     pub(super) tag: Tag,
-    /// A session's own: it is not registered and has no queue.
+    /// The address of a session itself, which is not registered and has no queue.
     pub(super) is_session: bool,
     pub(super) owner: Option<SessionId>,
     pub(super) registration: Option<Registration>,
     pub(super) past: Past,
     pub(super) phase: Phase,
-    /// Messages in the store, or on their way there.
+    /// Messages that are stored, or being stored.
     pub(super) queue: BTreeMap<Waiting, Queued>,
     /// The other server, if `past` is `Elsewhere`.
     pub(super) place: Option<Place>,
@@ -75,25 +76,26 @@ pub(super) struct Actor {
     pub(super) delivered_before: BTreeMap<String, Delivered>,
     /// Queued messages delivered by this hub; their markers are deleted from the store after the dedup window.
     pub(super) delivered_here: Vec<Delivered>,
-    /// Expired messages are being loaded from the store to find their senders.
+    /// Expired messages are being loaded from the store to identify their senders.
     pub(super) expiring: bool,
-    /// Some are on their way.
+    /// A put is in progress.
     pub(super) storing: bool,
-    /// Those that go next, together: one that came later is never there without one that came before.
+    /// Messages of the next put. They are stored together and in order, so that the store never has a later message
+    /// without an earlier one.
     pub(super) unstored: Vec<(Waiting, Out)>,
-    /// Those that are being removed: they are not delivered again.
+    /// Messages being removed from the store, which must not be delivered again.
     pub(super) removing: BTreeSet<Waiting>,
     /// Removals that failed.
     pub(super) leftover: Vec<(Waiting, Option<Delivered>)>,
-    /// Those that may or may not be there: the put failed. A repeat takes the same key.
+    /// Messages whose put failed and which may be stored all the same. A retry uses the same key.
     pub(super) doubtful: BTreeMap<String, Waiting>,
     pub(super) last_received: Millis,
-    /// What came while the store was asked.
+    /// Messages received during a store operation.
     pub(super) held: VecDeque<Out>,
     pub(super) held_bytes: usize,
     pub(super) registering: VecDeque<Registering>,
     pub(super) seen: Seen,
-    /// Ids of its messages that have arrived, as JSON: it is told of all of them together, and soon.
+    /// Ids of delivered messages as JSON, for the next combined acknowledgement to this sender.
     pub(super) arrived: Vec<u8>,
     pub(super) used_at: Millis,
 }
@@ -129,7 +131,7 @@ impl Actor {
         }
     }
 
-    /// Whether nothing would be lost if it were forgotten: the store knows the rest.
+    /// Whether the actor can be dropped from memory because the store knows everything else.
     pub(super) fn is_idle(&mut self, now: Millis) -> bool {
         self.owner.is_none()
             && self.phase == Phase::Idle
@@ -145,12 +147,12 @@ impl Actor {
             && self.seen.tidy(now)
     }
 
-    /// Whether its messages wait for the store.
+    /// Whether new messages must be held until a store operation completes.
     pub(super) fn holds(&self) -> bool {
         self.phase != Phase::Idle || !self.registering.is_empty()
     }
 
-    /// Bytes of what waits.
+    /// Returns the total size of the queue in bytes.
     pub(super) fn queue_bytes(&self) -> usize {
         self.queue.values().map(|queued| queued.bytes).sum()
     }
@@ -173,7 +175,7 @@ impl Actor {
 }
 
 impl Hub {
-    /// The actor of an address.
+    /// Returns the actor of an address, and creates it if it is new.
     pub(super) fn actor(&mut self, address: &str, now: Millis) -> ActorId {
         if let Some(&found) = self.names.get(address) {
             self.actors[found].used_at = now;

@@ -1,4 +1,4 @@
-//! What the hub says: answers, acknowledgements, refusals.
+//! Frames from the hub: answers, acknowledgements, errors.
 
 use serde_json::{Value, json};
 
@@ -7,12 +7,12 @@ use crate::outbox::Carried;
 use crate::refusal::{self, Refusal};
 use crate::seen::{Answer, Recorded, Said};
 use crate::settings::Millis;
-use crate::{ActorId, Mutation, SessionId};
+use crate::{ActorId, SessionId};
 
 use super::{Hub, Request};
 
 impl Hub {
-    /// Says something to a session; `to` is its own address if it is not given.
+    /// Sends a frame to a session; `to` defaults to the session's own address.
     #[expect(clippy::too_many_arguments, reason = "they are the parts of an envelope")]
     pub(super) fn say(
         &mut self,
@@ -32,7 +32,7 @@ impl Hub {
         self.write(session, now, |out| frame::said(out, &id, to, kind, correlation, now, payload, trace));
     }
 
-    /// Says something that nobody asked for.
+    /// Sends a frame that answers no request.
     pub(super) fn announce(&mut self, session: SessionId, kind: &str, payload: &Value, now: Millis) {
         self.say(session, None, kind, None, payload, "", now);
     }
@@ -51,12 +51,12 @@ impl Hub {
         self.respond(request, refusal.kind, &refusal.payload);
     }
 
-    /// A message could not be delivered: its sender is told, and may try again.
+    /// Notifies the sender that a message could not be delivered. The sender may retry.
     pub(super) fn fail(&mut self, carried: &Carried, refusal: &Refusal, now: Millis) {
         self.counts.refused += 1;
         #[cfg(feature = "testing")]
         self.refused.push(carried.id.clone());
-        if carried.expects_reply && !self.settings.has(Mutation::WaitOutlivesRefusal) {
+        if carried.expects_reply && !deliberate_bug!(WaitOutlivesRefusal) {
             self.drop_wait(carried.number);
         }
         let Some(sender) = self.actors.get_mut(carried.sender) else { return };
@@ -67,14 +67,14 @@ impl Hub {
         }
     }
 
-    /// A message has arrived, or is kept: its sender is told so, now and whenever it asks again.
+    /// Records a delivery or storage receipt and sends it; a repeat of the ask gets the same one.
     pub(super) fn answer(&mut self, carried: &Carried, said: Said, at: Millis, now: Millis) {
         if !carried.is_ask {
             return;
         }
         let answer = Answer { number: carried.number, at, said };
         let Some(sender) = self.actors.get_mut(carried.sender) else { return };
-        // A late acknowledgement may be followed by one of a retry.
+        // A late acknowledgement may follow that of a retry.
         if sender.seen.answer(carried.mark, answer) == Recorded::Again {
             return;
         }
@@ -90,7 +90,7 @@ impl Hub {
         self.say_answer(carried.sender, &carried.id, &carried.trace, answer, None, now);
     }
 
-    /// Tells senders who want to hear it together what has arrived since it was told last: at the end of everything that is done.
+    /// Sends the combined acknowledgements that have accumulated, at the end of each batch of work.
     pub(super) fn tell_arrived(&mut self, now: Millis) {
         while let Some(sender) = self.to_tell.pop() {
             let number = self.next_number();
@@ -110,7 +110,7 @@ impl Hub {
         }
     }
 
-    /// Says an answer in the words it is always said in.
+    /// Sends the fixed frame of an answer.
     pub(super) fn say_answer(
         &mut self,
         sender: ActorId,
@@ -162,7 +162,7 @@ fn write_payload(out: &mut Vec<u8>, id: &str, answer: Answer, topic: Option<&str
             return;
         }
     };
-    // The one that is said for every message that is asked: without a tree.
+    // The most frequent answer is written directly, without a JSON tree.
     out.extend_from_slice(b"{\"messageId\":");
     frame::push_text(out, id);
     out.extend_from_slice(b",\"deliveredAt\":");

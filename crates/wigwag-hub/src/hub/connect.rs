@@ -1,4 +1,4 @@
-//! How a session begins and shows that it lives.
+//! Connecting, resuming and heartbeats of sessions.
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -71,7 +71,7 @@ fn clock_offset(request: &Request<'_>) -> i64 {
     i64::try_from(offset).unwrap_or(if offset < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// Whether a client wants to be told of several messages at once.
+/// Whether a client wants combined acknowledgements.
 fn acks_together(request: &Request<'_>) -> Result<bool, Refusal> {
     let envelope = request.envelope;
     let acks = envelope.payload.text("acks")?.or(envelope.metadata.entries.text("acks")?);
@@ -91,7 +91,7 @@ fn resumed(request: &Request<'_>, token: &str) -> Result<Option<[u8; 16]>, Refus
     let Some(resume) = resume else { return Ok(None) };
     let parsed = resume.text("sessionId")?.and_then(|text| parse_session_id(text.as_str()));
     let Some((secret, sum)) = parsed else {
-        return Err(refusal::invalid("`resume.sessionId` is not one that `hub:connected` gave"));
+        return Err(refusal::invalid("`resume.sessionId` is not a session id from `hub:connected`"));
     };
     match (Identity { secret, token }.sum() == sum) {
         true => Ok(Some(secret)),
@@ -103,7 +103,7 @@ impl Hub {
     pub(super) fn connect(&mut self, request: &Request<'_>, access: Option<Access>) -> Result<(), Refusal> {
         let (id, now) = (request.session, request.now);
         if self.sessions[id].state != State::Fresh {
-            return Err(refusal::invalid("this session is connected already"));
+            return Err(refusal::invalid("this session is already connected"));
         }
         let (payload, metadata) = (&request.envelope.payload, &request.envelope.metadata);
         let version = payload.text("protocolVersion")?.or(metadata.entries.text("protocolVersion")?);
@@ -115,7 +115,7 @@ impl Hub {
             self.sessions[id].access = access;
         }
         if self.sessions[id].access.is_nobody() {
-            let refusal = refusal::unauthorized("this hub wants a token", "give one in `hub:connect`, as `token`");
+            let refusal = refusal::unauthorized("this hub requires a token", "send one in `hub:connect` as `token`");
             self.refuse(request, &refusal);
             self.end(id, Close::Token, now);
             return Ok(());
@@ -204,7 +204,7 @@ impl Hub {
         Ok(())
     }
 
-    /// A malformed frame came; too many of them end it.
+    /// Counts a malformed frame; too many of them close the connection.
     pub(super) fn abused(&mut self, id: SessionId, now: Millis) {
         let (max, within) = (self.settings.abuse_max, self.settings.abuse_within);
         let Some(session) = self.sessions.get_mut(id) else { return };

@@ -1,4 +1,4 @@
-//! What the hub asks of its shell, and the outcomes.
+//! Effects that the hub requests from its shell, and their outcomes.
 
 use std::sync::Arc;
 
@@ -7,57 +7,60 @@ use bytes::Bytes;
 use crate::topic::After;
 use crate::{Delivered, SessionId, Waiting};
 
-/// Names an effect whose outcome the hub waits for.
+/// Identifies an effect whose outcome the hub waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub(super) u64);
 
-/// What the shell is to do.
+/// An action for the shell to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// An operation on the store; [`Hub::done`](crate::Hub::done) is told the outcome. Those of different tickets may be done at once.
+    /// A store operation; report the outcome with [`Hub::done`](crate::Hub::done). Operations with different tickets
+    /// may run concurrently.
     Store(Ticket, Op),
-    /// A signal for a run; [`Hub::done`](crate::Hub::done) is told the outcome. Those of one session for one run are sent in order.
+    /// A signal to a run; report the outcome with [`Hub::done`](crate::Hub::done). Signals of one session to one run
+    /// are sent in order.
     Signal {
-        /// For the outcome.
+        /// Ticket for the outcome.
         ticket: Ticket,
-        /// Who sent it.
+        /// The sending session.
         session: SessionId,
-        /// To which run.
+        /// Id of the run.
         run: String,
-        /// Its name.
+        /// Name of the signal.
         name: String,
-        /// What it says, as JSON.
+        /// Payload as JSON.
         payload: String,
-        /// So that a repeat is the same signal.
+        /// Idempotency key, so that a repeat is the same signal.
         key: String,
-        /// In whose name.
+        /// Name of the sender.
         by: String,
-        /// Whether it is the name of a token; otherwise it is an address that anybody may have.
+        /// Whether the sender is the name of a token; otherwise it is an address, which any client may choose.
         is_authenticated: bool,
     },
-    /// A session wants to hear a run; [`Hub::followed`](crate::Hub::followed) says whether it may, then [`Hub::feed`](crate::Hub::feed) feeds it.
+    /// A session subscribes to the topic of a run; answer with [`Hub::followed`](crate::Hub::followed), then send
+    /// events with [`Hub::feed`](crate::Hub::feed).
     Follow {
-        /// Who wants to.
+        /// The subscribing session.
         session: SessionId,
-        /// The topic.
+        /// Name of the topic.
         topic: Arc<str>,
-        /// The run.
+        /// Id of the run.
         run: String,
-        /// From where on.
+        /// Position after which to start.
         after: Option<After>,
     },
-    /// It wants to no longer.
+    /// A session unsubscribes from the topic of a run.
     Unfollow {
-        /// Who.
+        /// The unsubscribing session.
         session: SessionId,
-        /// The topic.
+        /// Name of the topic.
         topic: Arc<str>,
     },
-    /// A topic of the hub's own has its first subscriber, or none any more.
+    /// A topic of the hub itself got its first subscriber or lost its last.
     Wanted {
-        /// The topic.
+        /// Name of the topic.
         topic: Arc<str>,
-        /// Whether anybody hears it.
+        /// Whether the topic has subscribers.
         wanted: bool,
     },
 }
@@ -65,81 +68,81 @@ pub enum Effect {
 /// An operation on the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Is this address known, and what waits for it? → [`Done::Looked`]
+    /// Read the record and list the queue of an address. → [`Done::Looked`]
     Look {
-        /// The address.
+        /// The address of the actor.
         address: Arc<str>,
     },
-    /// Raise the version of this address by one, durably, from 0 if it is not known; then: what waits for it? →
+    /// Durably increment the version of an address, from 0 if it has no record, then list its queue. →
     /// [`Done::Raised`]
     Raise {
-        /// The address.
+        /// The address of the actor.
         address: Arc<str>,
     },
-    /// Keep messages: all, or the first of them → [`Done::Stored`]
+    /// Store messages: all of them, or a prefix. → [`Done::Stored`]
     Put {
-        /// For whom.
+        /// The target's address.
         address: Arc<str>,
         /// Their keys and frames, in order.
         messages: Vec<(Waiting, Bytes)>,
     },
-    /// Read these messages → [`Done::Loaded`]
+    /// Read these messages. → [`Done::Loaded`]
     Load {
-        /// For whom.
+        /// The target's address.
         address: Arc<str>,
-        /// Their keys.
+        /// Keys of the messages to read.
         waiting: Vec<Waiting>,
     },
-    /// Remove a message → [`Done::Stored`]
+    /// Remove a message. → [`Done::Stored`]
     Remove {
-        /// For whom it was.
+        /// The target's address.
         address: Arc<str>,
-        /// Its key.
+        /// Key of the message.
         waiting: Waiting,
         /// The dedup marker, stored before the message is removed.
         delivered: Option<Delivered>,
     },
-    /// Delete dedup markers of delivered messages → [`Done::Stored`]
+    /// Delete dedup markers of delivered messages. → [`Done::Stored`]
     Forget {
-        /// For whom they were.
+        /// The target's address.
         address: Arc<str>,
-        /// The markers.
+        /// Dedup markers to delete.
         delivered: Vec<Delivered>,
     },
 }
 
-/// What became of an effect.
+/// Outcome of an effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// Of [`Op::Look`].
+    /// Outcome of [`Op::Look`].
     Looked {
-        /// It was registered once.
+        /// Whether the address was ever registered.
         known: bool,
-        /// The other, running server that registered the address last.
+        /// The server of the last registration, if that is another server that is running.
         elsewhere: Option<Place>,
         /// Messages and dedup markers of the address.
         kept: Kept,
     },
-    /// Of [`Op::Raise`].
+    /// Outcome of [`Op::Raise`].
     Raised {
         /// The new version.
         version: u64,
         /// Messages and dedup markers of the address.
         kept: Kept,
     },
-    /// Of [`Op::Put`], [`Op::Remove`] and [`Op::Forget`].
+    /// Success of [`Op::Put`], [`Op::Remove`] or [`Op::Forget`].
     Stored,
-    /// Of [`Op::Put`]: another server that is running has registered the address, and nothing is stored.
+    /// Outcome of [`Op::Put`]: another running server has registered the address, and no message was stored.
     Elsewhere(Place),
-    /// Of [`Op::Load`]; `None`: it is not there any more.
+    /// Outcome of [`Op::Load`]; `None`: the message no longer exists.
     Loaded(Vec<(Waiting, Option<Bytes>)>),
-    /// Of [`Effect::Signal`]: whether a wait was open for it.
+    /// Outcome of [`Effect::Signal`]: whether a wait was open for it.
     Signalled(Result<bool, SignalRefusal>),
-    /// It may have been done or not.
+    /// The operation failed with this error; it may have taken effect or not.
     Failed(String),
 }
 
-/// Where the hub of another server is.
+/// Location of another server's hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Its URL, if it is known.
@@ -149,51 +152,51 @@ pub struct Place {
 /// Messages and dedup markers of an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// Messages that wait for it, and how many bytes each has.
+    /// Queued messages and their sizes in bytes.
     pub waiting: Vec<(Waiting, usize)>,
-    /// Messages that waited and were delivered.
+    /// Dedup markers of delivered messages.
     pub delivered: Vec<Delivered>,
 }
 
-/// Why a signal was not taken.
+/// Why a signal was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SignalRefusal {
-    /// There is no such run, or it has ended.
+    /// The run does not exist or has ended.
     Unknown(String),
-    /// The run does not take it.
+    /// The run does not accept this signal.
     Invalid(String),
-    /// It may work later.
+    /// A temporary failure; a retry may succeed.
     Later(String),
 }
 
-/// How a connection ends.
+/// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Close {
-    /// The client asked.
+    /// The client requested it.
     Asked = 1000,
-    /// The server stops.
+    /// The server is shutting down.
     Shutdown = 1001,
-    /// Another session has the address.
+    /// Another session registered the address.
     Duplicate = 4000,
-    /// No token that counts, or not any more.
+    /// The token is invalid, expired or revoked.
     Token = 4001,
-    /// It reads too slowly.
+    /// The client reads too slowly.
     Slow = 4002,
-    /// It was silent.
+    /// The session sent no heartbeat.
     Idle = 4003,
-    /// Too many malformed frames.
+    /// The client sent too many malformed frames.
     Abuse = 4004,
 }
 
 impl Close {
-    /// The code that the WebSocket is closed with.
+    /// Returns the WebSocket close code.
     #[must_use]
     pub fn code(self) -> u16 {
         self as u16
     }
 
-    /// What `hub:disconnect` says.
+    /// Returns the `reason` of `hub:disconnect`.
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {

@@ -1,6 +1,6 @@
-//! From one to many: the body is written once, and no more than a batch of it goes out before others have a turn.
+//! Fan-out: a message for many is serialised once, and sent in batches so that other work gets a turn.
 //!
-//! Holds: fan-outs are carried out one after the other, so that every subscriber gets the messages of a topic in order. The targets of a
+//! Holds: fan-outs run in order, so that every subscriber gets the messages of a topic in order. The targets of a
 //! broadcast are collected in slices, too.
 
 use std::collections::BTreeSet;
@@ -20,17 +20,17 @@ use crate::{ActorId, SessionId};
 use super::send::{Body, body, write_metadata};
 use super::{Carry, Hub, Request};
 
-/// So many messages of one topic go out together.
+/// Maximum number of messages of one topic that are sent together.
 const TOGETHER: usize = 16;
 
-/// Bounds on fan-outs in progress; more are refused with `queue_full`.
+/// Limits on fan-outs in progress; more are rejected with `queue_full`.
 const FANS_MAX: usize = 4_096;
 const FAN_BYTES_MAX: usize = 64 * 1_024 * 1_024;
 
 /// Filtering an actor costs a fraction of copying a frame.
 const LOOKS_PER_COPY: usize = 10;
 
-/// A message on its way to many.
+/// A message in delivery to many targets.
 #[derive(Debug)]
 pub(super) struct Fan {
     pub(super) targets: Arc<Vec<SessionId>>,
@@ -39,7 +39,7 @@ pub(super) struct Fan {
     pub(super) expires: Millis,
     /// The topic and the message's number; `None`: a broadcast.
     pub(super) topic: Option<(Arc<str>, u64)>,
-    /// Who is told the counts.
+    /// The broadcast or publish request, whose sender gets the counts.
     pub(super) asked: Option<Box<Carried>>,
     pub(super) delivered: u32,
     pub(super) queued: u32,
@@ -71,7 +71,7 @@ impl Fan {
 }
 
 impl Hub {
-    /// Refuses another fan-out while too many are in progress.
+    /// Rejects another fan-out while too many are in progress.
     pub(super) fn check_fans(&self, to: &str) -> Result<(), Refusal> {
         if self.fans.len() < FANS_MAX && self.fan_bytes < FAN_BYTES_MAX {
             return Ok(());
@@ -144,7 +144,7 @@ impl Hub {
         true
     }
 
-    /// Begins a fan-out; one that fits into a batch and need not wait for another is done at once.
+    /// Starts a fan-out. If it fits into one batch and no other is in progress, it completes immediately.
     pub(super) fn start_fan(&mut self, fan: Fan, now: Millis) {
         self.fan_bytes += fan.bytes.len();
         self.fans.push_back(fan);
@@ -157,7 +157,7 @@ impl Hub {
         self.fan_bytes -= fan.bytes.len();
     }
 
-    /// Sends the next batch of a message for many to its targets.
+    /// Sends the next batch of a fan-out to its targets.
     pub(super) fn advance_fans(&mut self, now: Millis) {
         let Some(mut first) = self.fans.pop_front() else { return };
         if let Some(mut gathering) = first.gathering.take() {
@@ -197,7 +197,8 @@ impl Hub {
         }
     }
 
-    /// How many of the first ones are for the same and have come equally far: whoever gets several gets them at once.
+    /// Returns how many fan-outs at the front have the same targets and progress, so that each
+    /// target gets them together.
     fn alike(&self) -> usize {
         let Some(first) = self.fans.front() else { return 0 };
         let is_alike =
@@ -212,7 +213,7 @@ impl Hub {
             fan.failed += 1;
             return;
         };
-        // A session that subscribed again since the fan-out began has got the message from the history.
+        // A session that subscribed after the fan-out started got the message from the history.
         let is_replayed = fan.topic.as_ref().is_some_and(|(topic, seq)| {
             session.subscriptions.get(topic).is_some_and(|subscription| *seq <= subscription.replayed)
         });
@@ -237,7 +238,7 @@ impl Hub {
         }
     }
 
-    /// A subscriber does not get a message of its topic.
+    /// Records that a subscriber misses a message of its topic.
     fn missed(&mut self, target: SessionId, fan: &Fan) {
         let Some((topic, seq)) = &fan.topic else { return };
         let Some(session) = self.sessions.get_mut(target) else { return };

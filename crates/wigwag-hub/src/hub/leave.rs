@@ -1,13 +1,14 @@
-//! How a session ends, and what becomes of what it had not got.
+//! How a session ends, and how its undelivered messages are rerouted.
 //!
-//! Order of what is done: its addresses are free first, so that what it had not got finds its target away (or held for the one
-//! that takes its place) and is kept in the order it was sent.
+//! Order: the session's addresses are released first, so that its undelivered messages find their target away (or
+//! held for its next owner) and are kept in the order of sending.
 
 use serde_json::{Value, json};
 
 use crate::outbox::{Out, Spare};
+use crate::rights::Access;
 use crate::settings::Millis;
-use crate::{ActorId, Mutation, SessionId};
+use crate::{ActorId, SessionId};
 
 use super::actor::Past;
 use super::session::{Session, State};
@@ -15,7 +16,7 @@ use super::work::Chore;
 use super::{Close, Effect, Hub};
 
 impl Hub {
-    /// Tells a session why it ends, and ends it.
+    /// Sends a session the reason for its end, and ends it.
     pub(super) fn end(&mut self, id: SessionId, close: Close, now: Millis) {
         self.end_saying(id, close, &json!({"reason": close.reason()}), now);
     }
@@ -34,6 +35,23 @@ impl Hub {
         self.end(session, Close::Slow, now);
     }
 
+    /// Returns a slice of the sessions with their access, from the end of the roster down, and the `before` of the next slice.
+    ///
+    /// Downwards, because a session that ends is replaced by the last one: nothing moves past the cursor unseen.
+    #[must_use]
+    pub fn credentials(&self, before: Option<usize>) -> (Vec<(SessionId, Access)>, Option<usize>) {
+        let end = before.unwrap_or(usize::MAX).min(self.roster.len());
+        let start = end.saturating_sub(self.settings.work_slice);
+        let slice = self.roster.get(start..end).unwrap_or_default().iter();
+        let found = slice.filter_map(|id| Some((*id, self.sessions.get(*id)?.access.clone()))).collect();
+        (found, (start > 0).then_some(start))
+    }
+
+    /// Ends a session whose token was revoked or changed.
+    pub fn revoke(&mut self, session: SessionId, now: Millis) {
+        self.end(session, Close::Token, now);
+    }
+
     /// Handles a takeover by another server: notifies the session that holds the address here and ends it.
     pub fn taken_over(&mut self, address: &str, version: u64, url: Option<&str>, now: Millis) {
         let Some(id) = self.names.get(address).copied() else { return };
@@ -44,7 +62,7 @@ impl Hub {
         if has_older || owner.is_none() {
             self.forget_queue(id);
         }
-        if let Some(session) = owner.filter(|_| has_older && !self.settings.has(Mutation::TakenNotTold)) {
+        if let Some(session) = owner.filter(|_| has_older && !deliberate_bug!(TakenNotTold)) {
             let close = Close::Duplicate;
             let payload = json!({"reason": close.reason(), "address": address, "url": url});
             self.end_saying(session, close, &payload, now);
@@ -52,12 +70,13 @@ impl Hub {
         }
     }
 
-    /// Takes a session out of everything; its last frames can still be written.
+    /// Removes a session from all state; its last frames can still be written.
     pub(super) fn leave(&mut self, id: SessionId, close: Close, now: Millis) {
         self.tell_arrived(now);
         let Some(session) = self.sessions.get_mut(id).filter(|session| !session.is_closing()) else { return };
         session.state = State::Closing(close);
-        // One that was told and could not look, because it writes to somebody who does not read, is told again.
+        // The shell may be blocked in a write to a client that does not read and have missed the last wake-up, so it
+        // is woken again.
         session.is_woken = false;
         let own = session.own.take();
         let addresses = std::mem::take(&mut session.addresses);
@@ -72,7 +91,7 @@ impl Hub {
         self.unsubscribe_all(id);
         self.release_feeders(id, now);
         self.wake(id);
-        if self.settings.has(Mutation::LoseUnwritten) {
+        if deliberate_bug!(LoseUnwritten) {
             return;
         }
         self.all_again(lost, now);
@@ -104,9 +123,9 @@ impl Hub {
         }
     }
 
-    /// A session's address is free.
+    /// Releases an address of a session.
     pub(super) fn vacate(&mut self, id: ActorId, session: SessionId, now: Millis) {
-        // What has arrived is told to whoever sent it.
+        // Senders get their acknowledgements first.
         self.tell_arrived(now);
         let Some(actor) = self.actors.get_mut(id).filter(|actor| actor.owner == Some(session)) else { return };
         actor.owner = None;
@@ -117,7 +136,7 @@ impl Hub {
         }
     }
 
-    /// The connection is gone.
+    /// Handles a closed connection.
     pub fn close(&mut self, session: SessionId, now: Millis) {
         self.leave(session, Close::Asked, now);
         let Some(gone) = self.sessions.remove(session) else { return };
@@ -146,7 +165,7 @@ impl Hub {
         }
     }
 
-    /// Takes a session out of a topic's subscribers.
+    /// Removes a session from the subscribers of a topic.
     pub(super) fn stop_hearing(&mut self, id: SessionId, name: &std::sync::Arc<str>) {
         if crate::address::run_of_topic(name).is_some() {
             self.effects.push(Effect::Unfollow { session: id, topic: std::sync::Arc::clone(name) });
@@ -161,7 +180,7 @@ impl Hub {
     }
 }
 
-/// All messages that a session had not got, in the order they were sent.
+/// Returns all undelivered messages of a session in the order of sending.
 fn lost(session: &mut Session, spare: &mut Spare) -> Vec<Out> {
     let mut lost: Vec<Out> = session.awaiting.take_all();
     lost.extend(session.outbox.abandon(spare));

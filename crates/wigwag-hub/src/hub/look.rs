@@ -1,12 +1,15 @@
-//! Who is here.
+//! Paged lists of the hub's actors and topics.
 
 use std::fmt::Write as _;
 use std::ops::Bound;
+
+use serde_json::json;
 
 use crate::envelope::Text;
 use crate::frame::{self, Head};
 use crate::glob::Glob;
 use crate::refusal::{self, Refusal};
+use crate::topic::Topic;
 
 use super::actor::{Actor, Registration};
 use super::{Hub, Request};
@@ -17,8 +20,20 @@ const PAGE_MAX: u64 = 1_000;
 /// Maximum size of a page. Pages are built under the lock and wait in the outbox of the client.
 const PAGE_BYTES_MAX: usize = 64 * 1_024;
 
-/// Maximum number of actors examined for one page, to bound the time under the lock.
+/// Maximum number of actors or topics examined for one page, to bound the time under the lock.
 const LOOKED_AT_MAX: usize = 1_000;
+
+/// Bytes of a topic in a page, without its name: fixed keys and three numbers.
+const TOPIC_BYTES: usize = 96;
+
+/// Returns the page size that a request asks for.
+fn limit(request: &Request<'_>) -> Result<usize, Refusal> {
+    let limit = request.envelope.payload.of("limit", "a number")?.unwrap_or(PAGE);
+    if !(1..=PAGE_MAX).contains(&limit) {
+        return Err(refusal::invalid(&format!("`limit` is 1 to {PAGE_MAX}, got: {limit}")));
+    }
+    Ok(usize::try_from(limit).unwrap_or(usize::MAX))
+}
 
 /// Writes the JSON of an actor.
 fn write_actor(out: &mut String, actor: &Actor, registration: &Registration) {
@@ -47,6 +62,33 @@ impl Hub {
         Ok(())
     }
 
+    /// Lists the topics that the session may read: name, subscribers, epoch and last sequence number.
+    pub(super) fn list_topics(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
+        let limit = limit(request)?;
+        let after = request.envelope.payload.text("after")?;
+        let from = after.as_ref().map_or(Bound::Unbounded, |after| Bound::Excluded(after.as_str()));
+        let access = &self.sessions[request.session].access;
+        let (mut topics, mut next, mut bytes) = (Vec::new(), None, 0);
+        for (looked_at, (name, topic)) in self.topics.range::<str, _>((from, Bound::Unbounded)).enumerate() {
+            if topics.len() == limit || looked_at == LOOKED_AT_MAX || bytes >= PAGE_BYTES_MAX {
+                break;
+            }
+            next = Some(name);
+            if access.may_read(name) {
+                bytes += name.len() + TOPIC_BYTES;
+                let Topic { epoch, seq, subscribers, .. } = topic;
+                topics.push(json!({"topic": &**name, "subscribers": subscribers.len(), "epoch": epoch, "seq": seq}));
+            }
+        }
+        let has_more = next.is_some_and(|last| {
+            self.topics.range::<str, _>((Bound::Excluded(&**last), Bound::Unbounded)).next().is_some()
+        });
+        let next = next.filter(|_| has_more);
+        let payload = json!({"topics": topics, "hasMore": has_more, "next": next.map(|name| &**name)});
+        self.respond(request, "hub:topic_list", &payload);
+        Ok(())
+    }
+
     /// Answers a request with a payload that is already serialised.
     fn respond_text(&mut self, request: &Request<'_>, kind: &str, payload: &str) {
         let number = self.next_number();
@@ -62,11 +104,7 @@ impl Hub {
     /// Returns a page of actors as JSON.
     fn page(&self, request: &Request<'_>, glob: Option<&Glob>) -> Result<String, Refusal> {
         let payload = &request.envelope.payload;
-        let limit = payload.of("limit", "a number")?.unwrap_or(PAGE);
-        if !(1..=PAGE_MAX).contains(&limit) {
-            return Err(refusal::invalid(&format!("`limit` is 1 to {PAGE_MAX}, got: {limit}")));
-        }
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let limit = limit(request)?;
         let after = payload.text("after")?;
         let capability = payload.text("capability")?;
         let capability = capability.as_ref().map(Text::as_str);

@@ -1,16 +1,16 @@
-//! What waits for an actor that is away.
+//! Durable queues of actors that are away.
 //!
-//! Order of writes: a message is stored, then its sender is told `queued`; it is delivered, then removed, after its dedup marker is
-//! stored. Dying between the first two leaves a message whose sender asks again and is recognised by its key; between the
-//! last two, one that is delivered again under the same id. Puts of one address run one after the other, each with all that came meanwhile, so that whichever is
-//! the last to land, nothing is there without what came before it. Nothing is read from the queue while one is under way.
+//! Order of writes: a message is stored, then its sender gets `queued`; it is delivered, then removed, after its
+//! dedup marker is stored. What if we die here? Between the first two, the sender retries and is recognised by the
+//! message's key; between the last two, the message is delivered again under the same id. Puts of one address run one
+//! at a time, each with all messages received during the previous one, so that the store never has a later message
+//! without an earlier one, whichever put completes last. The queue is not read during a put.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::Mutation;
 use crate::key::{Delivered, Waiting, message_hash};
 use crate::outbox::{Carried, Out};
 use crate::refusal;
@@ -27,30 +27,30 @@ use super::{Done, Hub, Kept, Op, Place, Ticket};
 /// Minimum time between listings of a full queue, which another server may have emptied.
 const LOOK_AGAIN: Millis = 1_000;
 
-/// What an outcome is waited for.
+/// The purpose of an outstanding effect.
 #[derive(Debug)]
 pub(super) enum Job {
     Look(ActorId),
     Raise(ActorId),
     Put(ActorId, Vec<(Waiting, Out)>),
     Load(ActorId),
-    /// Reads expired messages, to tell their senders.
+    /// Reads expired messages in order to notify their senders.
     Expire(ActorId),
     Remove(ActorId, Waiting, Option<Delivered>),
-    /// Best effort: leftovers are swept.
+    /// Best effort: the sweep deletes leftovers.
     Forget,
     Signal(Box<Signalling>),
 }
 
 impl Hub {
-    /// An effect was done, or not.
+    /// Handles the outcome of an effect.
     pub fn done(&mut self, ticket: Ticket, done: Done, now: Millis) {
         let Some(job) = self.jobs.remove(&ticket) else { return };
         match (job, done) {
             (Job::Look(id), Done::Looked { known, elsewhere, kept }) => self.looked(id, known, elsewhere, kept, now),
             (Job::Raise(id), Done::Raised { version, kept }) => self.raised(id, version, kept, now),
             (Job::Put(id, messages), Done::Stored) => self.stored(id, messages, now),
-            (Job::Put(id, messages), Done::Elsewhere(_)) if self.settings.has(Mutation::QueueForElsewhere) => {
+            (Job::Put(id, messages), Done::Elsewhere(_)) if deliberate_bug!(QueueForElsewhere) => {
                 self.stored(id, messages, now);
             }
             (Job::Put(id, messages), Done::Elsewhere(place)) => self.stored_elsewhere(id, messages, &place, now),
@@ -79,18 +79,18 @@ impl Hub {
         }
     }
 
-    /// Routes a message to its target, wherever that is.
+    /// Routes a message to its target.
     pub(super) fn route(&mut self, out: Out, now: Millis) {
         let Some(actor) = self.actors.get_mut(out.carried.target) else { return };
         actor.used_at = now;
-        let is_held = actor.holds() && !(self.settings.has(Mutation::NotHeld) && actor.past != Past::Unknown);
+        let is_held = actor.holds() && !(deliberate_bug!(NotHeld) && actor.past != Past::Unknown);
         let held = if is_held { Some(out) } else { self.dispatch(out, now) };
         if let Some(out) = held {
             self.hold(out, now);
         }
     }
 
-    /// Delivers, stores or refuses a message. Returns it if the store must be read first.
+    /// Delivers, stores or rejects a message. Returns it if the store must be read first.
     fn dispatch(&mut self, out: Out, now: Millis) -> Option<Out> {
         let carried = &out.carried;
         let target = carried.target;
@@ -104,7 +104,7 @@ impl Hub {
         }
         match actor.past {
             _ if actor.is_session => self.nobody(&out, now),
-            // A tell is lost if its target is away, whether it was ever here or not.
+            // A tell is lost if its target is away, whether or not the target was ever registered.
             _ if !carried.queue => self.lost(&out, now),
             Past::Registered => return self.enqueue(out, now),
             Past::Never => self.nobody(&out, now),
@@ -141,7 +141,7 @@ impl Hub {
         true
     }
 
-    /// Nobody has or had this address.
+    /// Rejects a message to an address that was never registered.
     fn nobody(&mut self, out: &Out, now: Millis) {
         self.counts.absent += 1;
         let carried = &out.carried;
@@ -160,12 +160,12 @@ impl Hub {
         self.counts.absent += 1;
         if out.carried.expects_reply {
             let address = self.address(out.carried.target);
-            let hint = "ask instead of telling: an ask is queued";
+            let hint = "use an ask: asks are queued";
             self.fail(&out.carried, &refusal::unknown_actor(&address, "the target is not connected", hint, true), now);
         }
     }
 
-    /// Keeps a message until the store has answered.
+    /// Holds a message until a store operation completes.
     fn hold(&mut self, out: Out, now: Millis) {
         let carried = &out.carried;
         let settings = &self.settings;
@@ -177,7 +177,7 @@ impl Hub {
         self.counts.dropped += 1;
         if carried.is_ask || carried.expects_reply {
             let address = self.address(carried.target);
-            let refusal = refusal::queue_full(&address, "too many messages wait for this actor's registration");
+            let refusal = refusal::queue_full(&address, "too many messages are pending until this actor is registered");
             self.fail(carried, &refusal, now);
         }
     }
@@ -211,7 +211,7 @@ impl Hub {
         self.actors.get(id).is_some_and(|actor| !actor.held.is_empty())
     }
 
-    /// Puts a message into a session's outbox.
+    /// Appends a message to a session's outbox.
     pub(super) fn deliver(&mut self, session: SessionId, out: Out, now: Millis) {
         let carried = &out.carried;
         let Some(target) = self.sessions.get(session) else { return };
@@ -220,7 +220,8 @@ impl Hub {
             self.counts.dropped += 1;
             if carried.is_ask || carried.expects_reply {
                 let address = self.address(carried.target);
-                let refusal = refusal::queue_full(&address, "too many messages wait for this actor to read them");
+                let refusal =
+                    refusal::queue_full(&address, "slow consumer: too many messages are pending for this actor");
                 self.fail(carried, &refusal, now);
             }
             return;
@@ -237,12 +238,12 @@ impl Hub {
         self.wake(session);
     }
 
-    /// A message was written to its target's connection.
+    /// Handles a message that was written to its target's connection.
     pub(super) fn arrived(&mut self, carried: &Carried, now: Millis) {
         self.counts.delivered += 1;
         let Some(waiting) = &carried.stored else { return self.answer(carried, Said::Delivered, now, now) };
         let until = waiting.received.saturating_add(seen_span(&self.settings, carried.ttl));
-        let is_known = until > now && !self.settings.has(Mutation::SeenNotStored);
+        let is_known = until > now && !deliberate_bug!(SeenNotStored);
         let (received, hash) = (waiting.received, &waiting.hash);
         let delivered = is_known.then(|| Delivered { until, received, hash: hash.clone() });
         self.remove(carried.target, waiting.clone(), delivered);
@@ -260,7 +261,7 @@ impl Hub {
         let hash = message_hash(&sender, &carried.id);
         let actor = &mut self.actors[id];
         if let Some((there, queued)) = actor.queue.iter_mut().find(|(waiting, _)| waiting.hash == hash) {
-            // It was stored before, by this hub or the one before it.
+            // The message is already stored, by this hub or an earlier one.
             let at = there.received;
             if !actor.storing {
                 queued.carried = Some(carried.clone());
@@ -274,7 +275,7 @@ impl Hub {
         if self.is_full(id, out.bytes.len()) {
             self.counts.queue_full += 1;
             let actor = &self.actors[id];
-            let what = format!("{} messages wait for this actor", actor.queue.len());
+            let what = format!("the queue of this actor is full: {} messages", actor.queue.len());
             let refusal = refusal::queue_full(&actor.address, &what);
             self.fail(&out.carried, &refusal, now);
             return None;
@@ -282,11 +283,11 @@ impl Hub {
         let actor = &mut self.actors[id];
         let received = now.max(actor.last_received + 1);
         let expires = out.expires.min(now.saturating_add(self.settings.queue_for));
-        let doubtful = actor.doubtful.remove(&hash).filter(|_| !self.settings.has(Mutation::AnotherKey));
+        let doubtful = actor.doubtful.remove(&hash).filter(|_| !deliberate_bug!(AnotherKey));
         let waiting = doubtful.unwrap_or(Waiting { received, expires, hash });
         actor.last_received = actor.last_received.max(waiting.received);
         actor.queue.insert(waiting.clone(), Queued { bytes: out.bytes.len(), carried: None });
-        if self.settings.has(Mutation::AnswerBeforeStored) {
+        if deliberate_bug!(AnswerBeforeStored) {
             self.answer(&out.carried, Said::Queued, waiting.received, now);
         }
         self.actors[id].unstored.push((waiting, out));
@@ -294,10 +295,10 @@ impl Hub {
         None
     }
 
-    /// Whether a queue has no room for a message of this size.
+    /// Whether a queue lacks room for a message of this size.
     fn is_full(&self, id: ActorId, bytes: usize) -> bool {
         let (actor, settings) = (&self.actors[id], &self.settings);
-        let full = actor.queue.len() >= settings.queue_max && !settings.has(Mutation::UnboundedQueue);
+        let full = actor.queue.len() >= settings.queue_max && !deliberate_bug!(UnboundedQueue);
         full || actor.queue_bytes() + bytes > settings.queue_bytes_max
     }
 
@@ -316,7 +317,7 @@ impl Hub {
         looks
     }
 
-    /// Stores what is to be stored, unless something is under way: then it goes together, after that.
+    /// Starts a put of all unstored messages, unless one is in progress: its completion starts the next.
     fn store_next(&mut self, id: ActorId) {
         let actor = &mut self.actors[id];
         if actor.storing || actor.unstored.is_empty() {
@@ -361,7 +362,7 @@ impl Hub {
         self.go_on(id, now);
     }
 
-    /// Refuses messages whose target is registered at another server.
+    /// Rejects messages whose target is registered at another server.
     fn stored_elsewhere(&mut self, id: ActorId, messages: Vec<(Waiting, Out)>, place: &Place, now: Millis) {
         let actor = &mut self.actors[id];
         actor.storing = false;
@@ -374,7 +375,7 @@ impl Hub {
         self.go_on(id, now);
     }
 
-    /// Refuses a message whose target is at another server.
+    /// Rejects a message whose target is at another server.
     fn is_elsewhere(&mut self, out: &Out, place: Option<&Place>, now: Millis) {
         let address = self.address(out.carried.target);
         let url = place.and_then(|place| place.url.as_deref());
@@ -383,7 +384,7 @@ impl Hub {
 
     fn looked(&mut self, id: ActorId, known: bool, elsewhere: Option<Place>, kept: Kept, now: Millis) {
         // A registration in progress here overrides the other server.
-        let is_ours = !self.actors[id].registering.is_empty() || self.settings.has(Mutation::QueueForElsewhere);
+        let is_ours = !self.actors[id].registering.is_empty() || deliberate_bug!(QueueForElsewhere);
         let place = elsewhere.filter(|_| !is_ours);
         // The other server is responsible for the queue, and for the expiry of its messages.
         self.set_kept(id, if place.is_some() { Kept::default() } else { kept }, now);
@@ -399,7 +400,8 @@ impl Hub {
         self.forget_past(id);
     }
 
-    /// Forgets the result of a look once the held messages are routed: the next message looks again.
+    /// Forgets the result of a read once the held messages are routed, so that the next message
+    /// reads the store again.
     pub(super) fn forget_past(&mut self, id: ActorId) {
         let Some(actor) = self.actors.get_mut(id) else { return };
         let is_passing = matches!(actor.past, Past::Never | Past::Elsewhere);
@@ -414,13 +416,13 @@ impl Hub {
         let held = self.actors[id].unhold(usize::MAX);
         let is_told = |carried: &Carried| carried.is_ask || carried.expects_reply;
         for carried in held.into_iter().map(|out| out.carried).filter(|carried| is_told(carried)) {
-            self.fail(&carried, &refusal::internal(&format!("the store could not be asked: {why}")), now);
+            self.fail(&carried, &refusal::internal(&format!("the store is unavailable: {why}")), now);
         }
         self.go_on(id, now);
     }
 
-    /// Forgets the queue of an address that was registered at another server, which is responsible for it from now on. Repeats read
-    /// the store.
+    /// Forgets the queue of an address that was registered at another server, which is responsible for it from now
+    /// on. Repeats read the store.
     pub(super) fn forget_queue(&mut self, id: ActorId) {
         let queue = std::mem::take(&mut self.actors[id].queue);
         queue.into_values().filter_map(|queued| queued.carried).for_each(|carried| self.forget_queued(&carried));
@@ -474,7 +476,7 @@ impl Hub {
         }
     }
 
-    /// Reads what waits for an actor; says whether anything does.
+    /// Starts reading the queue of an actor. Returns whether it has messages.
     pub(super) fn load(&mut self, id: ActorId) -> bool {
         let actor = &mut self.actors[id];
         let waiting: Vec<Waiting> = actor.queue.keys().cloned().collect();
@@ -502,17 +504,17 @@ impl Hub {
                     self.expired(&out.carried, now);
                 }
                 (Some(session), Some(out)) => {
-                    // Its sender is known from now on, for the expiry notice.
+                    // The sender is now known, for the expiry notice.
                     if let Some(queued) = self.actors[id].queue.get_mut(&waiting) {
                         queued.carried = Some(out.carried.clone());
                     }
                     self.put(session, out, now);
-                    if self.settings.has(Mutation::RemoveBeforeWritten) {
+                    if deliberate_bug!(RemoveBeforeWritten) {
                         self.remove(id, waiting, None);
                     }
                 }
                 (_, None) => {
-                    // Nobody could read it: it is not what a hub has stored.
+                    // The object is not a message in the hub's format.
                     self.counts.unreadable += 1;
                     self.remove(id, waiting, None);
                 }
@@ -529,14 +531,14 @@ impl Hub {
         actor.queue.remove(&waiting);
         let Waiting { received, expires, hash } = waiting;
         let until = received.saturating_add(self.settings.seen_for);
-        let is_known = expires >= now && until >= now && !self.settings.has(Mutation::SeenNotStored);
+        let is_known = expires >= now && until >= now && !deliberate_bug!(SeenNotStored);
         if is_known && !actor.delivered_here.iter().any(|delivered| delivered.hash == hash) {
             let delivered = Delivered { until, received, hash: hash.clone() };
             actor.delivered_before.entry(hash).or_insert(delivered);
         }
     }
 
-    /// A stored message as one that is carried.
+    /// Converts a stored message into a deliverable one.
     fn revive(&mut self, id: ActorId, waiting: &Waiting, body: Bytes, now: Millis) -> Option<Out> {
         #[derive(serde::Deserialize)]
         struct Head {
@@ -559,7 +561,7 @@ impl Hub {
         let head: Head = serde_json::from_slice(&body).ok()?;
         let sender = self.actor(&head.from, now);
         let number = self.number_of(&head.id).unwrap_or_default();
-        // The question that a stored reply is for is not known.
+        // The request of a stored reply is unknown.
         let tag = if head.correlation_id.is_some() { ANY_TAG } else { self.actors[id].tag };
         self.recognise(sender, (id, tag), &head.metadata.original_message_id, waiting.received, now);
         let carried = Carried {
@@ -572,7 +574,7 @@ impl Hub {
             number,
             received: waiting.received,
             ttl: head.ttl,
-            // It was answered when it was stored.
+            // The sender got its answer when the message was stored.
             is_ask: false,
             require_ack: head.metadata.require_ack,
             queue: true,
@@ -580,15 +582,16 @@ impl Hub {
             stored_id: Some(head.id),
             stored: Some(waiting.clone()),
         };
-        // A repeat under the key of a put that failed may have another timestamp, by the clock of another connection.
+        // A retry under the key of a failed put may have another timestamp, by the clock of another connection.
         let expires = head.ttl.map_or(Millis::MAX, |ttl| head.timestamp.saturating_add(ttl));
         Some(Out { bytes: body, expires: expires.min(waiting.expires), carried: Box::new(carried) })
     }
 
-    /// A sender that was not told that its message is stored asks again: it is known, also to a hub that has not stored it.
+    /// Records that a stored message was answered `queued`, so that a retry by a sender that lost the answer is
+    /// recognised, even by a hub that did not store it.
     fn recognise(&mut self, sender: ActorId, (target, tag): (ActorId, Tag), id: &str, received: Millis, now: Millis) {
         let print = self.print(id);
-        let tag = if self.settings.has(Mutation::NoConflict) { ANY_TAG } else { tag };
+        let tag = if deliberate_bug!(NoConflict) { ANY_TAG } else { tag };
         let number = self.next_number();
         let settings = &self.settings;
         let seen = &mut self.actors[sender].seen;
@@ -596,13 +599,14 @@ impl Hub {
             Ok(slot) => {
                 seen.answer(slot.mark, Answer { number: slot.number, at: received, said: Said::Queued });
             }
-            // The repeat came while the queue was read.
+            // The retry was received while the queue was being read.
             Err(Known::Pending) => self.drop_held_repeat(sender, target, id, (received, now)),
             Err(_) => {}
         }
     }
 
-    /// Answers a held repeat of a message that is delivered from the queue, and drops it: it would be delivered under another id.
+    /// Answers a held repeat of a message that is delivered from the queue, and drops it: otherwise it would be
+    /// delivered twice, under two ids.
     fn drop_held_repeat(&mut self, sender: ActorId, target: ActorId, id: &str, (received, now): (Millis, Millis)) {
         let actor = &mut self.actors[target];
         let is_it = |out: &Out| out.carried.sender == sender && out.carried.is_ask && out.carried.id == id;
@@ -613,10 +617,10 @@ impl Hub {
         }
     }
 
-    /// Removes expired messages of an actor that is away, and tells their senders.
+    /// Removes expired messages of an actor that is away and notifies their senders.
     pub(super) fn expire_queued(&mut self, id: ActorId, now: Millis) {
         let actor = &mut self.actors[id];
-        // Messages that are being delivered or stored are checked on their way.
+        // Messages that are being delivered or stored are checked later.
         if actor.owner.is_some() || actor.storing || actor.phase == Phase::Loading {
             return;
         }
@@ -658,7 +662,7 @@ impl Hub {
             self.drop_wait(carried.number);
         }
         let Some(sender) = self.actors.get_mut(carried.sender) else { return };
-        let is_news = self.settings.has(Mutation::ExpiredStaysQueued) || sender.seen.expire_print(print, now);
+        let is_news = deliberate_bug!(ExpiredStaysQueued) || sender.seen.expire_print(print, now);
         let (address, owner) = (Arc::clone(&sender.address), sender.owner.filter(|_| is_news));
         if let Some(session) = owner {
             let refusal = refusal::expired_in_queue();
@@ -667,12 +671,12 @@ impl Hub {
     }
 
     fn not_loaded(&mut self, id: ActorId, why: &str, now: Millis) {
-        // What waits is still there, and nothing newer may go before it: whoever has the address registers again.
+        // The queue still exists, and newer messages must not overtake it, so the owner has to register again.
         let actor = &mut self.actors[id];
         actor.phase = Phase::Idle;
         if let Some(session) = actor.owner {
             let address = Arc::clone(&actor.address);
-            let refusal = refusal::internal(&format!("what waits for `{address}` could not be read: {why}"));
+            let refusal = refusal::internal(&format!("cannot read the queue of `{address}`: {why}"));
             self.say(session, Some(&address), refusal.kind, None, &refusal.payload, "", now);
             self.end(session, super::Close::Shutdown, now);
         }
@@ -708,7 +712,7 @@ impl Hub {
         }
     }
 
-    /// Tries again what could not be removed.
+    /// Retries failed removals.
     pub(super) fn remove_again(&mut self, id: ActorId) {
         let leftover = std::mem::take(&mut self.actors[id].leftover);
         for (waiting, delivered) in leftover {

@@ -1,8 +1,9 @@
-//! Who has which address.
+//! Registration: which session owns which address.
 //!
-//! Order of writes: the version is raised in the store first, then the address changes hands, then the newcomer is told. Dying after
-//! the first leaves a version that nobody has, which harms nobody: versions only have to grow. Whoever is refused has changed
-//! nothing. What waits for the address is read after its last put is done and before anything newer is delivered.
+//! Order of writes: the version is incremented in the store, then the address changes owner, then the new owner gets
+//! its answer. What if we die here? After the first, a version has no owner, which is harmless: versions only have to
+//! grow. A rejected registration changes nothing. The queue of the address is read after its last put completes and
+//! before newer messages are delivered.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use crate::address::{check_address, is_reserved};
 use crate::refusal::{self, Refusal};
 use crate::settings::Millis;
-use crate::{ActorId, Mutation, SessionId};
+use crate::{ActorId, SessionId};
 
 use super::actor::{Past, Phase, Registration};
 use super::queue::Job;
@@ -25,7 +26,7 @@ const CAPABILITIES_MAX: usize = 32;
 const CAPABILITY_BYTES_MAX: usize = 64;
 const METADATA_BYTES_MAX: usize = 4 * 1024;
 
-/// A registration that waits for the store.
+/// A registration in progress.
 #[derive(Debug)]
 pub(super) struct Registering {
     session: SessionId,
@@ -35,7 +36,7 @@ pub(super) struct Registering {
     wanted: Wanted,
 }
 
-/// What a registration says of itself.
+/// The properties of a registration request.
 #[derive(Debug)]
 struct Wanted {
     capabilities: Vec<Box<str>>,
@@ -80,7 +81,7 @@ impl Hub {
         let address = address.as_str();
         check_address(address).map_err(|malformed| refusal::invalid(&malformed.to_string()))?;
         if is_reserved(address) {
-            let what = format!("`{address}` is an address of the hub's own");
+            let what = format!("`{address}` is reserved for the hub");
             return Err(refusal::unauthorized(&what, "choose another"));
         }
         let session = &self.sessions[id];
@@ -111,7 +112,7 @@ impl Hub {
         Ok(())
     }
 
-    /// One's own address again: a renewal, with what it says of itself now.
+    /// Renews the registration of a session's own address, with new properties.
     fn register_again(&mut self, request: &Request<'_>, actor: ActorId, wanted: Wanted) -> Result<(), Refusal> {
         if let Some(registration) = &mut self.actors[actor].registration {
             let registered_at = registration.registered_at;
@@ -140,10 +141,10 @@ impl Hub {
         hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Asks the store for what comes next of an actor that nothing is asked for.
+    /// Starts the next store operation of an actor that has none in progress.
     pub(super) fn go_on(&mut self, id: ActorId, now: Millis) {
         let actor = &mut self.actors[id];
-        let storing = actor.storing && !self.settings.has(Mutation::LoadDuringPuts);
+        let storing = actor.storing && !deliberate_bug!(LoadDuringPuts);
         if actor.phase != Phase::Idle || storing {
             return;
         }
@@ -162,7 +163,7 @@ impl Hub {
         self.flush_held(id, now);
     }
 
-    /// The version of an address was raised: it changes hands.
+    /// Completes a registration: the version was incremented, and the address changes owner.
     pub(super) fn raised(&mut self, id: ActorId, version: u64, kept: Kept, now: Millis) {
         let Some(next) = self.actors[id].registering.pop_front() else { return };
         self.set_kept(id, kept, now);
@@ -192,7 +193,7 @@ impl Hub {
         self.go_on(id, now);
     }
 
-    /// The version could not be raised.
+    /// Rejects a registration whose version could not be incremented.
     pub(super) fn not_raised(&mut self, id: ActorId, why: &str, now: Millis) {
         let actor = &mut self.actors[id];
         actor.phase = Phase::Idle;
@@ -235,7 +236,7 @@ impl Hub {
         let found = session.addresses.iter().find(|id| &*self.actors[**id].address == address).copied();
         let Some(id) = found else {
             let what = format!("`{}` is not an address of this session", refusal::shown(address));
-            return Err(refusal::unauthorized(&what, "only its owner unregisters an address"));
+            return Err(refusal::unauthorized(&what, "only the owner can unregister an address"));
         };
         self.release(id, request.session, request.now);
         if request.is_ask() {
@@ -244,7 +245,7 @@ impl Hub {
         Ok(())
     }
 
-    /// A session has an address no longer.
+    /// Removes an address from its session.
     pub(super) fn release(&mut self, id: ActorId, session: SessionId, now: Millis) {
         if let Some(session) = self.sessions.get_mut(session) {
             session.addresses.retain(|address| *address != id);

@@ -1,8 +1,8 @@
-//! Replies from end to end.
+//! Request and reply.
 //!
-//! Holds: a question that was refused has no wait, so that nothing follows its refusal. A reply is a message like any other: it is
-//! written to the asker's connection, stored in its queue, or refused, and its sender is answered accordingly. A late reply
-//! counts for as long as a repeat of the question is known.
+//! Holds: a rejected request has no wait, so no reply or timeout follows its rejection. A reply is a message like any
+//! other: it is written to the asker's connection, stored in its queue, or rejected, and its sender gets the
+//! corresponding answer. A late reply counts while a repeat of the request is recognised.
 
 use std::sync::Arc;
 
@@ -12,40 +12,40 @@ use crate::frame::{self, Head, push_field, push_text};
 use crate::outbox::Out;
 use crate::refusal::{self, Refusal};
 use crate::settings::Millis;
-use crate::{ActorId, Mutation, SessionId};
+use crate::{ActorId, SessionId};
 
 use super::send::{Body, body, seen_span};
 use super::{Carry, Hub, Request};
 
-/// A reply as it was given.
+/// A reply that was received.
 #[derive(Debug)]
 struct Given {
-    /// The replier's id of it.
+    /// The replier's id of the reply.
     id: Box<str>,
-    /// The frame, for a repeated question.
+    /// The frame, to resend for a repeated request.
     bytes: Option<Bytes>,
 }
 
-/// A question that waits for its reply.
+/// A request that waits for its reply.
 #[derive(Debug)]
 pub(super) struct ReplyWait {
     asker: ActorId,
     asker_address: Arc<str>,
-    /// The session that asked; the number of its waits is limited.
+    /// The asking session; the number of its waits is limited.
     session: SessionId,
-    /// The asker's id of the question.
+    /// The asker's id of the request.
     id: Box<str>,
     trace: Box<str>,
     target: ActorId,
     asked_at: Millis,
     span: Millis,
     deadline: Millis,
-    /// End of the dedup window of the question.
+    /// End of the dedup window of the request.
     until: Millis,
-    /// The asker got a timeout.
+    /// The asker was sent a timeout.
     is_late: bool,
     given: Option<Given>,
-    /// Its entry in `reply_times`.
+    /// Its time in `reply_times`.
     next: Millis,
 }
 
@@ -56,7 +56,7 @@ impl ReplyWait {
 }
 
 impl Hub {
-    /// Waits for the reply to a question.
+    /// Starts waiting for the reply to a request.
     pub(super) fn expect_reply(
         &mut self,
         number: u64,
@@ -68,7 +68,7 @@ impl Hub {
         let max = settings.reply_waits_max;
         if self.sessions[request.session].reply_waits >= max || self.replies.len() >= 10 * max {
             let address = self.address(target);
-            return Err(refusal::queue_full(&address, "too many questions wait for their replies"));
+            return Err(refusal::queue_full(&address, "too many requests are waiting for replies"));
         }
         let ttl = request.envelope.ttl;
         let span = ttl.unwrap_or(settings.answer_within).min(settings.seen_for_max);
@@ -134,7 +134,7 @@ impl Hub {
         let mut carried = self.carried(request, Carry { sender, target: asker, slot, expects_reply: false });
         // Replies are not acknowledged by the asker, and are queued for it.
         (carried.require_ack, carried.queue) = (false, true);
-        if self.settings.has(Mutation::ReplyNotKept) && self.session_of(asker).is_none() {
+        if deliberate_bug!(ReplyNotKept) && self.session_of(asker).is_none() {
             self.answer(&carried, crate::seen::Said::Queued, now, now);
             return Ok(());
         }
@@ -142,24 +142,24 @@ impl Hub {
         Ok(())
     }
 
-    /// Finds the question that a reply is for, if this session may reply to it.
+    /// Finds the request that a reply answers, if this session may reply to it.
     fn check_reply(&self, request: &Request<'_>, to: &str) -> Result<u64, Refusal> {
         let number = self.number_of(to).filter(|number| self.replies.contains_key(number));
         let Some(number) = number else { return Err(refusal::nobody_waits(to)) };
         let wait = &self.replies[&number];
-        // The session that was asked may reply from any of its addresses.
+        // The session that received the request may reply from any of its addresses.
         if self.session_of(wait.target) != Some(request.session) {
-            let what = format!("`{}` was not asked of this actor", refusal::shown(to));
-            return Err(refusal::unauthorized(&what, "only who was asked may reply"));
+            let what = format!("`{}` was not sent to this actor", refusal::shown(to));
+            return Err(refusal::unauthorized(&what, "only the recipient can reply"));
         }
         let is_same = |given: &Given| &*given.id == request.envelope.id.as_str();
         match wait.given.as_ref().is_none_or(is_same) {
             true => Ok(number),
-            false => Err(refusal::conflict(&format!("`{}` was replied to already", refusal::shown(to)))),
+            false => Err(refusal::conflict(&format!("`{}` already has a reply", refusal::shown(to)))),
         }
     }
 
-    /// Remembers a reply in case the asker loses it, and evicts the oldest replies beyond the byte limit.
+    /// Keeps a reply in case the asker loses it, and evicts the oldest replies beyond the byte limit.
     fn remember_reply(&mut self, number: u64, id: &str, bytes: &Bytes) {
         let Some(wait) = self.replies.get_mut(&number) else { return };
         let given = Given { id: id.into(), bytes: Some(bytes.clone()) };
@@ -202,7 +202,7 @@ impl Hub {
         frame::kept(&mut self.scratch, |out| frame::write(out, &head, payload, metadata))
     }
 
-    /// Handles a repeated question: resends the reply, or restarts the timeout.
+    /// Handles a repeated request: resends the reply, or restarts the timeout.
     pub(super) fn wait_again(&mut self, number: u64, now: Millis) {
         let Some(wait) = self.replies.get_mut(&number) else { return };
         let reply = wait.given.as_ref().and_then(|given| given.bytes.clone());
@@ -218,7 +218,8 @@ impl Hub {
         }
     }
 
-    /// Extends the deadline of a reply on behalf of the target. Returns the asker, its id of the question and its trace.
+    /// Extends the deadline of a reply on behalf of the target. Returns the asker, its id of the
+    /// request and its trace.
     pub(super) fn extend_wait(
         &mut self,
         id: &str,
@@ -250,7 +251,7 @@ impl Hub {
             let (asker, target, asked_at) = (wait.asker, wait.target, wait.asked_at);
             let (id, trace) = (wait.id.clone(), wait.trace.clone());
             self.reschedule(number);
-            if self.settings.has(Mutation::WaitOutlivesRefusal) {
+            if deliberate_bug!(WaitOutlivesRefusal) {
                 let print = self.print(&id);
                 if let Some(actor) = self.actors.get_mut(asker) {
                     actor.seen.forget_print(print);
@@ -273,7 +274,7 @@ impl Hub {
         for carried in &over {
             let address = self.address(carried.target);
             let refusal =
-                refusal::timeout(&address, carried.received, "the target's client did not acknowledge it in time");
+                refusal::timeout(&address, carried.received, "the target did not acknowledge the message in time");
             self.fail(carried, &refusal, now);
         }
         over.len() == max

@@ -11,16 +11,16 @@ use super::queue::Job;
 use super::send::Body;
 use super::{Carry, Effect, Hub, Request, SignalRefusal};
 
-/// A signal whose outcome is waited for.
+/// A signal whose outcome is outstanding.
 #[derive(Debug)]
 pub(super) struct Signalling {
     carried: Box<Carried>,
-    /// Bytes of its payload.
+    /// Size of its payload.
     size: usize,
     address: String,
 }
 
-/// Signals of one session that are under way at once; more are refused.
+/// Maximum number of signals in progress of one session.
 const SIGNALS_MAX: usize = 1_000;
 
 /// Maximum payload bytes of the signals in progress of one session.
@@ -46,7 +46,8 @@ impl Hub {
         if request.envelope.payload.flag("expectReply")? {
             return Err(refusal::invalid("a run does not reply; follow its topic `run/…`"));
         }
-        // A token's name counts, not its addresses: it may have many of these, and a quorum counts names.
+        // The sender is the name of the token, not an address: one token may have many addresses, and
+        // a quorum counts distinct senders.
         let is_authenticated = access.name().is_some();
         let by = access.name().map_or_else(|| self.actors[sender].address.to_string(), str::to_owned);
         let tag = self.tag(target);
@@ -57,7 +58,7 @@ impl Hub {
         if *count >= SIGNALS_MAX || *bytes >= SIGNAL_BYTES_MAX {
             self.fail(
                 &carried,
-                &refusal::queue_full(target, "too many signals of this session are under way"),
+                &refusal::queue_full(target, "too many signals of this session are in flight"),
                 request.now,
             );
             return Ok(());
@@ -92,7 +93,7 @@ impl Hub {
                 return self.answer(&carried, said, now, now);
             }
             Err(SignalRefusal::Unknown(what)) => {
-                refusal::unknown_actor(&address, &what, "`wigwag list` shows the runs there are", false)
+                refusal::unknown_actor(&address, &what, "list runs with `wigwag list`", false)
             }
             Err(SignalRefusal::Invalid(what)) => refusal::invalid(&what),
             Err(SignalRefusal::Later(what)) => refusal::internal(&what),
@@ -100,7 +101,7 @@ impl Hub {
         self.fail(&carried, &refusal, now);
     }
 
-    /// Publishes something of the hub's own.
+    /// Publishes to a topic of the hub itself.
     pub fn tell_topic(&mut self, topic: &str, kind: &str, payload: &str, now: Millis) {
         self.publish_as(HUB, topic, kind, payload, now);
     }

@@ -1,4 +1,4 @@
-//! From one to one.
+//! Messages from one actor to another.
 
 use crate::address::{HUB, HUB_ALIAS, check_address, run_of};
 use crate::envelope::Text;
@@ -8,7 +8,7 @@ use crate::outbox::{Carried, Out};
 use crate::refusal::{self, Refusal};
 use crate::seen::{Known, Print, Slot, Tag};
 use crate::settings::{Millis, Settings};
-use crate::{ActorId, Mutation, SessionId};
+use crate::{ActorId, SessionId};
 
 use super::work::Chore;
 use super::{Carry, Hub, Request};
@@ -25,10 +25,10 @@ impl Body<'_> {
     }
 }
 
-/// The longest type of a message.
+/// Maximum length of a message's type.
 const KIND_BYTES_MAX: usize = 128;
 
-/// Reads the message inside, in either form. A `message` without a `type` is the payload itself, of an empty type.
+/// Parses the inner message, in either form. A `message` without a `type` is the payload itself, with an empty type.
 pub(super) fn body<'a>(request: &Request<'a>) -> Result<Body<'a>, Refusal> {
     let payload = &request.envelope.payload;
     let (kind, raw) = match payload.object("message")? {
@@ -49,7 +49,7 @@ pub(super) fn body<'a>(request: &Request<'a>) -> Result<Body<'a>, Refusal> {
         return Err(refusal::invalid(&format!("a message's `type` has at most {KIND_BYTES_MAX} bytes")));
     }
     if kind.as_str().starts_with("hub:") {
-        return Err(refusal::invalid("only the hub itself sends what begins with `hub:`"));
+        return Err(refusal::invalid("types that start with `hub:` are reserved for the hub"));
     }
     Ok(Body { kind, payload: raw.unwrap_or("null") })
 }
@@ -66,12 +66,12 @@ impl Hub {
         };
         let target = target.as_str();
         let body = body(request)?;
-        // What is known was checked when it became known.
+        // A known address was validated when its actor was created.
         let known = self.known(request.session, target);
         if known.is_none() {
             check_address(target).map_err(|malformed| refusal::invalid(&malformed.to_string()))?;
             if target == HUB || target == HUB_ALIAS {
-                return Err(refusal::invalid("the hub itself takes requests, not messages"));
+                return Err(refusal::invalid("the hub accepts requests, not messages"));
             }
         }
         if let Some(run) = run_of(target) {
@@ -94,7 +94,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Forwards a message, as its target sees it.
+    /// Forwards a message to its target.
     fn forward(&mut self, request: &Request<'_>, target: &str, carry: Carry, body: &Body<'_>) {
         let Carry { sender, target: target_id, slot, expects_reply } = carry;
         let id = self.id_of(slot.number);
@@ -116,7 +116,7 @@ impl Hub {
         self.pause(session, request.session, target_id, now);
     }
 
-    /// The actor of an address, if there is one.
+    /// Returns the actor of an address if it is in memory.
     fn known(&mut self, session: SessionId, target: &str) -> Option<ActorId> {
         let session = &mut self.sessions[session];
         let is_same = self.actors.get(session.last_target).is_some_and(|last| &*last.address == target);
@@ -126,7 +126,7 @@ impl Hub {
         Some(session.last_target)
     }
 
-    /// The session that a message can be put before at once, as nearly always.
+    /// Returns the target's session if the message can go directly into its outbox, which is the usual case.
     fn reads_now(&self, target: ActorId, carried: &Carried) -> Option<SessionId> {
         let actor = self.actors.get(target).filter(|actor| !actor.holds() && actor.delivered_before.is_empty())?;
         let session = self.sessions.get(actor.owner?)?;
@@ -134,7 +134,7 @@ impl Hub {
         actor.owner.filter(|_| !is_full)
     }
 
-    /// What a message that is passed on says of itself, as its sender said it.
+    /// Returns the head of a forwarded message, with the fields that its sender chose.
     pub(super) fn head<'a, 'f>(
         &self,
         request: &'a Request<'f>,
@@ -158,8 +158,8 @@ impl Hub {
         }
     }
 
-    /// Admits a new request, or one that was refused before; `tag` identifies its target. A repeat is answered as it was
-    /// the first time, whatever its time to live; one id for two messages is a conflict.
+    /// Admits a new request, or one that was rejected before; `tag` identifies its target. A repeat gets the same
+    /// answer as the original, even after its TTL; one id for two messages is a conflict.
     pub(super) fn admit(
         &mut self,
         request: &Request<'_>,
@@ -171,16 +171,16 @@ impl Hub {
             self.check_ttl(request)?;
             return Ok(Some(Slot { mark: crate::seen::Mark::NOWHERE, number: self.next_number() }));
         };
-        if self.settings.has(Mutation::TtlBeforeDedup) {
+        if deliberate_bug!(TtlBeforeDedup) {
             self.check_ttl(request)?;
         }
         let (id, now) = (request.envelope.id.as_str(), request.now);
         let (settings, next) = (&self.settings, self.number + 1);
         let seen = &mut self.actors[sender].seen;
-        if settings.has(Mutation::ForgetAnswers) {
+        if deliberate_bug!(ForgetAnswers) {
             seen.forget_print(print);
         }
-        let tag = if settings.has(Mutation::NoConflict) { 0 } else { tag };
+        let tag = if deliberate_bug!(NoConflict) { 0 } else { tag };
         let span = seen_span(settings, request.envelope.ttl);
         match seen.meet(print, (tag, next), (now, span), settings.seen_max) {
             Ok(slot) => return self.admitted(request, sender, slot).map(Some),
@@ -199,7 +199,7 @@ impl Hub {
     }
 
     fn admitted(&mut self, request: &Request<'_>, sender: ActorId, mut slot: Slot) -> Result<Slot, Refusal> {
-        if slot.number <= self.number && self.settings.has(Mutation::NewIdOnRetry) {
+        if slot.number <= self.number && deliberate_bug!(NewIdOnRetry) {
             slot.number = self.next_number();
         }
         self.number = self.number.max(slot.number);
@@ -207,12 +207,12 @@ impl Hub {
         Ok(slot)
     }
 
-    /// What stands for an id.
+    /// Hashes a message id.
     pub(super) fn print(&self, id: &str) -> Print {
         Print::of(id, &self.print_key)
     }
 
-    /// A message was acknowledged by its target's client, in time or late.
+    /// Handles an acknowledgement by the target's client, in time or late.
     pub(super) fn acknowledged(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
         let id = request.envelope.payload.needed("hub:ack", "messageId")?;
         let found = self.sessions[request.session].awaiting.acknowledged(id.as_str());
@@ -244,7 +244,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Asks a session to send nothing for a while, if what it feeds is too full.
+    /// Sends a session `hub:pause` if the outbox of its target is too full.
     pub(super) fn pause(&mut self, target: SessionId, feeder: SessionId, address: ActorId, now: Millis) {
         let is_high = self.sessions.get(target).is_some_and(|found| found.outbox.is_high(&self.settings));
         if !is_high || target == feeder {
@@ -264,7 +264,7 @@ impl Hub {
         }
     }
 
-    /// Something was written: perhaps those who feed the session may go on.
+    /// Resumes the feeders of a session after a write, if its outbox is empty enough.
     pub(super) fn drained(&mut self, id: SessionId, now: Millis) {
         let settings = &self.settings;
         let Some(session) = self.sessions.get_mut(id) else { return };
@@ -300,12 +300,12 @@ impl Hub {
     }
 }
 
-/// How long an ask is remembered.
+/// Returns how long an ask is remembered.
 pub(super) fn seen_span(settings: &Settings, ttl: Option<u64>) -> Millis {
     ttl.unwrap_or_default().clamp(settings.seen_for, settings.seen_for_max)
 }
 
-/// The sender's metadata and the message's own id.
+/// Writes the sender's metadata and the message's own id.
 pub(super) fn write_metadata(out: &mut Vec<u8>, request: &Request<'_>) {
     out.extend_from_slice(b"\"originalMessageId\":");
     push_text(out, request.envelope.id.as_str());

@@ -1,4 +1,4 @@
-//! One connection.
+//! State of one connection.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use super::Close;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It has not said who it is.
+    /// Before `hub:connect`.
     Fresh,
     Connected,
     Closing(Close),
 }
 
-/// A topic that a session hears.
+/// A session's subscription to a topic.
 #[derive(Debug)]
 pub(super) struct Subscription {
     pub(super) id: u64,
-    /// Numbers that were dropped since it reads too slowly.
+    /// Range of messages that were dropped because the session reads too slowly.
     pub(super) missed: Option<(u64, u64)>,
     /// Number of the last message that the subscription replayed, or reported as a gap. A fan-out in progress skips these.
     pub(super) replayed: u64,
-    /// Whom to tell once a run's topic is followed: the request's id, its `from` and trace.
+    /// The subscribe request to answer once a run's topic is followed: its id, `from` and trace.
     pub(super) asked: Option<(String, String, String)>,
 }
 
@@ -39,34 +39,34 @@ pub(super) struct Session {
     pub(super) opened: Millis,
     pub(super) heard: Millis,
     pub(super) access: Access,
-    /// The address that is its own.
+    /// The session's own address.
     pub(super) own: Option<ActorId>,
-    /// Those it has registered.
+    /// Addresses that it has registered.
     pub(super) addresses: Vec<ActorId>,
     pub(super) subscriptions: BTreeMap<Arc<str>, Subscription>,
     pub(super) outbox: Outbox,
-    /// Messages that its client has not acknowledged.
+    /// Messages that its client has yet to acknowledge.
     pub(super) awaiting: Awaiting,
     pub(super) bucket: Option<Bucket>,
-    /// It is told of several messages that have arrived with one frame.
+    /// Whether it gets combined acknowledgements.
     pub(super) acks_together: bool,
-    /// What the client's clock lacks.
+    /// Offset from the client's clock to the hub's.
     pub(super) offset: i64,
     pub(super) malformed: (usize, Millis),
-    /// Sessions it is paused for.
+    /// Slow sessions for which it is paused.
     pub(super) paused_for: Vec<SessionId>,
-    /// Those who are paused for it.
+    /// Sessions that are paused because this one is slow.
     pub(super) feeders: Vec<SessionId>,
-    /// To whom it sent last: mostly it is the same again.
+    /// The last target, cached because consecutive messages mostly have the same one.
     pub(super) last_target: ActorId,
     pub(super) is_woken: bool,
-    /// The token that it counts as a session of.
+    /// The token in whose session count it is included.
     pub(super) counts_for: Option<String>,
-    /// Its place in the roster.
+    /// Position in the roster.
     pub(super) place: usize,
-    /// Its questions that wait for replies.
+    /// Number of its requests that wait for replies.
     pub(super) reply_waits: usize,
-    /// Its signals that are under way, and their bytes.
+    /// Number and bytes of its signals in progress.
     pub(super) signals: (usize, usize),
 }
 
@@ -103,15 +103,15 @@ impl Session {
     }
 }
 
-/// A frame goes to the connection. One that its client is to acknowledge is remembered from here on: the acknowledgement may
-/// come before anybody has said that it was written.
+/// Hands a frame to the connection. A frame that requires acknowledgement is recorded here already, since the
+/// acknowledgement may arrive before the write is reported.
 pub(super) fn hand_out(next: Next<'_>, awaiting: &mut Awaiting, boot: &str, (within, within_max): (Millis, Millis)) {
     let Some(carried) = next.carried().filter(|carried| carried.require_ack) else { return };
     let id = carried.stored_id.clone().unwrap_or_else(|| OwnId::new(boot, carried.number).as_str().into());
     if let Some(out) = next.take() {
         let carried = &out.carried;
         let span = carried.ttl.unwrap_or(within).min(within_max);
-        // Queued messages stay in the store until they are acknowledged, without a deadline.
+        // Queued messages are stored until they are acknowledged, and have no deadline.
         let deadline = if carried.stored.is_some() { Millis::MAX } else { carried.received.saturating_add(span) };
         awaiting.insert(id, out, deadline);
     }

@@ -1,4 +1,4 @@
-//! What the hub counts.
+//! Counters and statistics of the hub.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{Hub, Request};
 /// Maximum number of concurrent surveys; each visits all sessions and actors.
 const SURVEYS_MAX: usize = 16;
 
-/// A request for figures that are being gathered.
+/// A statistics request in progress.
 #[derive(Debug)]
 pub(super) struct Survey {
     session: SessionId,
@@ -23,7 +23,7 @@ pub(super) struct Survey {
     trace: String,
     /// Number of sessions counted so far.
     place: usize,
-    /// The last address that is counted.
+    /// The last address counted.
     after: Option<Arc<str>>,
     outboxes: Outboxes,
     queues: Queues,
@@ -44,7 +44,7 @@ struct Queues {
     bytes: usize,
 }
 
-/// Counts since the hub began.
+/// Counters since the hub started.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) received: u64,
@@ -59,17 +59,17 @@ pub(super) struct Counts {
     pub(super) pauses: u64,
     pub(super) gaps: u64,
     pub(super) closed: u64,
-    // Messages that nobody got, by reason.
+    // Undelivered messages, by reason.
     pub(super) expired: u64,
     pub(super) absent: u64,
     pub(super) dropped: u64,
     pub(super) queue_full: u64,
     pub(super) rate_limited: u64,
     pub(super) unreadable: u64,
-    // What there is now.
+    // Current totals, unlike the counters above.
     pub(super) registered: usize,
     pub(super) subscriptions: usize,
-    /// What the rates of the last full second are counted from, and they themselves.
+    /// Baseline of the rates, and the rates of the last full second.
     mark: Mark,
     received_rate: u64,
     delivered_rate: u64,
@@ -83,7 +83,7 @@ struct Mark {
 }
 
 impl Counts {
-    /// Rates since this was called last.
+    /// Updates the rates since the last call.
     pub(super) fn tick(&mut self, now: Millis) {
         let span = now.saturating_sub(self.mark.at);
         if span >= 1_000 {
@@ -126,7 +126,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Does a slice of a survey; returns it unless it is done.
+    /// Advances a survey by one slice; returns it if it is unfinished.
     pub(super) fn survey(&mut self, mut survey: Box<Survey>, now: Millis) -> Option<Box<Survey>> {
         let slice = self.settings.work_slice;
         if survey.place < self.roster.len() {
@@ -183,7 +183,7 @@ impl Hub {
         Ok(())
     }
 
-    /// What the hub counts, as JSON.
+    /// Returns the statistics as JSON.
     #[must_use]
     pub fn figures(&self) -> Value {
         let counts = &self.counts;

@@ -9,23 +9,23 @@ use crate::{ActorId, SessionId};
 use super::session::State;
 use super::{Close, Hub};
 
-/// How long an actor that is away is remembered after its last use; the store knows the rest.
+/// How long an actor that is away stays in memory after its last use.
 const ACTOR_KEPT: Millis = 60_000;
 
-/// Silent for so many heartbeats, a session is gone.
+/// A session that misses this many heartbeats is closed.
 const HEARTBEATS_MISSED_MAX: u64 = 3;
 
-/// How far the tick is.
+/// Progress of the tick.
 #[derive(Debug, Default)]
 pub(super) enum Round {
-    /// The next begins with the sessions.
+    /// The next slice starts with the sessions.
     #[default]
     Begin,
     Sessions(usize),
     Replies,
-    /// After this address.
+    /// Actors after this address.
     Actors(Option<Arc<str>>),
-    /// After this topic.
+    /// Topics after this name.
     Topics(Option<Arc<str>>),
 }
 
@@ -60,7 +60,7 @@ impl Hub {
         if end < self.roster.len() { Round::Sessions(end) } else { Round::Replies }
     }
 
-    /// Why a session ends now, if it does.
+    /// Returns the reason to close a session now, if any.
     fn overdue(&self, id: SessionId, now: Millis) -> Option<Close> {
         let (session, settings) = (&self.sessions[id], &self.settings);
         let since = |moment: Millis, span: Millis| moment.saturating_add(span) < now;
@@ -139,7 +139,7 @@ impl Hub {
         last.map_or(Round::Begin, |last| Round::Topics(Some(last)))
     }
 
-    /// How many addresses it remembers; the store knows the others.
+    /// Returns the number of actors in memory; the store knows the others.
     #[must_use]
     pub fn remembered(&self) -> usize {
         self.actors.len()

@@ -1,4 +1,4 @@
-//! Topics: who hears them, and what they heard.
+//! Topics: subscribing, publishing and gaps.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::refusal::{self, Refusal};
 use crate::seen::{Answer, Said};
 use crate::settings::Millis;
 use crate::topic::{After, Gap, Topic};
-use crate::{ActorId, Mutation, SessionId};
+use crate::{ActorId, SessionId};
 
 use super::fan::Fan;
 use super::send::{body, write_metadata};
@@ -26,7 +26,7 @@ fn topic_of<'a>(request: &Request<'a>) -> Result<Text<'a>, Refusal> {
 }
 
 impl Hub {
-    /// Refuses a topic that is new while there are too many.
+    /// Rejects a new topic while there are too many.
     fn check_topics(&self, name: &str) -> Result<(), Refusal> {
         if self.topics.len() < self.settings.topics_max || self.topics.contains_key(name) {
             return Ok(());
@@ -34,7 +34,7 @@ impl Hub {
         Err(refusal::queue_full(&format!("@(topic/{name})"), "there are too many topics"))
     }
 
-    /// The topic of a name; one that is new begins a new epoch.
+    /// Returns the topic of a name. A new topic starts a new epoch.
     fn topic(&mut self, name: &str, now: Millis) -> Arc<str> {
         if let Some((name, _)) = self.topics.get_key_value(name) {
             return Arc::clone(name);
@@ -55,7 +55,7 @@ impl Hub {
         }
         let known = session.subscriptions.contains_key(name);
         if !known && session.subscriptions.len() >= self.settings.subscriptions_max {
-            let what = format!("a session hears at most {} topics", self.settings.subscriptions_max);
+            let what = format!("a session can subscribe to at most {} topics", self.settings.subscriptions_max);
             return Err(refusal::invalid(&what));
         }
         let after = request.envelope.payload.of("after", "`{epoch, seq}`")?;
@@ -80,7 +80,7 @@ impl Hub {
         }
         let (epoch, seq) = (topic.epoch, topic.seq);
         let missing = after.map(|after| topic.since(after));
-        let replays = after.is_some() && !self.settings.has(Mutation::ReplayAndCopy);
+        let replays = after.is_some() && !deliberate_bug!(ReplayAndCopy);
         if let Some(subscription) = self.sessions[session].subscriptions.get_mut(&name).filter(|_| replays) {
             subscription.replayed = seq;
         }
@@ -98,7 +98,7 @@ impl Hub {
         }
     }
 
-    /// Notes that a session hears a topic; once more begins anew.
+    /// Adds a session's subscription to a topic; a second one replaces the first.
     fn subscription(&mut self, session: SessionId, name: &Arc<str>, asked: Option<(String, String, String)>) -> u64 {
         let id = self.next_number();
         let subscription = Subscription { id, missed: None, replayed: 0, asked };
@@ -119,7 +119,7 @@ impl Hub {
         self.effects.push(Effect::Follow { session, topic: name, run: run.to_owned(), after });
     }
 
-    /// Whether a run's topic can be followed: its epoch and last number, or why not.
+    /// Answers a subscription to a run's topic: its epoch and last number, or the error.
     pub fn followed(&mut self, session: SessionId, topic: &str, outcome: Result<After, String>, now: Millis) {
         let Some(found) = self.sessions.get_mut(session) else { return };
         let Some(subscription) = found.subscriptions.get_mut(topic) else { return };
@@ -134,14 +134,15 @@ impl Hub {
                 found.subscriptions.remove(topic);
                 self.counts.subscriptions -= 1;
                 let address = format!("@(workflow/{})", run_of_topic(topic).unwrap_or(topic));
-                let hint = "`wigwag list` shows the runs there are";
+                let hint = "list runs with `wigwag list`";
                 let refusal = refusal::unknown_actor(&address, &why, hint, false);
                 self.say(session, Some(&from), refusal.kind, Some(&id), &refusal.payload, &trace, now);
             }
         }
     }
 
-    /// Feeds a session that follows a run. Says whether there is room for more: if not, wait until it has read some.
+    /// Sends a run's event to a subscriber. Returns whether its outbox has room for more: if not, wait until the
+    /// session has read some.
     pub fn feed(&mut self, session: SessionId, topic: &str, at: After, payload: &str, now: Millis) -> bool {
         let Some(found) = self.sessions.get(session) else { return false };
         let Some(subscription) = found.subscriptions.get(topic) else { return false };
@@ -155,13 +156,13 @@ impl Hub {
         self.has_room(session)
     }
 
-    /// Whether a session reads as fast as it is fed.
+    /// Whether a session's outbox has room for more events.
     #[must_use]
     pub fn has_room(&self, session: SessionId) -> bool {
         self.sessions.get(session).is_some_and(|session| !session.outbox.is_high(&self.settings))
     }
 
-    /// A run's topic ends, for a session.
+    /// Ends a session's subscription to a run's topic.
     pub fn unfollowed(&mut self, session: SessionId, topic: &str, reason: &str, now: Millis) {
         let found = self.sessions.get_mut(session).and_then(|session| session.subscriptions.remove(topic));
         if let Some(subscription) = found {
@@ -183,7 +184,7 @@ impl Hub {
             (None, None) => return Err(refusal::invalid("`hub:unsubscribe` has neither `topic` nor `subscriptionId`")),
         };
         let Some((name, subscription)) = found else {
-            return Err(refusal::invalid("this session does not hear that topic"));
+            return Err(refusal::invalid("this session is not subscribed to that topic"));
         };
         let (name, id) = (Arc::clone(name), subscription_id(subscription.id));
         self.sessions[request.session].subscriptions.remove(&name);
@@ -201,7 +202,7 @@ impl Hub {
         let body = body(request)?;
         if is_hubs_own(name) {
             let what = format!("only the hub itself publishes to `{name}`");
-            return Err(refusal::unauthorized(&what, "choose another topic"));
+            return Err(refusal::unauthorized(&what, "use another topic"));
         }
         if !self.sessions[request.session].access.may_publish(name) {
             let what = format!("this token may not publish to `{name}`");
@@ -236,14 +237,14 @@ impl Hub {
         Ok(())
     }
 
-    /// The place of a topic's next message.
+    /// Returns the position of a topic's next message.
     fn next_of(&self, name: &str) -> After {
         self.topics
             .get(name)
             .map_or(After { epoch: 0, seq: 1 }, |topic| After { epoch: topic.epoch, seq: topic.seq + 1 })
     }
 
-    /// Publishes something that no session has sent.
+    /// Publishes a message that no session sent.
     pub(super) fn publish_as(&mut self, from: &str, topic: &str, kind: &str, payload: &str, now: Millis) {
         let name = self.topic(topic, now);
         let at = self.next_of(&name);
@@ -275,7 +276,7 @@ impl Hub {
         frame::kept(&mut self.scratch, |out| frame::write(out, &head, write_payload, metadata))
     }
 
-    /// Keeps a topic's message and sends it to all who hear it.
+    /// Adds a message to a topic's history and sends it to all subscribers.
     fn distribute(&mut self, name: &Arc<str>, (bytes, number): (Bytes, u64), expires: Millis, now: Millis) -> u32 {
         let Some(topic) = self.topics.get_mut(name) else { return 0 };
         topic.keep(name, (bytes.clone(), number), now, &self.settings, &mut self.histories);
@@ -288,7 +289,7 @@ impl Hub {
         count
     }
 
-    /// Puts a topic's message into an outbox, after what it lacks was announced.
+    /// Appends a topic's message to an outbox, after a gap notice if messages were dropped before it.
     pub(super) fn push_topic(
         &mut self,
         target: SessionId,
@@ -308,7 +309,7 @@ impl Hub {
     }
 
     fn say_gap(&mut self, session: SessionId, name: &str, epoch: u64, gap: Gap, now: Millis) {
-        if self.settings.has(Mutation::SilentGap) {
+        if deliberate_bug!(SilentGap) {
             return;
         }
         self.counts.gaps += 1;
@@ -316,7 +317,7 @@ impl Hub {
         self.announce(session, "hub:gap", &payload, now);
     }
 
-    /// A session has read what waited: it is told what it missed meanwhile.
+    /// Sends the outstanding gap notices to a session that has caught up.
     pub(super) fn announce_gaps(&mut self, id: SessionId, now: Millis) {
         let Some(session) = self.sessions.get_mut(id) else { return };
         let mut gaps = Vec::new();

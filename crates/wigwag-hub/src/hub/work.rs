@@ -16,15 +16,15 @@ use super::{Close, Hub};
 /// A job in progress.
 #[derive(Debug)]
 pub(super) enum Chore {
-    /// Route the held messages of an actor.
+    /// Routes the held messages of an actor.
     Drain(ActorId),
-    /// Resume sessions that were paused for a slow one.
+    /// Resumes sessions that were paused for a slow one.
     Resume { slow: SessionId, feeders: Vec<SessionId> },
-    /// Take a session out of its topics' subscribers.
+    /// Removes a session from the subscribers of its topics.
     Unsubscribe { session: SessionId, topics: Vec<Arc<str>> },
-    /// Gather figures of all sessions and actors.
+    /// Gathers statistics of all sessions and actors.
     Survey(Box<Survey>),
-    /// End all sessions.
+    /// Ends all sessions.
     Shutdown,
 }
 
@@ -91,7 +91,7 @@ impl Hub {
         some.len() == slice
     }
 
-    /// The next addresses after one, at most so many.
+    /// Returns up to `max` addresses after the given one.
     pub(super) fn names_after(&self, after: Option<&str>, max: usize) -> Vec<(Arc<str>, ActorId)> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let names = self.names.range::<str, _>((from, Bound::Unbounded)).take(max);

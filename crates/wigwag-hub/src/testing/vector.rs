@@ -1,41 +1,41 @@
-//! The vectors of `conformance/hub`: frames in, frames out. `conformance/hub/README.md` says what they mean.
+//! The test vectors of `conformance/hub`: frames sent and expected. `conformance/hub/README.md` explains the format.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-/// Sockets to a hub, by name.
+/// Named sockets to a hub.
 pub trait Sockets {
-    /// Opens one.
+    /// Opens a socket.
     fn open(&mut self, name: &str);
     /// Sends a frame.
     fn send(&mut self, name: &str, text: &str, binary: bool);
-    /// The next frame that comes, or why none does.
+    /// Returns the next frame received, or the reason why there is none.
     fn receive(&mut self, name: &str) -> Result<String, String>;
-    /// Closes it from this side.
+    /// Closes the socket from this side.
     fn close(&mut self, name: &str);
-    /// How it was closed from the other side, after whatever came before.
+    /// Returns the close code from the other side, after all frames before it.
     fn closed(&mut self, name: &str) -> Result<u16, String>;
-    /// The time in milliseconds.
+    /// Returns the time in milliseconds.
     fn now(&self) -> u64;
 }
 
 /// One rule of the protocol.
 #[derive(Clone, Debug)]
 pub struct Vector {
-    /// What the file is called.
+    /// Name of the file.
     pub name: String,
-    /// What must hold.
+    /// The rule in words.
     pub rule: String,
     steps: Vec<Value>,
 }
 
 impl Vector {
-    /// All vectors of a folder, in the order of their names.
+    /// Returns all vectors of a folder, sorted by name.
     ///
     /// # Panics
-    /// If one cannot be read.
+    /// If a file cannot be parsed.
     #[must_use]
     pub fn all(folder: &Path) -> Vec<Self> {
         let files = std::fs::read_dir(folder).expect("the folder of the vectors");
@@ -56,13 +56,13 @@ impl Vector {
         Self { name: field("name"), rule: field("rule"), steps }
     }
 
-    /// All frames that are sent or expected.
+    /// Returns all frames that are sent or expected.
     #[must_use]
     pub fn frames(&self) -> Vec<Value> {
         self.steps.iter().map(|step| step["frame"].clone()).filter(|frame| !frame.is_null()).collect()
     }
 
-    /// Runs it; says what did not hold. `unique` tells it from others on the same hub.
+    /// Runs the vector and returns the first difference. `unique` distinguishes it from other runs on the same hub.
     pub fn run(&self, sockets: &mut dyn Sockets, unique: &str) -> Result<(), String> {
         let mut names = Names { all: BTreeMap::new(), unique: unique.to_owned(), count: 0 };
         run_steps(&self.steps, sockets, &mut names).map_err(|why| format!("{}: {why}\n({})", self.name, self.rule))
@@ -115,7 +115,7 @@ fn run_step(step: &Value, sockets: &mut dyn Sockets, names: &mut Names) -> Resul
     Ok(())
 }
 
-/// What names stand for.
+/// Values bound to names.
 struct Names {
     all: BTreeMap<String, Value>,
     unique: String,
@@ -123,7 +123,7 @@ struct Names {
 }
 
 impl Names {
-    /// Replaces what stands inside of texts.
+    /// Replaces names inside of strings.
     fn inside(&self, text: &str) -> String {
         let mut out = text.replace("$run", &self.unique);
         while let Some(start) = out.find("$fill:") {
@@ -134,7 +134,7 @@ impl Names {
         out
     }
 
-    /// What is sent.
+    /// Returns the frame to send, with names and times filled in.
     fn filled(&mut self, value: &Value, now: u64) -> Value {
         match value {
             Value::Object(fields) => {
@@ -167,7 +167,7 @@ impl Names {
         }
     }
 
-    /// Whether what came is what was expected; binds names.
+    /// Compares a received frame with the expected one and binds names.
     fn fits(&mut self, expected: &Value, got: Option<&Value>, at: &str) -> Result<(), String> {
         let wrong = |want: &dyn std::fmt::Display| Err(format!("`{at}` is {}, want {want}", shown(got)));
         let null = Value::Null;

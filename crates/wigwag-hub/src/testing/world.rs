@@ -1,4 +1,4 @@
-//! A hub, its store and its clients in one place, in one thread.
+//! A hub, its store and its clients in one process and thread.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,30 +11,30 @@ use crate::{
     sweep,
 };
 
-/// A client, by the frames it got.
+/// A client and the frames that it received.
 #[derive(Debug)]
 struct Peer {
     session: SessionId,
     got: VecDeque<String>,
     closed: Option<u16>,
-    /// It takes what is there for it.
+    /// Whether it reads frames.
     reads: bool,
-    /// Frames that the connection has, if it does not say that it wrote them.
+    /// Frames handed to the connection and not yet reported as written.
     taken: usize,
 }
 
 /// A hub and everything around it.
 #[derive(Debug)]
 pub struct World {
-    /// The hub.
+    /// The hub under test.
     pub hub: Hub,
-    /// The time.
+    /// The time that the hub sees.
     pub now: Millis,
-    /// What is stored.
+    /// Content of the store.
     pub store: BTreeMap<String, Bytes>,
-    /// When addresses were registered last.
+    /// Time of the last registration of each address.
     pub registered_at: BTreeMap<String, Millis>,
-    /// What this server is called.
+    /// Id of this server.
     pub server: String,
     /// Other servers that are running, and their URLs.
     pub others: BTreeMap<String, String>,
@@ -42,9 +42,9 @@ pub struct World {
     pub hold: bool,
     /// The next store operations fail.
     pub broken: bool,
-    /// Runs that wait for a signal (`true`) or do not.
+    /// Runs, and whether each waits for a signal.
     pub runs: BTreeMap<String, bool>,
-    /// Signals that were sent: run, name, payload, key, by.
+    /// Signals sent: run, name, payload, key, sender.
     pub signals: Vec<(String, String, String, String, String)>,
     /// Other effects, in order.
     pub effects: Vec<Effect>,
@@ -55,7 +55,7 @@ pub struct World {
 }
 
 impl World {
-    /// A hub that nobody is connected to.
+    /// Creates a hub without connections.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let now = 1_763_251_200_000;
@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    /// The process dies and another takes its place: what is stored is all that is left.
+    /// Simulates a crash and a new process: only the store survives.
     pub fn restart(&mut self) {
         self.now += 1_000;
         self.hub = Hub::new(self.settings.clone(), [8; 32], self.now);
@@ -103,7 +103,7 @@ impl World {
         self.peers.insert(name.to_owned(), peer);
     }
 
-    /// Opens a socket and connects; gives the session's address.
+    /// Opens a socket and connects. Returns the session's address.
     pub fn join(&mut self, name: &str) -> String {
         self.open(name);
         let got = self.ask(name, "@(x)", "hub:connect", json!({"protocolVersion": "0.1.0"}));
@@ -116,13 +116,13 @@ impl World {
         self.ask(name, &own, "hub:register", json!({"actorAddress": address}))
     }
 
-    /// The session of a socket.
+    /// Returns the session of a socket.
     #[must_use]
     pub fn session(&self, name: &str) -> SessionId {
         self.peers[name].session
     }
 
-    /// Whether a client takes what is there for it.
+    /// Sets whether a client reads its frames.
     pub fn reads(&mut self, name: &str, reads: bool) {
         if let Some(peer) = self.peers.get_mut(name) {
             peer.reads = reads;
@@ -130,7 +130,7 @@ impl World {
         self.settle();
     }
 
-    /// An envelope with a fresh id.
+    /// Returns an envelope with a fresh id.
     #[expect(clippy::needless_pass_by_value, reason = "it is made where it is used")]
     pub fn envelope(&mut self, from: &str, kind: &str, pattern: &str, payload: Value) -> Value {
         self.count += 1;
@@ -150,7 +150,7 @@ impl World {
         self.text(name, &frame.to_string());
     }
 
-    /// Sends a text.
+    /// Sends a raw text frame.
     pub fn text(&mut self, name: &str, text: &str) {
         let session = self.peers[name].session;
         let max = self.settings.message_bytes_max;
@@ -159,26 +159,26 @@ impl World {
         self.settle();
     }
 
-    /// Tells the hub something; gives the message's id.
+    /// Sends a tell to the hub. Returns the message's id.
     pub fn tell(&mut self, name: &str, from: &str, kind: &str, payload: Value) -> String {
         let frame = self.envelope(from, kind, "tell", payload);
         self.send(name, &frame);
         frame["id"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Asks the hub something and takes the answer out of what came.
+    /// Sends an ask to the hub, then removes and returns its answer.
     pub fn ask(&mut self, name: &str, from: &str, kind: &str, payload: Value) -> Value {
         let frame = self.envelope(from, kind, "ask", payload);
         self.ask_frame(name, &frame)
     }
 
-    /// The same with a frame of one's own.
+    /// Like [`ask`](Self::ask), with a given frame.
     pub fn ask_frame(&mut self, name: &str, frame: &Value) -> Value {
         self.send(name, frame);
         self.answer(name, frame)
     }
 
-    /// The first answer to a frame, taken out of what came; null if there is none.
+    /// Removes and returns the first answer to a frame; null if there is none.
     pub fn answer(&mut self, name: &str, frame: &Value) -> Value {
         let got = &mut self.peers.get_mut(name).expect("a socket of that name").got;
         let parsed = |text: &String| serde_json::from_str::<Value>(text).unwrap_or_default();
@@ -186,28 +186,28 @@ impl World {
         place.and_then(|place| got.remove(place)).map_or(Value::Null, |text| parsed(&text))
     }
 
-    /// The next frame that came.
+    /// Removes and returns the next frame received.
     pub fn next(&mut self, name: &str) -> Option<Value> {
         self.next_text(name).map(|text| serde_json::from_str(&text).unwrap_or_default())
     }
 
-    /// The same as text.
+    /// Like [`next`](Self::next), as text.
     pub fn next_text(&mut self, name: &str) -> Option<String> {
         self.peers.get_mut(name).and_then(|peer| peer.got.pop_front())
     }
 
-    /// All frames that came.
+    /// Removes and returns all frames received.
     pub fn all(&mut self, name: &str) -> Vec<Value> {
         std::iter::from_fn(|| self.next(name)).collect()
     }
 
-    /// How a socket was closed.
+    /// Returns the code that a socket was closed with.
     #[must_use]
     pub fn closed(&self, name: &str) -> Option<u16> {
         self.peers[name].closed
     }
 
-    /// A client goes away, or its connection breaks.
+    /// Closes a client's connection.
     pub fn close(&mut self, name: &str) {
         if let Some(peer) = self.peers.get_mut(name).filter(|peer| peer.closed.is_none()) {
             peer.closed = Some(1006);
@@ -217,7 +217,7 @@ impl World {
         self.settle();
     }
 
-    /// Time passes, and the hub is told.
+    /// Advances the time and calls the hub's tick.
     pub fn pass(&mut self, span: Millis) {
         self.now += span;
         while self.hub.tick(self.now) {}
@@ -237,13 +237,13 @@ impl World {
         }
     }
 
-    /// Store operations that were held are done, in their order.
+    /// Carries out the store operations on hold, in order.
     pub fn release(&mut self) {
         self.hold = false;
         self.settle();
     }
 
-    /// Does the next store operation alone.
+    /// Carries out the next store operation alone.
     pub fn settle_one(&mut self) {
         for effect in self.hub.effects() {
             self.perform(effect);
@@ -254,7 +254,7 @@ impl World {
         }
     }
 
-    /// Does all that is to be done.
+    /// Carries out all outstanding work.
     pub fn settle(&mut self) {
         loop {
             let mut moved = self.hub.advance(self.now);
@@ -272,7 +272,7 @@ impl World {
             for name in names {
                 moved |= self.read(&name);
             }
-            // What a frame that was dropped made the hub say is for somebody else.
+            // Dropping an expired frame may produce frames for other sessions.
             moved |= !self.hub.woken().is_empty();
             if !moved {
                 break;
@@ -302,7 +302,7 @@ impl World {
             Effect::Signal { ticket, run, name, payload, key, by, .. } => {
                 let outcome = match self.runs.get(&run) {
                     Some(waits) => Ok(*waits),
-                    None => Err(SignalRefusal::Unknown(format!("there is no run `{run}`"))),
+                    None => Err(SignalRefusal::Unknown(format!("run not found: `{run}`"))),
                 };
                 if outcome.is_ok() {
                     self.signals.push((run, name, payload, key, by));
@@ -313,7 +313,7 @@ impl World {
         }
     }
 
-    /// What a store does for this server.
+    /// Carries out a store operation for this server.
     pub fn done(&mut self, op: Op) -> Done {
         match op {
             Op::Look { address } => {
@@ -354,13 +354,13 @@ impl World {
         }
     }
 
-    /// Record of an address.
+    /// Returns the record of an address.
     #[must_use]
     pub fn record(&self, address: &str) -> Option<ActorRecord> {
         self.store.get(&key::actor(address)).and_then(|body| serde_json::from_slice(body).ok())
     }
 
-    /// The other server that an address is at.
+    /// Returns the other server that an address is registered at.
     fn place(&self, record: &ActorRecord) -> Option<Place> {
         let server = record.server.as_ref().filter(|server| **server != self.server)?;
         self.others.get(server).map(|url| Place { url: Some(url.clone()) })
@@ -431,14 +431,14 @@ impl World {
         }
     }
 
-    /// Messages and dedup markers of an address.
+    /// Returns the messages and dedup markers of an address.
     fn kept(&self, address: &str) -> Kept {
         let prefix = key::prefix(address);
         let segments = self.store.keys().filter_map(|key| key.strip_prefix(&prefix));
         Kept { waiting: self.waiting(address), delivered: segments.filter_map(Delivered::parse).collect() }
     }
 
-    /// What waits for an address in the store.
+    /// Returns the queued messages of an address in the store.
     #[must_use]
     pub fn waiting(&self, address: &str) -> Vec<(Waiting, usize)> {
         let prefix = key::prefix(address);

@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Access rights: which operations a token allows.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ fn globs(all: &[&str]) -> Vec<Glob> {
     all.iter().map(|text| Glob::new(text).unwrap()).collect()
 }
 
-/// A session with a token that may do this much.
+/// Opens a session whose token has these rights.
 fn join(world: &mut World, name: &str, rights: Rights) -> String {
     world.open_as(name, Access::Known(Arc::new(rights)));
     let hello = world.ask(name, "@(x)", "hub:connect", json!({"protocolVersion": "0.1.0"}));
@@ -20,7 +20,7 @@ fn join(world: &mut World, name: &str, rights: Rights) -> String {
 }
 
 #[test]
-fn a_forged_from_is_refused() {
+fn a_forged_from_is_rejected() {
     let mut world = pair();
     let own = world.join("c");
     for (kind, payload) in [
@@ -38,18 +38,18 @@ fn a_forged_from_is_refused() {
 }
 
 #[test]
-fn an_address_outside_the_scope_is_refused_before_anything_changes() {
+fn an_address_outside_the_scope_is_rejected_without_a_change() {
     let mut world = pair();
     let own = join(&mut world, "c", Rights { own: globs(&["@(browser/*)"]), ..Rights::default() });
     assert_eq!(world.ask("c", &own, "hub:register", json!({"actorAddress": "@(a)"}))["type"], "hub:unauthorized");
     assert_eq!(world.closed("a"), None);
     let found = world.ask("a", "@(a)", "hub:discover", json!({"pattern": "@(a)"}));
-    assert_eq!(found["payload"]["actors"][0]["version"], 1, "not even its version has changed");
+    assert_eq!(found["payload"]["actors"][0]["version"], 1, "its version is unchanged");
     assert_eq!(world.ask("c", &own, "hub:register", json!({"actorAddress": "@(browser/1)"}))["type"], "hub:registered");
 }
 
 #[test]
-fn reserved_addresses_are_nobodys() {
+fn reserved_addresses_cannot_be_registered() {
     let mut world = pair();
     for address in [
         "@(hub)",
@@ -66,7 +66,7 @@ fn reserved_addresses_are_nobodys() {
 }
 
 #[test]
-fn a_token_sends_publishes_and_reads_what_its_scopes_say() {
+fn a_token_sends_publishes_and_reads_by_its_scopes() {
     let mut world = pair();
     let rights = Rights {
         send: globs(&["@(b)"]),
@@ -111,11 +111,11 @@ fn a_signal_needs_its_name_or_its_run() {
         }
     }
     let by: Vec<&str> = world.signals.iter().map(|(.., by)| by.as_str()).collect();
-    assert_eq!(by, ["alice", "bob"], "in the name of the token, however many addresses it has");
+    assert_eq!(by, ["alice", "bob"], "the sender is the name of the token, for all of its addresses");
 }
 
 #[test]
-fn nobody_publishes_what_the_hub_itself_tells() {
+fn only_the_hub_publishes_to_its_own_topics() {
     let mut world = pair();
     for topic in ["run/order-17", "runs", "tasks", "nudges"] {
         let refused = world.ask("a", "@(a)", "hub:publish", json!({"topic": topic, "message": {"type": "x"}}));
@@ -126,7 +126,7 @@ fn nobody_publishes_what_the_hub_itself_tells() {
 }
 
 #[test]
-fn without_a_token_where_one_is_wanted_it_is_told_so_and_closed() {
+fn a_missing_token_is_reported_and_the_connection_closed() {
     let mut world = World::new(wigwag_hub::Settings::default());
     world.open_as("a", Access::Nobody);
     let refused = world.ask("a", "@(x)", "hub:connect", json!({"protocolVersion": "0.1.0"}));
@@ -147,7 +147,41 @@ fn a_session_ends_with_its_token() {
 }
 
 #[test]
-fn others_are_seen_only_by_those_who_may_send_to_them() {
+fn sessions_of_a_revoked_token_are_found_in_slices_and_ended() {
+    let mut world = pair();
+    let slice = world.hub.settings().work_slice;
+    let of = |credential: u8| Rights { credential: [credential; 32], all: true, ..Rights::default() };
+    for number in 0..2 * slice {
+        join(&mut world, &format!("old-{number}"), of(1));
+        join(&mut world, &format!("new-{number}"), of(2));
+    }
+    let (mut before, mut slices) = (None, 0);
+    loop {
+        let (found, next) = world.hub.credentials(before);
+        assert!(found.len() <= slice);
+        for (session, access) in found {
+            if matches!(access, Access::Known(rights) if rights.credential == [1; 32]) {
+                world.hub.revoke(session, world.now);
+            }
+        }
+        // A session that ends moves the last one of the roster into its place.
+        world.pass(1);
+        slices += 1;
+        match next {
+            Some(_) => before = next,
+            None => break,
+        }
+    }
+    assert!(slices > 4, "{slices}");
+    for number in 0..2 * slice {
+        assert_eq!(world.closed(&format!("old-{number}")), Some(4001), "{number}");
+        assert_eq!(world.closed(&format!("new-{number}")), None, "{number}");
+    }
+    assert_eq!(world.closed("a"), None);
+}
+
+#[test]
+fn an_actor_is_listed_only_for_sessions_that_may_send_to_it() {
     let mut world = pair();
     let own = join(&mut world, "c", Rights { send: globs(&["@(b)"]), own: globs(&["@(c)"]), ..Rights::default() });
     world.ask("c", &own, "hub:register", json!({"actorAddress": "@(c)"}));
@@ -160,7 +194,7 @@ fn others_are_seen_only_by_those_who_may_send_to_them() {
 }
 
 #[test]
-fn whoever_was_asked_may_answer_without_a_scope() {
+fn the_recipient_of_a_request_may_reply_without_a_scope() {
     let mut world = pair();
     let own = join(&mut world, "c", Rights { own: globs(&["@(c)"]), ..Rights::default() });
     world.ask("c", &own, "hub:register", json!({"actorAddress": "@(c)"}));
@@ -170,4 +204,16 @@ fn whoever_was_asked_may_answer_without_a_scope() {
     let question = world.next("c").unwrap();
     world.tell("c", "@(c)", "hub:reply", json!({"inReplyTo": question["id"], "type": "answer"}));
     assert_eq!(types(&world.all("a")), ["answer"]);
+}
+
+#[test]
+fn topics_that_a_token_may_not_read_are_not_listed() {
+    let mut world = pair();
+    for topic in ["open/1", "secret/1"] {
+        world.ask("a", "@(a)", "hub:subscribe", json!({"topic": topic}));
+    }
+    let own = join(&mut world, "c", Rights { read: globs(&["open/*"]), ..Rights::default() });
+    let found = world.ask("c", &own, "hub:list_topics", json!({}))["payload"]["topics"].clone();
+    let names: Vec<&str> = found.as_array().unwrap().iter().filter_map(|one| one["topic"].as_str()).collect();
+    assert_eq!(names, ["open/1"]);
 }

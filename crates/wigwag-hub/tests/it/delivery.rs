@@ -1,11 +1,11 @@
-//! The table of delivery: tell and ask, to somebody who is here, away, or never was.
+//! Delivery rules: tell and ask to a target that is connected, away or unknown.
 
 use serde_json::{Value, json};
 
 use crate::{note, notes, pair, types};
 
 #[test]
-fn a_tell_to_somebody_here_arrives_and_is_not_answered() {
+fn a_tell_to_a_connected_target_arrives_and_has_no_answer() {
     let mut world = pair();
     world.tell("a", "@(a)", "hub:send", note("@(b)", 1));
     assert_eq!(notes(&world.all("b")), [1]);
@@ -13,7 +13,7 @@ fn a_tell_to_somebody_here_arrives_and_is_not_answered() {
 }
 
 #[test]
-fn a_tell_to_somebody_away_is_lost_without_a_word() {
+fn a_tell_to_a_target_that_is_away_is_dropped_silently() {
     let mut world = pair();
     world.close("b");
     world.tell("a", "@(a)", "hub:send", note("@(b)", 1));
@@ -23,7 +23,7 @@ fn a_tell_to_somebody_away_is_lost_without_a_word() {
 }
 
 #[test]
-fn a_tell_that_asks_for_the_queue_waits_there() {
+fn a_tell_with_the_queue_flag_is_queued() {
     let mut world = pair();
     world.close("b");
     let mut frame = world.envelope("@(a)", "hub:send", "tell", note("@(b)", 1));
@@ -61,7 +61,7 @@ fn an_ask_to_somebody_away_is_answered_queued_once_it_is_stored() {
 }
 
 #[test]
-fn an_ask_to_nobody_is_an_unknown_actor() {
+fn an_ask_to_an_unregistered_address_is_an_unknown_actor() {
     let mut world = pair();
     let answer = world.ask("a", "@(a)", "hub:send", note("@(nobody)", 1));
     assert_eq!(answer["type"], "hub:unknown_actor");
@@ -71,14 +71,14 @@ fn an_ask_to_nobody_is_an_unknown_actor() {
 }
 
 #[test]
-fn a_tell_to_nobody_is_lost_without_a_word() {
+fn a_tell_to_an_unregistered_address_is_dropped_silently() {
     let mut world = pair();
     world.tell("a", "@(a)", "hub:send", note("@(nobody)", 1));
     assert_eq!(world.next("a"), None);
 }
 
 #[test]
-fn what_goes_wrong_with_a_tell_is_told_unless_its_target_is_away() {
+fn a_failed_tell_is_reported_unless_its_target_is_away() {
     let mut world = pair();
     let id = world.tell("a", "@(a)", "hub:send", json!({"to": "not an address", "type": "note"}));
     let error = world.next("a").unwrap();
@@ -86,7 +86,7 @@ fn what_goes_wrong_with_a_tell_is_told_unless_its_target_is_away() {
 }
 
 #[test]
-fn with_require_ack_delivered_means_that_the_client_said_so() {
+fn with_require_ack_delivered_means_acknowledged_by_the_client() {
     let mut world = pair();
     let mut frame = world.envelope("@(a)", "hub:send", "ask", note("@(b)", 1));
     frame["metadata"] = json!({"requireAck": true});
@@ -99,7 +99,7 @@ fn with_require_ack_delivered_means_that_the_client_said_so() {
 }
 
 #[test]
-fn what_is_not_acknowledged_in_time_is_a_timeout_and_may_be_repeated() {
+fn a_missing_acknowledgement_is_a_timeout_and_the_ask_may_be_repeated() {
     let mut world = pair();
     let mut frame = world.envelope("@(a)", "hub:send", "ask", note("@(b)", 1));
     frame["metadata"] = json!({"requireAck": true});
@@ -112,11 +112,11 @@ fn what_is_not_acknowledged_in_time_is_a_timeout_and_may_be_repeated() {
     assert_eq!(answer["payload"]["details"], json!({"targetAddress": "@(b)", "attemptedAt": sent_at}));
     frame["timestamp"] = json!(world.now);
     world.send("a", &frame);
-    assert_eq!(notes(&world.all("b")), [1], "it is delivered anew");
+    assert_eq!(notes(&world.all("b")), [1], "it is delivered again");
 }
 
 #[test]
-fn what_a_client_did_not_acknowledge_waits_for_its_next_registration() {
+fn unacknowledged_messages_are_queued_for_the_next_registration() {
     let mut world = pair();
     let mut frame = world.envelope("@(a)", "hub:send", "ask", note("@(b)", 1));
     frame["metadata"] = json!({"requireAck": true});
@@ -126,14 +126,14 @@ fn what_a_client_did_not_acknowledge_waits_for_its_next_registration() {
     assert_eq!(world.answer("a", &frame)["payload"]["status"], "queued");
     world.join_as("b2", "@(b)");
     let again = world.next("b2").unwrap();
-    assert_eq!(again["id"], first["id"], "the same id, so that the second is known as one");
+    assert_eq!(again["id"], first["id"], "the same id, so that the target recognises the repeat");
     assert_eq!(world.waiting("@(b)").len(), 1, "it is kept until it is acknowledged");
     world.tell("b2", "@(b)", "hub:ack", json!({"messageId": again["id"]}));
     assert_eq!(world.waiting("@(b)"), []);
 }
 
 #[test]
-fn what_a_broken_connection_took_along_unwritten_is_queued() {
+fn unwritten_messages_of_a_broken_connection_are_queued() {
     let mut world = pair();
     world.reads("b", false);
     let frames: Vec<Value> = (0..3).map(|n| world.envelope("@(a)", "hub:send", "ask", note("@(b)", n))).collect();
@@ -153,7 +153,7 @@ fn a_tell_that_may_have_been_written_is_not_sent_again() {
     let (session, now) = (world.session("b"), world.now);
     world.reads("b", false);
     world.tell("a", "@(a)", "hub:send", note("@(b)", 2));
-    // The connection has it, and breaks before it says whether it was written.
+    // The connection has the frame, and breaks before it reports the write.
     world.hub.take(session, 10, now, |_| ());
     world.join_as("b2", "@(b)");
     assert_eq!(notes(&world.all("b2")), [] as [Value; 0]);
@@ -171,7 +171,7 @@ fn one_senders_messages_keep_their_order_through_the_queue() {
     world.join("b2");
     world.tell("b2", "@(x)", "hub:register", json!({"actorAddress": "@(b)"}));
     for number in 5..10 {
-        // While the registration is under way.
+        // During the registration.
         world.tell("a", "@(a)", "hub:send", note("@(b)", number));
     }
     world.release();
@@ -181,11 +181,11 @@ fn one_senders_messages_keep_their_order_through_the_queue() {
     let got = world.all("b2");
     assert_eq!(types(&got)[..2], ["hub:registered", "note"]);
     assert_eq!(notes(&got), (0..12).collect::<Vec<_>>());
-    assert_eq!(world.waiting("@(b)"), [], "what was written is removed");
+    assert_eq!(world.waiting("@(b)"), [], "a written message is removed");
 }
 
 #[test]
-fn a_reply_reaches_whoever_asked() {
+fn a_reply_reaches_the_asker() {
     let mut world = pair();
     let mut payload = note("@(b)", 1);
     payload["expectReply"] = json!(true);
@@ -220,7 +220,7 @@ fn a_reply_that_does_not_come_is_a_timeout() {
     let answer = world.answer("a", &frame);
     assert_eq!(answer["payload"]["code"], "timeout");
     assert_eq!(answer["payload"]["details"], json!({"targetAddress": "@(b)", "attemptedAt": sent_at}));
-    // A late reply counts for as long as a repeat of the question is known.
+    // A late reply counts while a repeat of the request is recognised.
     let late = world.ask("b", "@(b)", "hub:reply", json!({"inReplyTo": question["id"], "type": "answer"}));
     assert_eq!(late["payload"]["status"], "delivered");
     assert_eq!(world.answer("a", &frame)["type"], "answer");
@@ -230,7 +230,7 @@ fn a_reply_that_does_not_come_is_a_timeout() {
 }
 
 #[test]
-fn nobody_replies_for_another() {
+fn only_the_recipient_of_a_request_may_reply() {
     let mut world = pair();
     world.join_as("c", "@(c)");
     let mut payload = note("@(b)", 1);
@@ -266,7 +266,7 @@ fn a_message_to_a_run_is_a_signal() {
     assert_eq!(none["type"], "hub:unknown_actor");
 }
 
-/// A hub in which `a` wants to be told of several messages at once.
+/// A hub in which `a` gets combined acknowledgements.
 fn together() -> wigwag_hub::testing::World {
     let mut world = pair();
     world.close("a");
@@ -278,7 +278,7 @@ fn together() -> wigwag_hub::testing::World {
 }
 
 #[test]
-fn who_wants_it_is_told_of_all_that_was_written_together_with_one_frame() {
+fn acknowledgements_of_one_batch_are_combined_in_one_frame_on_request() {
     let mut world = together();
     world.reads("b", false);
     let asks: Vec<Value> = (1..=3).map(|n| world.envelope("@(a)", "hub:send", "ask", note("@(b)", n))).collect();
@@ -293,7 +293,7 @@ fn who_wants_it_is_told_of_all_that_was_written_together_with_one_frame() {
     let ids: Vec<&Value> = asks.iter().map(|ask| &ask["id"]).collect();
     assert_eq!(told["payload"], json!({"status": "delivered", "deliveredAt": world.now, "messageIds": ids}));
     assert_eq!(world.next("a"), None);
-    // Who asks again is told alone, and the same.
+    // A repeat gets an acknowledgement of its own with the same content.
     world.send("a", &asks[1]);
     let again = world.answer("a", &asks[1]);
     assert_eq!(again["type"], "hub:delivery_ack");
@@ -302,7 +302,7 @@ fn who_wants_it_is_told_of_all_that_was_written_together_with_one_frame() {
 }
 
 #[test]
-fn each_of_a_sessions_addresses_is_told_of_its_own_messages() {
+fn each_address_of_a_session_gets_its_own_acknowledgements() {
     let mut world = together();
     world.ask("a", "@(x)", "hub:register", json!({"actorAddress": "@(a2)"}));
     world.reads("b", false);
@@ -320,7 +320,7 @@ fn each_of_a_sessions_addresses_is_told_of_its_own_messages() {
 }
 
 #[test]
-fn what_says_more_than_that_it_arrived_is_told_alone() {
+fn an_answer_with_more_than_a_receipt_is_not_combined() {
     let mut world = together();
     let mut traced = world.envelope("@(a)", "hub:send", "ask", note("@(b)", 1));
     traced["metadata"] = json!({"traceId": "t"});
@@ -335,7 +335,7 @@ fn what_says_more_than_that_it_arrived_is_told_alone() {
 }
 
 #[test]
-fn how_one_is_told_is_one_of_two_ways() {
+fn the_acknowledgement_mode_is_validated() {
     let mut world = pair();
     world.open("c");
     let refused = world.ask("c", "@(x)", "hub:connect", json!({"acks": "sometimes"}));

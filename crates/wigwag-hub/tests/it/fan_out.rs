@@ -1,4 +1,4 @@
-//! From one to many.
+//! Broadcasts and publishes to many targets.
 
 use serde_json::json;
 use wigwag_hub::Came;
@@ -25,7 +25,7 @@ fn heard(world: &mut World, count: usize) -> usize {
 }
 
 #[test]
-fn a_hundred_hear_it_at_once() {
+fn a_hundred_targets_get_a_message_in_one_batch() {
     let mut world = crowd(100);
     let frame = broadcast(&mut world);
     let (session, now) = (world.session("a"), world.now);
@@ -41,13 +41,13 @@ fn a_hundred_hear_it_at_once() {
 }
 
 #[test]
-fn a_hundred_and_one_hear_it_in_two_batches_and_others_have_a_turn_between_them() {
+fn a_hundred_and_one_targets_take_two_batches_with_other_work_between_them() {
     let mut world = crowd(101);
     let frame = broadcast(&mut world);
     let (session, now) = (world.session("a"), world.now);
     world.hub.receive(session, vec![Came::Frame(wigwag_hub::read(&frame.to_string()), None)], now);
     assert!(world.hub.has_more(), "the first hundred only");
-    // Somebody else's message goes before the second batch.
+    // A message of another sender overtakes the second batch.
     let other = world.envelope("@(a)", "hub:send", "tell", note("@(w/0100)", "before"));
     world.hub.receive(session, vec![Came::Frame(wigwag_hub::read(&other.to_string()), None)], now);
     assert!(!world.hub.advance(now));
@@ -57,7 +57,7 @@ fn a_hundred_and_one_hear_it_in_two_batches_and_others_have_a_turn_between_them(
 }
 
 #[test]
-fn a_thousand_hear_it_in_batches_of_a_hundred() {
+fn a_thousand_targets_take_batches_of_a_hundred() {
     let mut world = crowd(1_000);
     let frame = broadcast(&mut world);
     let (session, now) = (world.session("a"), world.now);
@@ -89,7 +89,7 @@ fn copies_answer_nothing_and_the_body_is_written_once() {
 }
 
 #[test]
-fn ones_own_copy_comes_unless_it_is_excluded() {
+fn the_sender_gets_a_copy_unless_it_is_excluded() {
     let mut world = crowd(1);
     world.tell("a", "@(a)", "hub:broadcast", json!({"message": {"type": "note", "payload": 1}}));
     assert_eq!(notes(&world.all("a")), [1]);
@@ -98,7 +98,7 @@ fn ones_own_copy_comes_unless_it_is_excluded() {
 }
 
 #[test]
-fn only_those_who_can_hear_what_wants_a_capability() {
+fn a_broadcast_with_a_capability_reaches_only_actors_that_have_it() {
     let mut world = crowd(2);
     world.ask("w1", "@(w/0001)", "hub:register", json!({"actorAddress": "@(w/0001)", "capabilities": ["print"]}));
     world.tell("a", "@(a)", "hub:broadcast", json!({"message": {"type": "note", "payload": 1}, "capability": "print"}));
@@ -106,7 +106,7 @@ fn only_those_who_can_hear_what_wants_a_capability() {
 }
 
 #[test]
-fn who_reads_too_slowly_fails_and_who_is_paused_is_counted() {
+fn a_slow_consumer_counts_as_failed_and_paused_feeders_are_counted() {
     let mut world = crowd(3);
     for (name, frames) in [("w0", 2_001), ("w1", 1_001)] {
         world.reads(name, false);
@@ -147,7 +147,7 @@ fn a_subscriber_that_subscribes_again_during_a_fan_out_gets_the_message_once() {
     again(&mut world, 148, &json!(null));
     world.settle();
     assert_eq!(notes(&world.all("w149")), [1], "from the history");
-    assert_eq!(notes(&world.all("w148")), [1], "from the fan-out: it named no position");
+    assert_eq!(notes(&world.all("w148")), [1], "from the fan-out: the subscription named no position");
     let next = world.envelope("@(a)", "hub:publish", "ask", json!({"topic": "t", "type": "note", "data": 2}));
     world.ask_frame("a", &next);
     assert_eq!(notes(&world.all("w149")), [2]);

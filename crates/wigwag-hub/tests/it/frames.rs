@@ -1,4 +1,4 @@
-//! Envelopes, malformed and oversized frames, and that everything the hub says fits its schema.
+//! Envelopes, malformed and oversized frames, and the schema of the hub's own frames.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use wigwag_hub::{Glob, Settings};
 use crate::{note, pair, types};
 
 #[test]
-fn what_the_hub_does_not_know_is_kept_when_it_forwards() {
+fn unknown_keys_are_forwarded() {
     let mut world = pair();
     let mut frame = world.envelope("@(a)", "hub:send", "ask", note("@(b)", json!({"x": 1})));
     frame["metadata"] = json!({"mine": [1], "traceId": "t", "originalMessageId": "forged"});
@@ -55,7 +55,7 @@ fn sixteen_malformed_frames_within_ten_seconds_close_it() {
     (0..15).for_each(|_| world.text("a", "x"));
     world.now += 10_001;
     (0..15).for_each(|_| world.text("a", "x"));
-    assert_eq!(world.closed("a"), None, "others were longer ago");
+    assert_eq!(world.closed("a"), None, "the earlier frames are outside the window");
     world.text("a", "x");
     assert_eq!(world.closed("a"), Some(4004));
 }
@@ -72,7 +72,7 @@ fn an_oversized_frame_is_not_read() {
 }
 
 #[test]
-fn another_major_version_is_refused_and_another_minor_is_not() {
+fn another_major_version_is_rejected_and_another_minor_is_accepted() {
     for (version, answer) in
         [("1.0.0", "hub:error"), ("nonsense", "hub:error"), ("0.2.0", "hub:connected"), ("0.1.0", "hub:connected")]
     {
@@ -108,7 +108,7 @@ fn disconnect_is_acknowledged_then_closed() {
 }
 
 #[test]
-fn everything_that_is_said_fits_the_schema() {
+fn every_frame_of_the_hub_fits_the_schema() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/hub.schema.json");
     let schema: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
@@ -127,6 +127,7 @@ fn everything_that_is_said_fits_the_schema() {
         ("hub:unsubscribe", json!({"topic": "t"})),
         ("hub:discover", json!({"pattern": "*"})),
         ("hub:list_actors", json!({})),
+        ("hub:list_topics", json!({})),
         ("hub:queue_stats", json!({})),
         ("hub:metrics", json!({})),
         ("hub:heartbeat", json!(null)),

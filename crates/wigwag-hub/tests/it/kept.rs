@@ -1,4 +1,4 @@
-//! The queue of an actor that is away.
+//! Durable queues of actors that are away.
 
 use serde_json::{Value, json};
 use wigwag_hub::key::{self, message_hash};
@@ -7,7 +7,7 @@ use wigwag_hub::{Settings, Waiting};
 use crate::{note, notes, pair, pair_with, types};
 
 #[test]
-fn a_hundred_wait_and_the_next_is_refused() {
+fn a_queue_holds_a_hundred_messages_and_rejects_the_next() {
     let mut world = pair();
     world.close("b");
     for number in 0..100 {
@@ -21,7 +21,7 @@ fn a_hundred_wait_and_the_next_is_refused() {
 }
 
 #[test]
-fn the_bound_counts_what_is_still_being_stored_and_what_a_hub_before_has_stored() {
+fn the_queue_limit_counts_puts_in_progress_and_messages_of_an_earlier_hub() {
     let mut settings = Settings::default();
     settings.queue_max = 3;
     let mut world = pair_with(settings);
@@ -29,7 +29,7 @@ fn the_bound_counts_what_is_still_being_stored_and_what_a_hub_before_has_stored(
     world.ask("a", "@(a)", "hub:send", note("@(b)", 0));
     world.restart();
     world.join_as("a2", "@(a)");
-    // The first look tells what is there.
+    // The first message makes the hub read the store.
     world.ask("a2", "@(a)", "hub:send", note("@(b)", 1));
     world.hold = true;
     world.tell("a2", "@(a)", "hub:heartbeat", json!(null));
@@ -54,7 +54,7 @@ fn bytes_are_bounded_too() {
 }
 
 #[test]
-fn what_waits_survives_the_death_of_the_hub() {
+fn queued_messages_survive_a_crash_of_the_hub() {
     let mut world = pair();
     world.close("b");
     for number in 0..100 {
@@ -66,13 +66,13 @@ fn what_waits_survives_the_death_of_the_hub() {
 }
 
 #[test]
-fn what_was_delivered_but_not_removed_comes_again_under_the_same_id() {
+fn a_message_delivered_but_not_removed_is_delivered_again_under_the_same_id() {
     let mut world = pair();
     world.close("b");
     world.ask("a", "@(a)", "hub:send", note("@(b)", 1));
     world.join_as("b2", "@(b)");
     let first = world.next("b2").unwrap();
-    // As if the process had died before the removal.
+    // Simulates a crash before the removal.
     world.restart();
     let waiting = Waiting { received: world.now, expires: world.now + 1_000, hash: message_hash("@(a)", "m") };
     world.store.insert(key::waiting("@(b)", &waiting), first.to_string().into());
@@ -109,7 +109,7 @@ fn a_queue_that_cannot_be_read_ends_the_session_so_that_nothing_overtakes_it() {
     let own = world.join("b2");
     world.hold = true;
     world.tell("b2", &own, "hub:register", json!({"actorAddress": "@(b)"}));
-    // The version is raised; what waits is being read.
+    // The version is incremented; the queue is being read.
     world.hold = false;
     world.settle_one();
     world.broken = true;
@@ -122,7 +122,7 @@ fn a_queue_that_cannot_be_read_ends_the_session_so_that_nothing_overtakes_it() {
 }
 
 #[test]
-fn a_stored_message_that_cannot_be_read_is_dropped_and_holds_up_nobody() {
+fn an_unreadable_stored_message_is_dropped_and_blocks_no_other() {
     let mut world = pair();
     world.close("b");
     world.ask("a", "@(a)", "hub:send", note("@(b)", 1));
@@ -145,7 +145,7 @@ fn a_session_address_has_no_queue() {
 }
 
 #[test]
-fn registered_comes_before_what_waited_and_that_before_what_is_new() {
+fn registered_precedes_queued_messages_and_these_precede_new_ones() {
     let mut world = pair();
     world.close("b");
     world.ask("a", "@(a)", "hub:send", note("@(b)", 1));

@@ -1,4 +1,4 @@
-//! Who has an address, for how long, and in which version.
+//! Ownership of addresses: registration, expiry, versions.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ fn versions_grow_across_takeovers_and_restarts() {
 }
 
 #[test]
-fn the_newest_registration_wins_and_the_old_session_is_told_and_closed() {
+fn the_newest_registration_wins_and_the_old_session_is_notified_and_closed() {
     let mut world = pair();
     world.join_as("a2", "@(a)");
     let told = world.all("a");
@@ -29,7 +29,7 @@ fn the_newest_registration_wins_and_the_old_session_is_told_and_closed() {
 }
 
 #[test]
-fn what_the_old_session_had_not_got_goes_to_the_new_one_in_order() {
+fn undelivered_messages_of_the_old_session_go_to_the_new_one_in_order() {
     let mut world = pair();
     world.reads("b", false);
     for number in 0..5 {
@@ -42,7 +42,7 @@ fn what_the_old_session_had_not_got_goes_to_the_new_one_in_order() {
 }
 
 #[test]
-fn a_refused_registration_disturbs_nobody() {
+fn a_rejected_registration_changes_nothing() {
     let mut world = pair();
     let own = world.join("c");
     for payload in [
@@ -62,7 +62,7 @@ fn a_refused_registration_disturbs_nobody() {
 }
 
 #[test]
-fn ones_own_address_again_is_a_renewal_of_the_same_version() {
+fn registering_an_own_address_again_renews_the_same_version() {
     let mut world = pair();
     let first = world.ask("a", "@(a)", "hub:register", json!({"actorAddress": "@(a)", "capabilities": ["x"]}));
     world.now += 1_000;
@@ -74,7 +74,7 @@ fn ones_own_address_again_is_a_renewal_of_the_same_version() {
 }
 
 #[test]
-fn two_registrations_of_one_session_under_way_at_once_do_not_close_it() {
+fn two_concurrent_registrations_of_one_session_do_not_close_it() {
     let mut world = pair();
     let own = world.join("c");
     world.hold = true;
@@ -103,7 +103,7 @@ fn a_lease_ends_unless_it_is_renewed() {
 }
 
 #[test]
-fn nobody_renews_or_unregisters_for_another() {
+fn only_the_owner_renews_or_unregisters_an_address() {
     let mut world = pair();
     let token =
         world.ask("a", "@(a)", "hub:register", json!({"actorAddress": "@(a)"}))["payload"]["renewalToken"].clone();
@@ -119,7 +119,7 @@ fn nobody_renews_or_unregisters_for_another() {
 }
 
 #[test]
-fn whoever_unregisters_is_away() {
+fn an_unregistered_actor_is_away() {
     let mut world = pair();
     assert_eq!(world.ask("b", "@(b)", "hub:unregister", json!({"actorAddress": "@(b)"}))["type"], "hub:unregistered");
     assert_eq!(world.ask("a", "@(a)", "hub:send", note("@(b)", 1))["payload"]["status"], "queued");
@@ -137,7 +137,7 @@ fn silence_for_three_heartbeats_ends_a_session() {
 }
 
 #[test]
-fn whoever_does_not_say_who_it_is_within_ten_seconds_is_closed() {
+fn a_connection_without_hub_connect_is_closed_after_ten_seconds() {
     let mut world = pair();
     world.open("c");
     world.text("c", "{\"type\":\"ping\"}");
@@ -146,7 +146,7 @@ fn whoever_does_not_say_who_it_is_within_ten_seconds_is_closed() {
 }
 
 #[test]
-fn a_session_that_comes_back_has_its_address_and_its_repeats_are_known() {
+fn a_resumed_session_keeps_its_address_and_its_dedup_window() {
     let mut world = pair();
     world.open("c");
     let hello = world.ask("c", "@(x)", "hub:connect", json!({"protocolVersion": "0.1.0"}));
@@ -164,7 +164,7 @@ fn a_session_that_comes_back_has_its_address_and_its_repeats_are_known() {
 }
 
 #[test]
-fn discover_shows_who_matches_page_by_page_and_no_tokens() {
+fn discover_lists_matching_actors_in_pages_without_tokens() {
     let mut world = pair();
     for number in 0..5 {
         let own = world.join(&format!("w{number}"));
@@ -195,7 +195,7 @@ fn discover_shows_who_matches_page_by_page_and_no_tokens() {
 }
 
 #[test]
-fn a_server_that_stops_tells_everybody_and_keeps_what_was_not_written() {
+fn a_server_that_stops_notifies_all_sessions_and_keeps_unwritten_messages() {
     let mut world = pair();
     world.reads("b", false);
     let frame = world.envelope("@(a)", "hub:send", "ask", note("@(b)", 1));
@@ -213,7 +213,7 @@ fn a_server_that_stops_tells_everybody_and_keeps_what_was_not_written() {
 }
 
 #[test]
-fn what_nobody_uses_is_forgotten() {
+fn unused_actors_are_forgotten() {
     let mut world = pair();
     world.close("b");
     world.ask("a", "@(a)", "hub:send", note("@(b)", 1));

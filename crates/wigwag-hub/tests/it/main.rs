@@ -1,4 +1,4 @@
-//! The rules of the hub, each a test that is called what must hold.
+//! The rules of the hub: each test is named after the rule that it checks.
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -32,25 +32,25 @@ fn pair_with(settings: Settings) -> World {
     world
 }
 
-/// Nothing that a client may send is too much.
+/// Settings without a rate limit.
 fn unlimited() -> Settings {
     let mut settings = Settings::default();
     settings.rate = None;
     settings
 }
 
-/// A message for somebody.
+/// Returns the payload of a message to an address.
 fn note(to: &str, data: impl Into<Value>) -> Value {
     json!({"to": to, "type": "note", "data": data.into()})
 }
 
-/// What actors heard of each other: not what the hub said.
+/// Returns the data of the actors' messages, without the hub's own frames.
 fn notes(frames: &[Value]) -> Vec<Value> {
     let own = |frame: &&Value| !frame["type"].as_str().unwrap_or_default().starts_with("hub:");
     frames.iter().filter(own).map(|frame| frame["payload"].clone()).collect()
 }
 
-/// The types of frames.
+/// Returns the types of frames.
 fn types(frames: &[Value]) -> Vec<&str> {
     frames.iter().map(|frame| frame["type"].as_str().unwrap_or_default()).collect()
 }

@@ -1,4 +1,4 @@
-//! What happens when somebody sends or reads at another speed than the rest.
+//! Backpressure and rate limits: senders and readers of different speed.
 
 use serde_json::{Value, json};
 use wigwag_hub::testing::World;
@@ -6,7 +6,7 @@ use wigwag_hub::{Rate, Settings};
 
 use crate::{note, pair, pair_with, types, unlimited};
 
-/// `b` does not read; `a` has sent it so many.
+/// Returns a hub in which `a` has sent `count` messages to `b`, which does not read.
 fn piled_up(count: usize) -> World {
     let mut world = pair_with(unlimited());
     world.reads("b", false);
@@ -17,7 +17,7 @@ fn piled_up(count: usize) -> World {
 }
 
 #[test]
-fn above_a_thousand_the_feeder_is_paused_and_below_five_hundred_it_goes_on() {
+fn above_a_thousand_frames_the_feeder_is_paused_and_below_five_hundred_it_resumes() {
     let mut world = piled_up(1_000);
     assert_eq!(world.next("a"), None);
     world.tell("a", "@(a)", "hub:send", note("@(b)", 1_000));
@@ -25,7 +25,7 @@ fn above_a_thousand_the_feeder_is_paused_and_below_five_hundred_it_goes_on() {
     assert_eq!(pause["type"], "hub:pause");
     assert_eq!(pause["payload"], json!({"reason": "outbound_queue_full", "address": "@(b)"}));
     world.tell("a", "@(a)", "hub:send", note("@(b)", 1_001));
-    assert_eq!(world.next("a"), None, "it is told once");
+    assert_eq!(world.next("a"), None, "a single hub:pause");
     let (session, now) = (world.session("b"), world.now);
     world.hub.take(session, 502, now, |_| ());
     world.hub.written(session, 502, now);
@@ -38,7 +38,7 @@ fn above_a_thousand_the_feeder_is_paused_and_below_five_hundred_it_goes_on() {
 }
 
 #[test]
-fn a_feeder_of_two_goes_on_when_both_have_read() {
+fn a_feeder_of_two_slow_targets_resumes_when_both_have_read() {
     let mut world = pair_with(unlimited());
     world.join_as("c", "@(c)");
     for name in ["b", "c"] {
@@ -51,11 +51,11 @@ fn a_feeder_of_two_goes_on_when_both_have_read() {
     world.reads("b", true);
     assert_eq!(world.next("a"), None);
     world.close("c");
-    assert_eq!(types(&world.all("a")), ["hub:resume"], "gone is as good as read");
+    assert_eq!(types(&world.all("a")), ["hub:resume"], "a closed target resumes its feeders");
 }
 
 #[test]
-fn above_two_thousand_tells_are_dropped_and_asks_refused() {
+fn above_two_thousand_frames_tells_are_dropped_and_asks_rejected() {
     let mut world = piled_up(2_001);
     world.all("a");
     world.tell("a", "@(a)", "hub:send", note("@(b)", "dropped"));
@@ -90,14 +90,14 @@ fn a_slow_consumer_is_closed_after_thirty_seconds() {
     assert!(world.hub.closing(world.session("b")).is_none());
     world.pass(1_000);
     assert_eq!(world.hub.closing(world.session("b")).map(wigwag_hub::Close::code), Some(4002));
-    // Its address is free, and those who waited for it go on.
+    // Its address is free, and the senders paused for it resume.
     assert!(types(&world.all("a")).ends_with(&["hub:resume"]));
     let answer = world.ask("a", "@(a)", "hub:send", note("@(b)", 1));
     assert_eq!(answer["payload"]["status"], "queued");
 }
 
 #[test]
-fn who_drains_in_time_stays() {
+fn a_session_that_drains_in_time_stays_open() {
     let mut world = piled_up(2_001);
     world.pass(29_000);
     world.reads("b", true);
@@ -107,7 +107,7 @@ fn who_drains_in_time_stays() {
 }
 
 #[test]
-fn whose_answers_pile_up_is_not_read_any_further() {
+fn a_session_whose_answers_pile_up_is_not_read_any_further() {
     let mut world = pair_with(unlimited());
     world.reads("a", false);
     let session = world.session("a");
@@ -121,7 +121,7 @@ fn whose_answers_pile_up_is_not_read_any_further() {
 }
 
 #[test]
-fn a_session_may_send_so_many_and_is_told_when_to_go_on() {
+fn a_rate_limited_session_learns_when_to_retry() {
     let mut settings = Settings::default();
     settings.rate = Some(Rate { per_second: 10, burst: 20 });
     let mut world = pair_with(settings);
@@ -132,7 +132,7 @@ fn a_session_may_send_so_many_and_is_told_when_to_go_on() {
     let refused = world.ask("a", "@(a)", "hub:send", note("@(b)", 20));
     assert_eq!((&refused["type"], &refused["payload"]["retryAfter"]), (&json!("hub:rate_limited"), &json!(100)));
     assert_eq!(refused["payload"]["retryable"], true);
-    // These cost nothing.
+    // Pings are not charged.
     world.text("a", "{\"type\":\"ping\"}");
     world.tell("a", "@(a)", "hub:heartbeat", json!(null));
     world.tell("a", "@(a)", "hub:ack", json!({"messageId": "x"}));
@@ -142,7 +142,7 @@ fn a_session_may_send_so_many_and_is_told_when_to_go_on() {
 }
 
 #[test]
-fn a_broadcast_and_a_publish_cost_one_for_each_who_gets_it() {
+fn a_broadcast_and_a_publish_are_charged_per_recipient() {
     let mut settings = Settings::default();
     settings.rate = Some(Rate { per_second: 10, burst: 20 });
     for kind in ["hub:broadcast", "hub:publish"] {
@@ -187,5 +187,5 @@ fn no_more_is_handed_over_at_once_than_is_worth_a_write() {
     for _ in 0..3 {
         taken.push(world.hub.take(session, 64, now, |_| ()));
     }
-    assert_eq!(taken, [3, 2, 0], "256 KiB, and what one frame has beyond");
+    assert_eq!(taken, [3, 2, 0], "256 KiB, exceeded by at most one frame");
 }

@@ -1,4 +1,4 @@
-//! Nothing that was acknowledged is lost in silence, and no answer promises more than is kept.
+//! Acknowledged messages are never lost silently, and no answer promises more than the hub keeps.
 
 use serde_json::{Value, json};
 use wigwag_hub::testing::World;
@@ -6,7 +6,7 @@ use wigwag_hub::{Waiting, key};
 
 use crate::{note, notes, pair, pair_with, types, unlimited};
 
-/// A question for somebody.
+/// Returns the payload of a request to an address.
 fn question(to: &str, data: i64) -> Value {
     let mut payload = note(to, data);
     payload["expectReply"] = json!(true);
@@ -41,7 +41,7 @@ fn a_reply_to_an_asker_that_is_away_is_stored_and_delivered_when_it_is_back() {
 }
 
 #[test]
-fn a_reply_to_a_session_that_is_gone_is_refused_and_may_be_repeated() {
+fn a_reply_to_a_closed_session_is_rejected_and_may_be_repeated() {
     let mut world = pair();
     let own = world.join("c");
     let frame = world.envelope(&own, "hub:send", "ask", question("@(b)", 1));
@@ -66,7 +66,7 @@ fn a_reply_is_answered_delivered_once_it_is_written_and_a_second_one_is_a_confli
     world.reads("a", true);
     let first = world.answer("b", &answer);
     assert_eq!(first["payload"]["status"], "delivered");
-    assert_eq!(world.ask_frame("b", &answer), first, "a repeat is answered the same");
+    assert_eq!(world.ask_frame("b", &answer), first, "a repeat gets the same answer");
     let other = reply(&mut world, &asked["id"], 3);
     assert_eq!(world.ask_frame("b", &other)["payload"]["code"], "conflict");
     assert_eq!(world.answer("a", &frame)["payload"], 2);
@@ -74,7 +74,7 @@ fn a_reply_is_answered_delivered_once_it_is_written_and_a_second_one_is_a_confli
 }
 
 #[test]
-fn nothing_follows_the_refusal_of_a_question_and_its_repeat_is_delivered_once() {
+fn a_rejected_request_has_no_timeout_and_its_repeat_is_delivered_once() {
     let mut settings = unlimited();
     settings.queue_max = 1;
     let mut world = pair_with(settings);
@@ -86,15 +86,15 @@ fn nothing_follows_the_refusal_of_a_question_and_its_repeat_is_delivered_once() 
     assert_eq!(world.ask_frame("a", &frame)["payload"]["status"], "delivered");
     let asked = world.all("b2");
     assert_eq!(notes(&asked), [0, 1]);
-    // The time of the refused attempt passes; the attempt that was delivered waits longer.
+    // The deadline of the rejected attempt passes; the delivered attempt has a later one.
     world.now += 15_000;
     let nobody = world.envelope("@(a)", "hub:send", "ask", question("@(nobody)", 2));
     assert_eq!(world.ask_frame("a", &nobody)["type"], "hub:unknown_actor");
     world.pass(10_000);
-    assert_eq!(world.all("a"), [] as [Value; 0], "nothing is said of what was refused");
+    assert_eq!(world.all("a"), [] as [Value; 0], "the rejected attempt has no timeout");
     world.pass(25_000);
-    assert_eq!(types(&world.all("a")), ["hub:error"], "no reply came to what was delivered");
-    // The dedup entry is still there: a repeat waits longer, and is not delivered again.
+    assert_eq!(types(&world.all("a")), ["hub:error"], "the delivered request got no reply");
+    // The dedup entry still exists: a repeat restarts the wait and is not delivered again.
     assert_eq!(world.ask_frame("a", &frame)["payload"]["status"], "delivered");
     assert_eq!(notes(&world.all("b2")), [] as [Value; 0]);
     let late = world.envelope("@(b)", "hub:reply", "ask", json!({"inReplyTo": asked[1]["id"], "type": "answer"}));
@@ -103,7 +103,7 @@ fn nothing_follows_the_refusal_of_a_question_and_its_repeat_is_delivered_once() 
 }
 
 #[test]
-fn a_repeat_of_a_message_that_expired_in_the_queue_is_told_so() {
+fn a_repeat_of_a_message_that_expired_in_the_queue_gets_an_expiry_error() {
     for restarts in [false, true] {
         let mut world = pair();
         world.close("b");
@@ -115,7 +115,7 @@ fn a_repeat_of_a_message_that_expired_in_the_queue_is_told_so() {
             world.restart();
             world.join_as("a2", "@(a)");
             name = "a2";
-            // The store is looked at.
+            // Makes the hub read the store.
             assert_eq!(world.ask_frame(name, &frame)["payload"]["status"], "queued");
         }
         world.pass(5_001);
@@ -131,7 +131,7 @@ fn a_repeat_of_a_message_that_expired_in_the_queue_is_told_so() {
 }
 
 #[test]
-fn a_message_of_a_hub_before_that_expires_is_told_to_its_sender() {
+fn the_sender_is_notified_when_a_message_of_an_earlier_hub_expires() {
     let mut world = pair();
     world.close("b");
     let mut frame = world.envelope("@(a)", "hub:send", "ask", note("@(b)", 1));
@@ -148,7 +148,7 @@ fn a_message_of_a_hub_before_that_expires_is_told_to_its_sender() {
 }
 
 #[test]
-fn a_message_that_is_tried_again_keeps_its_id_and_a_late_acknowledgement_counts() {
+fn a_retried_message_keeps_its_id_and_a_late_acknowledgement_counts() {
     let mut world = pair();
     let frame = acked(&mut world, "@(a)", "@(b)", 1);
     world.send("a", &frame);
@@ -157,7 +157,7 @@ fn a_message_that_is_tried_again_keeps_its_id_and_a_late_acknowledgement_counts(
     assert_eq!(world.answer("a", &frame)["payload"]["code"], "timeout");
     world.send("a", &frame);
     let again = world.next("b").unwrap();
-    assert_eq!(again["id"], first["id"], "one id for each message and life of the server");
+    assert_eq!(again["id"], first["id"], "one id per message and process of the server");
     world.pass(30_001);
     assert_eq!(world.answer("a", &frame)["payload"]["code"], "timeout");
     world.tell("b", "@(b)", "hub:ack", json!({"messageId": first["id"]}));
@@ -185,11 +185,11 @@ fn a_target_that_makes_progress_has_more_time() {
     world.tell("b", "@(b)", "hub:ack", json!({"messageId": got["id"]}));
     assert_eq!(world.answer("a", &frame)["payload"]["status"], "delivered");
     let refused = world.ask("b", "@(b)", "hub:progress", json!({"messageId": got["id"]}));
-    assert_eq!(refused["payload"]["code"], "timeout", "nobody waits for it any more");
+    assert_eq!(refused["payload"]["code"], "timeout", "the request no longer waits");
 }
 
 #[test]
-fn a_question_waits_as_long_as_its_target_makes_progress_and_for_nobody_else() {
+fn a_request_waits_while_its_target_makes_progress_and_no_other() {
     let mut world = pair();
     world.join_as("c", "@(c)");
     let frame = world.envelope("@(a)", "hub:send", "ask", question("@(b)", 1));
@@ -207,7 +207,7 @@ fn a_question_waits_as_long_as_its_target_makes_progress_and_for_nobody_else() {
 }
 
 #[test]
-fn a_flag_that_is_neither_true_nor_false_is_refused_at_the_door() {
+fn a_flag_that_is_not_a_boolean_is_rejected() {
     let mut world = pair();
     world.close("b");
     for flag in ["null", "1", "\"true\"", "[]"] {
@@ -225,7 +225,7 @@ fn a_flag_that_is_neither_true_nor_false_is_refused_at_the_door() {
         frame.to_string().replace("{\"from\"", "{\"metadata\":{\"requireAck\":true,\"requireAck\":false},\"from\"");
     world.text("a", &twice);
     assert_eq!(world.answer("a", &frame)["payload"]["code"], "invalid_message");
-    assert_eq!(world.waiting("@(b)"), [], "nothing that cannot be read again is stored");
+    assert_eq!(world.waiting("@(b)"), [], "an unreadable message is not stored");
     let refused = world.ask("a", "@(a)", "hub:send", json!({"to": "@(b)", "type": "x", "expectReply": 1}));
     assert_eq!(refused["payload"]["code"], "invalid_message");
 }
@@ -254,14 +254,14 @@ fn one_id_for_two_targets_is_a_conflict() {
     assert_eq!((&refused["payload"]["code"], &refused["payload"]["retryable"]), (&json!("conflict"), &json!(false)));
     assert_eq!(world.all("c"), [] as [Value; 0]);
     frame["payload"]["to"] = json!("@(b)");
-    assert_eq!(world.ask_frame("a", &frame), first, "the first is not disturbed");
+    assert_eq!(world.ask_frame("a", &frame), first, "the first is unaffected");
     frame["type"] = json!("hub:publish");
     frame["payload"] = json!({"topic": "t", "type": "x"});
     assert_eq!(world.ask_frame("a", &frame)["payload"]["code"], "conflict");
 }
 
 #[test]
-fn repeats_of_queued_messages_that_were_delivered_are_known_after_a_restart() {
+fn repeats_of_delivered_queued_messages_are_recognised_after_a_restart() {
     let mut world = pair();
     world.close("b");
     let frame = world.envelope("@(a)", "hub:send", "ask", note("@(b)", 1));
@@ -274,7 +274,7 @@ fn repeats_of_queued_messages_that_were_delivered_are_known_after_a_restart() {
     world.join_as("a2", "@(a)");
     assert_eq!(world.ask_frame("a2", &frame)["payload"], first["payload"], "the same answer");
     assert_eq!(notes(&world.all("b3")), [] as [Value; 0], "and no second delivery");
-    // Away, it is known as well; and in the end the store forgets it.
+    // The repeat is also recognised while its target is away; the store forgets it after the window.
     world.restart();
     world.join_as("a3", "@(a)");
     assert_eq!(world.ask_frame("a3", &frame)["payload"], first["payload"]);
@@ -284,9 +284,9 @@ fn repeats_of_queued_messages_that_were_delivered_are_known_after_a_restart() {
     assert_eq!(world.store.keys().filter(|key| key.contains("/seen/")).count(), 0);
 }
 
-/// After a restart the hub does not know the message, until it has read the queue.
+/// After a restart the message is unknown until the hub has read the queue.
 #[test]
-fn a_repeat_that_comes_while_the_queue_is_read_is_not_delivered_under_another_id() {
+fn a_repeat_received_while_the_queue_is_read_is_not_delivered_under_another_id() {
     for others in [0, 200] {
         let mut world = pair_with(unlimited());
         world.close("b");
@@ -310,7 +310,7 @@ fn a_repeat_that_comes_while_the_queue_is_read_is_not_delivered_under_another_id
     }
 }
 
-/// A repeat takes the key of a put that failed, and with it the expiry by another connection's clock.
+/// A retry uses the key of the failed put, and with it the expiry time by the other connection's clock.
 #[test]
 fn a_stored_message_expires_by_its_own_time_even_if_its_key_says_later() {
     let mut world = pair();
@@ -347,7 +347,7 @@ fn expired_messages_do_not_count_as_full() {
 }
 
 #[test]
-fn a_sweep_removes_what_nobody_will_come_for_and_versions_go_on_growing() {
+fn a_sweep_removes_unused_state_and_versions_keep_growing() {
     let mut world = pair();
     let day = 24 * 3_600_000;
     world.join_as("c", "@(c)");
@@ -364,11 +364,11 @@ fn a_sweep_removes_what_nobody_will_come_for_and_versions_go_on_growing() {
     world.now += 31 * day;
     world.sweep();
     let left: Vec<&String> = world.store.keys().collect();
-    assert_eq!(left, ["hub/~floor.json"], "nobody uses these addresses");
+    assert_eq!(left, ["hub/~floor.json"], "these addresses are unused");
     let version = world.join_as("c2", "@(c)")["payload"]["version"].as_u64().unwrap();
     assert!(version > 1, "a version never goes back: {version}");
     world.sweep();
-    assert!(world.store.contains_key("hub/c/actor.json"), "it is in use");
+    assert!(world.store.contains_key("hub/c/actor.json"), "the address is in use");
 }
 
 #[test]
@@ -387,7 +387,7 @@ fn a_message_without_a_type_is_delivered_with_an_empty_one() {
 }
 
 #[test]
-fn a_tell_that_expects_a_reply_is_told_at_once_that_its_target_is_away() {
+fn a_tell_that_expects_a_reply_gets_an_error_if_its_target_is_away() {
     let mut world = pair();
     world.close("b");
     for to in ["@(b)", "@(nobody)"] {
@@ -413,7 +413,7 @@ fn a_clock_that_is_set_later_is_corrected_by_the_next_heartbeat() {
 }
 
 #[test]
-fn a_session_goes_on_with_its_own_token_only() {
+fn a_session_is_resumed_only_with_its_own_token() {
     use std::sync::Arc;
     use wigwag_hub::{Access, Rights};
     let mut world = pair();
@@ -451,7 +451,7 @@ fn a_token_has_so_many_sessions_and_a_session_that_ends_makes_room() {
 }
 
 #[test]
-fn replies_that_are_remembered_are_bounded_together() {
+fn kept_replies_are_bounded_in_total() {
     let mut settings = unlimited();
     settings.replies_bytes_max = 5_000;
     let mut world = pair_with(settings);
@@ -473,11 +473,11 @@ fn replies_that_are_remembered_are_bounded_together() {
     assert_eq!(types(&world.all("a")), ["hub:delivery_ack"], "the oldest are not");
     world.pass_alive(121_000);
     let figures = world.hub.figures();
-    assert_eq!((&figures["replyBytes"], &figures["replyWaits"]), (&json!(0), &json!(0)), "all is given back");
+    assert_eq!((&figures["replyBytes"], &figures["replyWaits"]), (&json!(0), &json!(0)), "all bytes are released");
 }
 
 #[test]
-fn questions_that_wait_are_bounded() {
+fn waiting_requests_are_bounded() {
     let mut settings = unlimited();
     settings.reply_waits_max = 3;
     let mut world = pair_with(settings);
@@ -508,7 +508,7 @@ fn the_history_of_all_topics_is_bounded_together_and_so_is_their_number() {
     let refused = world.ask("a", "@(a)", "hub:publish", json!({"topic": "more", "type": "x"}));
     assert_eq!(refused["payload"]["code"], "queue_full");
     world.pass_alive(600_001);
-    assert_eq!(world.hub.figures()["historyBytes"], 0, "all is given back");
+    assert_eq!(world.hub.figures()["historyBytes"], 0, "all bytes are released");
     let own = world.join("c");
     assert_eq!(world.ask("c", &own, "hub:publish", json!({"topic": "more", "type": "x"}))["type"], "hub:published");
 }
@@ -536,9 +536,9 @@ fn a_page_of_actors_is_bounded_in_bytes_and_all_pages_together_show_all() {
     assert_eq!((found, pages), (60, 4));
 }
 
-/// What took long is done a slice at a time, and in the same order.
+/// Long jobs are done in slices without changing the order.
 #[test]
-fn what_a_session_leaves_behind_is_routed_in_slices_and_in_order() {
+fn undelivered_messages_of_a_session_are_rerouted_in_slices_and_in_order() {
     let mut settings = unlimited();
     settings.queue_max = 1_000;
     let mut world = pair_with(settings);
@@ -548,7 +548,7 @@ fn what_a_session_leaves_behind_is_routed_in_slices_and_in_order() {
     let (session, now) = (world.session("b"), world.now);
     world.hub.close(session, now);
     assert!(world.hub.has_more(), "it takes more than one slice");
-    // What comes meanwhile goes behind it.
+    // Messages received during the job queue up behind it.
     world.hold = true;
     let last = world.envelope("@(a)", "hub:send", "ask", note("@(b)", 500));
     world.send("a", &last);
@@ -558,7 +558,7 @@ fn what_a_session_leaves_behind_is_routed_in_slices_and_in_order() {
 }
 
 #[test]
-fn many_asks_for_an_unknown_address_are_all_refused_after_one_look() {
+fn many_asks_to_an_unknown_address_are_all_rejected_after_one_read() {
     let mut settings = unlimited();
     settings.work_slice = 4;
     let mut world = pair_with(settings);
@@ -572,7 +572,7 @@ fn many_asks_for_an_unknown_address_are_all_refused_after_one_look() {
 }
 
 #[test]
-fn memory_is_given_back_after_a_crowd() {
+fn memory_is_released_after_many_sessions() {
     let mut world = World::new(unlimited());
     for number in 0..500 {
         world.join_as(&format!("w{number}"), &format!("@(w/{number})"));

@@ -1,4 +1,4 @@
-//! The same ask again: the same answer, and nothing done twice.
+//! Repeated asks: the same answer, and a single effect.
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ fn a_repeat_of_a_queued_ask_gets_the_identical_answer() {
 }
 
 #[test]
-fn a_repeat_while_the_first_is_under_way_is_answered_once() {
+fn a_repeat_while_the_first_is_in_progress_is_answered_once() {
     let mut world = pair();
     world.reads("b", false);
     let frame = world.envelope("@(a)", "hub:send", "ask", note("@(b)", 1));
@@ -85,7 +85,7 @@ fn an_ask_is_remembered_for_120_seconds_or_its_ttl_but_not_longer_than_300() {
         frame["ttl"] = ttl.clone();
         world.ask_frame("a", &frame);
         world.now += span;
-        // A repeat has its own time.
+        // A repeat has a timestamp of its own.
         frame["timestamp"] = json!(world.now);
         world.ask_frame("a", &frame);
         assert_eq!(notes(&world.all("b")), [1], "ttl {ttl}");
@@ -104,7 +104,7 @@ fn ten_thousand_are_remembered_for_each_sender_and_the_oldest_go_first() {
     }
     world.all("b");
     world.send("a", &frames[0]);
-    assert_eq!(world.next("b"), None, "all of them are known");
+    assert_eq!(world.next("b"), None, "all of them are recognised");
     world.send("a", &frames[10_000]);
     assert_eq!(notes(&world.all("b")), [10_000]);
     world.send("a", &frames[1]);
@@ -114,7 +114,7 @@ fn ten_thousand_are_remembered_for_each_sender_and_the_oldest_go_first() {
 }
 
 #[test]
-fn what_failed_is_tried_anew() {
+fn a_failed_ask_is_retried() {
     let mut world = pair();
     let frame = world.envelope("@(a)", "hub:send", "ask", note("@(late)", 1));
     assert_eq!(world.ask_frame("a", &frame)["type"], "hub:unknown_actor");
@@ -136,7 +136,7 @@ fn queued_messages_are_recognised_after_a_restart() {
 }
 
 #[test]
-fn a_put_whose_outcome_nobody_knows_is_made_again_under_the_same_key() {
+fn a_put_with_an_unknown_outcome_is_retried_under_the_same_key() {
     let mut world = pair();
     world.close("b");
     world.hold = true;
@@ -154,7 +154,10 @@ fn a_put_whose_outcome_nobody_knows_is_made_again_under_the_same_key() {
     world.now += 3_000;
     assert_eq!(world.ask_frame("a", &frame)["payload"]["status"], "queued");
     let (waiting, _) = world.waiting("@(b)").remove(0);
-    assert_eq!(waiting.received, asked_at, "the key of the first try: had it landed, it would be there once");
+    assert_eq!(
+        waiting.received, asked_at,
+        "the key of the first attempt, so that a put that took effect stays the only one"
+    );
 }
 
 #[test]

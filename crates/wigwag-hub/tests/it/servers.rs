@@ -6,7 +6,7 @@ use wigwag_hub::testing::World;
 
 use crate::{note, notes};
 
-/// Two servers, each of which knows the other.
+/// Two servers, each with a membership record of the other.
 struct Two {
     one: World,
     two: World,
@@ -21,7 +21,7 @@ impl Two {
         Self { one, two }
     }
 
-    /// Does something at one server; both see the same store afterwards.
+    /// Runs `what` at one server; both see the same store afterwards.
     fn at_one<T>(&mut self, what: impl FnOnce(&mut World) -> T) -> T {
         let done = what(&mut self.one);
         self.two.store = self.one.store.clone();
@@ -51,7 +51,7 @@ fn an_actor_of_another_server_is_elsewhere_and_never_queued_for() {
         frame
     });
     assert_eq!(both.two.waiting("@(b)"), []);
-    // There, the same id is a new message.
+    // At the other server, the same id is a new message.
     both.at_one(|one| one.close("a"));
     both.at_two(|two| {
         two.join_as("a", "@(a)");
@@ -71,10 +71,10 @@ fn an_actor_that_moved_is_elsewhere_though_it_was_here_before() {
     });
     both.at_two(|two| {
         two.join_as("b", "@(b)");
-        assert_eq!(notes(&two.all("b")), [1], "what was queued is found by whichever it comes to");
+        assert_eq!(notes(&two.all("b")), [1], "either server finds the queue");
     });
     both.at_one(|one| assert_elsewhere(&one.ask("a", "@(a)", "hub:send", note("@(b)", 2)), "ws://two/hub"));
-    // Its server is gone: then it is away.
+    // Once its server is gone, the target counts as away.
     both.one.others.clear();
     both.at_one(|one| assert_eq!(one.ask("a", "@(a)", "hub:send", note("@(b)", 3))["payload"]["status"], "queued"));
 }
@@ -97,7 +97,7 @@ fn a_queue_that_another_server_has_emptied_is_not_full() {
         assert_eq!(notes(&two.all("b")), [0, 1, 2]);
         two.close("b");
     });
-    // That server is stopped.
+    // The other server is stopped.
     both.one.others.clear();
     both.at_one(|one| {
         one.now += 2_000;
@@ -107,7 +107,7 @@ fn a_queue_that_another_server_has_emptied_is_not_full() {
 }
 
 #[test]
-fn the_holder_of_an_address_that_moved_is_told_where_and_closed() {
+fn the_old_owner_of_a_moved_address_learns_the_new_server_and_is_closed() {
     let mut both = Two::new(&Settings::default());
     both.at_one(|one| one.join_as("b", "@(b)"));
     let version = both.at_two(|two| two.join_as("b", "@(b)"))["payload"]["version"].clone();
@@ -120,8 +120,8 @@ fn the_holder_of_an_address_that_moved_is_told_where_and_closed() {
         assert_eq!(told["payload"]["reason"], "duplicate_connection");
         assert_eq!((&told["payload"]["address"], &told["payload"]["url"]), (&json!("@(b)"), &json!("s2")));
     });
-    assert!(!both.two.store.keys().any(|key| key.contains("/taken/")), "it is told once");
-    // It takes it back: what was told before does not count any more.
+    assert!(!both.two.store.keys().any(|key| key.contains("/taken/")), "a notice is delivered once");
+    // The server takes the address over again: the earlier notice no longer applies.
     both.at_one(|one| {
         assert_eq!(one.join_as("b2", "@(b)")["payload"]["version"], 3);
         one.hub.taken_over("@(b)", 2, None, one.now);
@@ -130,9 +130,9 @@ fn the_holder_of_an_address_that_moved_is_told_where_and_closed() {
     });
 }
 
-/// Its dedup marker is written after the listing.
+/// The dedup marker is written after the listing.
 #[test]
-fn a_message_that_another_server_delivers_between_listing_and_reading_is_known() {
+fn a_message_delivered_by_another_server_between_listing_and_reading_is_recognised() {
     let mut both = Two::new(&Settings::default());
     let frame = both.at_one(|one| {
         one.join_as("a", "@(a)");

@@ -17,7 +17,7 @@ fn subscribe(world: &mut World, name: &str, after: Option<(u64, u64)>) -> Value 
 }
 
 #[test]
-fn messages_are_numbered_and_reach_whoever_hears_the_topic() {
+fn messages_are_numbered_and_reach_all_subscribers() {
     let mut world = pair();
     let epoch = subscribe(&mut world, "b", None)["payload"]["epoch"].clone();
     for seq in 1..=3 {
@@ -32,11 +32,11 @@ fn messages_are_numbered_and_reach_whoever_hears_the_topic() {
             (&json!("t"), &epoch, &json!(place + 1))
         );
     }
-    assert_eq!(world.next("a"), None, "one's own copy comes only if one hears the topic");
+    assert_eq!(world.next("a"), None, "a publisher gets a copy only if it is a subscriber");
 }
 
 #[test]
-fn whoever_comes_back_hears_what_it_missed() {
+fn a_returning_subscriber_gets_the_messages_it_missed() {
     let mut world = pair();
     let epoch = subscribe(&mut world, "b", None)["payload"]["epoch"].as_u64().unwrap();
     (1..=5).for_each(|n| _ = publish(&mut world, n));
@@ -50,7 +50,7 @@ fn whoever_comes_back_hears_what_it_missed() {
 }
 
 #[test]
-fn what_is_not_kept_any_more_is_announced() {
+fn messages_dropped_from_history_are_announced_as_a_gap() {
     let mut settings = unlimited();
     settings.history_max = 10;
     let mut world = pair_with(settings);
@@ -73,7 +73,7 @@ fn history_lasts_ten_minutes() {
     world.now += 600_001;
     subscribe(&mut world, "b", Some((epoch, 0)));
     let got = world.all("b");
-    assert_eq!(types(&got), ["note"], "looked at when it is asked for, not on the minute");
+    assert_eq!(types(&got), ["note"], "age is checked on request, not on a timer");
     publish(&mut world, 2);
     world.all("b");
     subscribe(&mut world, "b", Some((epoch, 0)));
@@ -83,7 +83,7 @@ fn history_lasts_ten_minutes() {
 }
 
 #[test]
-fn a_topic_that_began_anew_says_so() {
+fn a_new_epoch_of_a_topic_is_announced_as_a_gap() {
     let mut world = pair();
     let epoch = subscribe(&mut world, "b", None)["payload"]["epoch"].as_u64().unwrap();
     publish(&mut world, 1);
@@ -99,13 +99,13 @@ fn a_topic_that_began_anew_says_so() {
 }
 
 #[test]
-fn a_slow_subscriber_is_told_what_it_missed_before_it_hears_more() {
+fn a_slow_subscriber_gets_its_gap_before_later_messages() {
     let mut world = pair_with(unlimited());
     let epoch = subscribe(&mut world, "b", None)["payload"]["epoch"].as_u64().unwrap();
     world.reads("b", false);
     (1..=2_101).for_each(|n| _ = publish(&mut world, n));
     let (session, now) = (world.session("b"), world.now);
-    // It reads some: there is room for the next.
+    // The client reads some frames, which makes room for the next.
     let mut taken = 0;
     while taken < 1_000 {
         taken += world.hub.take(session, 1_000 - taken, now, |_| ());
@@ -121,7 +121,7 @@ fn a_slow_subscriber_is_told_what_it_missed_before_it_hears_more() {
 }
 
 #[test]
-fn a_slow_subscriber_is_told_what_it_missed_even_if_nothing_follows() {
+fn a_slow_subscriber_gets_its_gap_even_if_no_message_follows() {
     let mut world = pair_with(unlimited());
     subscribe(&mut world, "b", None);
     world.reads("b", false);
@@ -133,7 +133,7 @@ fn a_slow_subscriber_is_told_what_it_missed_even_if_nothing_follows() {
 }
 
 #[test]
-fn a_thousand_hear_two_messages_in_order() {
+fn a_thousand_subscribers_get_two_messages_in_order() {
     let mut world = World::new(unlimited());
     world.join_as("a", "@(a)");
     for number in 0..1_000 {
@@ -153,7 +153,7 @@ fn a_thousand_hear_two_messages_in_order() {
 }
 
 #[test]
-fn whoever_unsubscribes_hears_no_more() {
+fn an_unsubscribed_session_gets_no_more_messages() {
     let mut world = pair();
     let id = subscribe(&mut world, "b", None)["payload"]["subscriptionId"].clone();
     let answer = world.ask("b", "@(b)", "hub:unsubscribe", json!({"subscriptionId": id}));
@@ -163,7 +163,7 @@ fn whoever_unsubscribes_hears_no_more() {
 }
 
 #[test]
-fn a_topic_that_nobody_hears_or_remembers_is_forgotten() {
+fn a_topic_without_subscribers_and_history_is_forgotten() {
     let mut settings = Settings::default();
     settings.heartbeat = 1_000_000;
     let mut world = pair_with(settings);
@@ -186,7 +186,10 @@ fn a_runs_topic_is_followed_and_fed_from_its_log() {
     let (session, now) = (world.session("b"), world.now);
     let Some(Effect::Follow { topic, run, after, .. }) = world.effects.pop() else { panic!("nobody follows") };
     assert_eq!((&*run, after), ("order-17", Some(After { epoch: 5, seq: 2 })));
-    assert!(!world.hub.feed(session, &topic, After { epoch: 5, seq: 3 }, "{}", now), "not before it is answered");
+    assert!(
+        !world.hub.feed(session, &topic, After { epoch: 5, seq: 3 }, "{}", now),
+        "not before the subscription is answered"
+    );
     world.hub.followed(session, &topic, Ok(After { epoch: 5, seq: 9 }), now);
     assert!(world.hub.feed(session, &topic, After { epoch: 5, seq: 3 }, "{\"seq\":3}", now));
     world.settle();
@@ -202,12 +205,12 @@ fn a_runs_topic_is_followed_and_fed_from_its_log() {
 }
 
 #[test]
-fn a_run_that_is_not_there_is_an_unknown_actor() {
+fn a_missing_run_is_an_unknown_actor() {
     let mut world = pair();
     let asked = world.envelope("@(b)", "hub:subscribe", "ask", json!({"topic": "run/none"}));
     world.send("b", &asked);
     let (session, now) = (world.session("b"), world.now);
-    world.hub.followed(session, "run/none", Err("there is no run `none`".into()), now);
+    world.hub.followed(session, "run/none", Err("run not found: `none`".into()), now);
     world.settle();
     let answer = world.answer("b", &asked);
     assert_eq!(
@@ -217,7 +220,7 @@ fn a_run_that_is_not_there_is_an_unknown_actor() {
 }
 
 #[test]
-fn the_hubs_own_topics_are_told_only_while_somebody_hears_them() {
+fn the_hubs_own_topics_are_fed_only_while_they_have_subscribers() {
     let mut world = pair();
     world.ask("b", "@(b)", "hub:subscribe", json!({"topic": "runs"}));
     assert!(matches!(&world.effects[..], [Effect::Wanted { wanted: true, .. }]));
@@ -231,4 +234,40 @@ fn the_hubs_own_topics_are_told_only_while_somebody_hears_them() {
     );
     world.close("b");
     assert!(matches!(&world.effects[1..], [Effect::Wanted { wanted: false, .. }]));
+}
+
+#[test]
+fn topics_are_listed_page_by_page_with_their_subscribers_and_last_number() {
+    let mut world = pair();
+    for topic in ["news/a", "news/b", "sport"] {
+        world.ask("a", "@(a)", "hub:subscribe", json!({"topic": topic}));
+    }
+    world.ask("b", "@(b)", "hub:subscribe", json!({"topic": "news/b"}));
+    for number in 0..3 {
+        let payload = json!({"topic": "news/b", "message": {"type": "note", "payload": number}});
+        world.ask("a", "@(a)", "hub:publish", payload);
+    }
+    let page = world.ask("a", "@(a)", "hub:list_topics", json!({"limit": 2}))["payload"].clone();
+    let listed = |page: &Value| -> Vec<(String, u64, u64)> {
+        let topics = page["topics"].as_array().unwrap().iter();
+        let number = |value: &Value| value.as_u64().unwrap();
+        topics
+            .map(|one| (one["topic"].as_str().unwrap().into(), number(&one["subscribers"]), number(&one["seq"])))
+            .collect()
+    };
+    assert_eq!(listed(&page), [("news/a".into(), 1, 0), ("news/b".into(), 2, 3)]);
+    assert_eq!((&page["hasMore"], &page["next"]), (&json!(true), &json!("news/b")));
+    let rest = world.ask("a", "@(a)", "hub:list_topics", json!({"limit": 2, "after": page["next"]}))["payload"].clone();
+    assert_eq!(listed(&rest), [("sport".into(), 1, 0)]);
+    assert_eq!((&rest["hasMore"], &rest["next"]), (&json!(false), &json!(null)));
+}
+
+#[test]
+fn a_page_of_topics_has_a_size_between_1_and_1000() {
+    let mut world = pair();
+    for wrong in [json!(0), json!(1_001), json!("many")] {
+        let answer = world.ask("a", "@(a)", "hub:list_topics", json!({"limit": wrong}));
+        assert_eq!(answer["payload"]["code"], "invalid_message", "{answer}");
+        assert!(answer["payload"]["message"].as_str().unwrap().contains("limit"), "{answer}");
+    }
 }

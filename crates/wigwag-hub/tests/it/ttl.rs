@@ -1,4 +1,4 @@
-//! Nothing is delivered after its time: looked at on receipt, before delivery, before and after it is queued.
+//! TTL: no message is delivered after its time. Checked on receipt, before delivery, and before and after queuing.
 
 use serde_json::{Value, json};
 use wigwag_hub::testing::World;
@@ -55,7 +55,7 @@ fn before_it_is_queued() {
     let frame = with_ttl(&mut world, 5_000);
     world.send("a", &frame);
     world.now += 5_001;
-    // Its connection breaks: what was not written would be queued.
+    // The connection breaks, which would queue unwritten messages.
     world.close("b");
     assert_expired(&world.answer("a", &frame));
     assert_eq!(world.waiting("@(b)"), []);
@@ -97,7 +97,7 @@ fn without_a_ttl_a_queued_message_waits_for_a_day() {
 }
 
 #[test]
-fn a_tells_sender_is_told_too() {
+fn the_sender_of_an_expired_tell_is_notified_too() {
     let mut world = pair();
     let mut frame = with_ttl(&mut world, 1);
     frame["pattern"] = json!("tell");
@@ -106,7 +106,7 @@ fn a_tells_sender_is_told_too() {
 }
 
 #[test]
-fn a_clock_that_is_off_is_corrected_by_what_it_said_when_it_connected() {
+fn a_clock_offset_is_corrected_from_the_timestamp_of_hub_connect() {
     let mut world = pair();
     for (name, off) in [("slow", -3_600_000_i64), ("fast", 3_600_000)] {
         world.open(name);
@@ -119,7 +119,7 @@ fn a_clock_that_is_off_is_corrected_by_what_it_said_when_it_connected() {
         frame["ttl"] = json!(5_000);
         assert_eq!(world.ask_frame(name, &frame)["payload"]["status"], "delivered", "{name}");
         let got = world.next("b").unwrap();
-        assert_eq!(got["timestamp"], json!(world.now), "its time is told by the hub's clock");
+        assert_eq!(got["timestamp"], json!(world.now), "its time is converted to the hub's clock");
         frame["id"] = json!("another");
         world.now += 5_001;
         assert_expired(&world.ask_frame(name, &frame));

@@ -1,4 +1,4 @@
-//! The vectors of `conformance/hub`, on the hub alone.
+//! The test vectors of `conformance/hub`, against the hub alone.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ impl Sockets for Alone {
     }
 
     fn send(&mut self, name: &str, text: &str, _: bool) {
-        // Every frame is a little later than the one before.
+        // Each frame is one millisecond later than the previous one.
         self.0.now += 1;
         self.0.text(name, text);
     }
@@ -42,7 +42,8 @@ fn every_vector_holds() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/hub");
     let all = Vector::all(&folder);
     assert!(all.len() > 60, "only {} vectors", all.len());
-    // Those of runs want a store of runs behind the hub, and no frame of that size comes so far; the server's tests run them.
+    // The vectors of runs need a store of runs, and frames of that size never reach the hub; the
+    // server's tests run both.
     let elsewhere = |name: &str| name.starts_with("runs-") || name == "size-beyond";
     let own = all.iter().filter(|vector| !elsewhere(&vector.name));
     let failed: Vec<String> =

@@ -1,7 +1,7 @@
 //! Credentials and settings as the AWS tools take them: environment first, then a profile in their files.
 //!
 //! `object_store` reads the environment, web identities, containers and the instance's role; profiles are
-//! read here. Kinds of profile that need a call of their own are refused by name instead of passed over.
+//! read here. Profiles that need a separate request are rejected by name instead of ignored.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Key, AwsCredential
 
 use crate::{BucketSettings, Error, ErrorKind, Result};
 
-/// What one profile says, from both files.
+/// Settings of one profile, from both files.
 #[derive(Debug, Default)]
 pub(super) struct Profile {
     name: String,
@@ -20,7 +20,7 @@ pub(super) struct Profile {
 }
 
 impl Profile {
-    /// Reads the profile that was asked for, or `AWS_PROFILE`, or `default` if there is one.
+    /// Reads the given profile, or `AWS_PROFILE`, or `default` if it exists.
     pub(super) fn load(asked: Option<&str>) -> Result<Self> {
         let named = asked.map(str::to_owned).or_else(|| variable("AWS_PROFILE"));
         let home = std::env::home_dir().unwrap_or_default();
@@ -49,7 +49,7 @@ impl Profile {
             return Ok(false);
         }
         let file = Ini::load_from_file_noescape(path).map_err(|error| {
-            Error::invalid(format!("cannot read `{}`: {error}", path.display())).hint("mend the file, or name another")
+            Error::invalid(format!("cannot read `{}`: {error}", path.display())).hint("fix the file, or use another")
         })?;
         let Some(settings) = file.section(Some(section)) else {
             return Ok(false);
@@ -62,7 +62,7 @@ impl Profile {
         self.settings.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// The access key and secret that stand in it.
+    /// Access key and secret of the profile.
     pub(super) fn keys(&self) -> Option<(String, String)> {
         let (id, secret) = (self.get("aws_access_key_id")?, self.get("aws_secret_access_key")?);
         Some((id.to_owned(), secret.to_owned()))
@@ -74,7 +74,7 @@ impl Profile {
         found.or_else(|| self.get("endpoint_url").map(str::to_owned))
     }
 
-    /// Gives the builder what the environment did not.
+    /// Adds settings that the environment lacks.
     pub(super) fn fill(
         &self,
         mut builder: AmazonS3Builder,
@@ -95,7 +95,7 @@ impl Profile {
             "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
             "AWS_CONTAINER_CREDENTIALS_FULL_URI",
         ];
-        // A profile that was asked for by name comes before the environment, as with the AWS tools.
+        // An explicitly named profile precedes the environment, as with the AWS tools.
         let by_environment = elsewhere.iter().any(|name| environment(name).is_some());
         if (by_environment && asked.profile.is_none()) || is_set(environment, "AWS_SKIP_SIGNATURE") {
             return Ok(builder);
@@ -106,7 +106,7 @@ impl Profile {
         for kind in ["sso_session", "sso_start_url", "role_arn", "credential_process"] {
             if self.get(kind).is_some() {
                 let what =
-                    format!("profile `{}` gets its credentials by `{kind}`, which wigwag does not do", self.name);
+                    format!("profile `{}` gets its credentials by `{kind}`, which wigwag does not support", self.name);
                 let hint = format!(
                     "run `eval \"$(aws configure export-credentials --profile {} --format env)\"` first",
                     self.name
@@ -115,7 +115,7 @@ impl Profile {
             }
         }
         if is_set(environment, "AWS_EC2_METADATA_DISABLED") && builder.get_config_value(&Key::AccessKeyId).is_none() {
-            return Err(Error::new(ErrorKind::Denied, "there are no credentials for the bucket").hint(
+            return Err(Error::new(ErrorKind::Denied, "no credentials found for the bucket").hint(
                 "set `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, or `AWS_PROFILE`; the machine's role is not asked, \
                  because `AWS_EC2_METADATA_DISABLED` is set",
             ));
@@ -131,7 +131,7 @@ fn with_keys(builder: AmazonS3Builder, id: &str, secret: &str, token: Option<&st
     builder.with_credentials(Arc::new(StaticCredentialProvider::new(credential)))
 }
 
-/// Where variables come from: the process's own, or a test's.
+/// Source of variables: the process's own, or a test's.
 pub(super) type Environment<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
 /// An environment variable that is set and not empty.
@@ -147,7 +147,7 @@ pub(super) fn is_set(environment: &Environment<'_>, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A profile as it stands in one of the two files.
+    /// A profile in one of the two files.
     fn profile(name: &str, credentials: &str, config: &str) -> Result<Profile> {
         let folder = tempfile::tempdir().expect("there is room for two small files");
         let write = |name: &str, text: &str| {
@@ -214,19 +214,19 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_that_cannot_be_used_is_refused_by_name() {
+    fn an_unusable_profile_is_rejected_by_name() {
         let missing = profile("play", KEYS, "").unwrap_err();
         assert!(missing.to_string().contains("no profile `play`"), "{missing}");
         let sso = profile("corp", "", "[profile corp]\nsso_session = x\nregion = eu-west-1\n").unwrap();
         let refused = builder(&sso).unwrap_err();
-        assert!(refused.to_string().contains("`sso_session`, which wigwag does not do"), "{refused}");
+        assert!(refused.to_string().contains("`sso_session`, which wigwag does not support"), "{refused}");
         assert!(refused.advice().is_some_and(|hint| hint.contains("export-credentials --profile corp")));
         let broken = profile("work", "[work\nnonsense", "").unwrap_err();
         assert_eq!(broken.kind(), ErrorKind::Invalid, "{broken}");
     }
 
     #[test]
-    fn no_credentials_at_all_is_told_before_anything_is_sent() {
+    fn missing_credentials_are_reported_before_the_first_request() {
         let nobody = Profile::default();
         let environment = |name: &str| (name == "AWS_EC2_METADATA_DISABLED").then(|| "true".to_owned());
         let refused = nobody.fill(AmazonS3Builder::new(), &BucketSettings::default(), &environment).unwrap_err();

@@ -1,4 +1,4 @@
-//! The bucket's time, learnt from the `Date` of its answers, without a request of its own.
+//! The bucket's time, derived from the `Date` of its responses, without extra requests.
 //!
 //! An answer asked for at `a` and received at `b` (by a local clock that never steps), dated `D`, says that the
 //! offset from local to store time is in (D − b, D + 1 s − a): the date was written between `a` and `b`, and is
@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use crate::{Clock, Now, Stamp};
 
-/// How far a local clock may drift, in parts per million.
+/// Maximum drift of a local clock, in parts per million.
 const DRIFT_PPM: i64 = 50;
-/// What front ends of one store may differ by and still be believed together.
+/// Maximum difference between front ends of one store that are believed together.
 const SLACK_MICROS: i64 = 20_000;
 const SECOND_MICROS: i64 = 1_000_000;
 
@@ -48,7 +48,7 @@ impl DateClock {
         self.clock.boot()
     }
 
-    /// Takes in one answer.
+    /// Adds the interval of one response.
     pub(super) fn observe(&self, asked: Duration, answered: Duration, date: &str) {
         let Some(date) =
             httpdate::parse_http_date(date).ok().and_then(|date| date.duration_since(std::time::UNIX_EPOCH).ok())
@@ -61,7 +61,7 @@ impl DateClock {
         state.offset = Some(state.offset.map_or(seen, |known| known.narrowed(seen)));
     }
 
-    /// The estimate, if there was an answer to learn from; never less than an earlier one.
+    /// The estimate, if there was a response; never less than an earlier one.
     pub(super) fn now(&self) -> Option<Now> {
         let local = micros(self.clock.boot());
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,7 +78,7 @@ impl DateClock {
 }
 
 impl Offset {
-    /// The same bounds some time later.
+    /// The same bounds after some time.
     fn aged(self, now: i64) -> Self {
         let widen = (now - self.at).max(0) * DRIFT_PPM / SECOND_MICROS + SLACK_MICROS;
         Self { low: self.low - widen, high: self.high + widen, at: self.at.max(now) }
@@ -94,7 +94,7 @@ impl Offset {
         if low - high <= SLACK_MICROS { Self { low: high, high: low, at: known.at } } else { seen }
     }
 
-    /// Drift alone: the slack is added once, when the time is told, and not again with every answer.
+    /// Adds drift only: the slack is added once, when the time is read, and not again with every response.
     fn aged_by_drift(self, now: i64) -> Self {
         let widen = (now - self.at).max(0) * DRIFT_PPM / SECOND_MICROS;
         Self { low: self.low - widen, high: self.high + widen, at: self.at.max(now) }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_truth_is_inside_also_when_the_time_was_told_before_it_was_known_well() {
+    fn the_true_time_is_in_the_interval_even_after_an_imprecise_estimate() {
         for phase in 0..10 {
             let local = Arc::new(Local::default());
             let clock = DateClock::new(Arc::clone(&local) as Arc<dyn Clock>);

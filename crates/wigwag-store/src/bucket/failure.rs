@@ -1,4 +1,4 @@
-//! What a bucket's answer means to the caller.
+//! Maps a bucket's responses to errors for the caller.
 
 use std::error::Error as _;
 
@@ -7,12 +7,12 @@ use object_store::client::{HttpError, HttpErrorKind};
 use super::http::Seen;
 use crate::{Action, Error, ErrorKind, Result};
 
-/// What was asked when it failed.
+/// The request that failed.
 pub(super) struct Asked<'a> {
     pub(super) action: Action,
     pub(super) key: &'a str,
     pub(super) url: &'a str,
-    /// It was a put of a key that must not exist.
+    /// Whether the request was a put of a key that must not exist.
     pub(super) creates: bool,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// For a get: an absent object is an answer, an absent bucket is not.
+    /// For a get: an absent object is a normal result, an absent bucket is not.
     pub(super) fn or_absent<T>(self, asked: &Asked<'_>) -> Result<Option<T>> {
         let absent = matches!(self.error, object_store::Error::NotFound { .. });
         if absent && !self.text().contains("NoSuchBucket") && !self.text().contains("ContainerNotFound") {
@@ -41,6 +41,10 @@ impl Failure {
             _ => self.what(asked, code, &text),
         };
         let failed = Error::new(kind, what).on(asked.action, asked.key).wait(self.seen.retry_after);
+        let failed = match kind == ErrorKind::Invalid && !is_of_object(self.seen.status, code) {
+            true => failed.of_settings(),
+            false => failed,
+        };
         let away = self.seen.broken == Some(HttpErrorKind::Connect);
         let failed = match if away { Some(AWAY) } else { advice(code, kind) } {
             Some(advice) => failed.hint(advice),
@@ -52,7 +56,7 @@ impl Failure {
     fn kind(&self, asked: &Asked<'_>, code: &str) -> ErrorKind {
         use object_store::Error as E;
         match &self.error {
-            // Azure says 409 for a key that exists; S3 says it for writers that collided, of which none landed.
+            // Azure returns 409 for a key that exists; S3 returns it for colliding writers, of which none landed.
             E::AlreadyExists { .. } if self.seen.status == Some(409) && code != "BlobAlreadyExists" => {
                 ErrorKind::Unavailable
             }
@@ -67,17 +71,17 @@ impl Failure {
         }
     }
 
-    /// What is left: servers in trouble and broken connections.
+    /// The remaining cases: failing servers and broken connections.
     fn kind_of_answer(&self, action: Action, code: &str) -> ErrorKind {
         let in_doubt = if action == Action::Write { ErrorKind::Unknown } else { ErrorKind::Unavailable };
         match (self.seen.status, self.seen.broken) {
             (_, Some(HttpErrorKind::Connect)) => ErrorKind::Unavailable,
             (_, Some(_)) => in_doubt,
-            // What it says is in the body, and that did not come whole: a 404 may be of the bucket or of the object.
+            // The error is in the body, which is incomplete: a 404 may concern the bucket or the object.
             (Some(_), None) if self.broke_off() => in_doubt,
-            // The head said yes and then the answer broke off, or held an error for one of several keys.
+            // The status was a success, and then the response broke off, or contained an error for one of several keys.
             (Some(200..=299), _) => in_doubt,
-            // A wigwag server says so of what it cannot read; asking again would not help.
+            // A wigwag server reports an unreadable object like this; a retry would not help.
             (Some(500), _) if code == "WigwagDamaged" => ErrorKind::Damaged,
             (Some(429 | 503), _) => ErrorKind::Unavailable,
             (Some(507), _) => ErrorKind::Full,
@@ -97,11 +101,15 @@ impl Failure {
     fn what(&self, asked: &Asked<'_>, code: &str, text: &str) -> String {
         let url = asked.url;
         match (self.seen.status, code) {
-            (Some(_), _) if self.broke_off() => format!("the answer of `{url}` broke off: {}", root(&self.error)),
-            (_, "NoSuchBucket" | "ContainerNotFound") => format!("there is no bucket `{url}`"),
-            (Some(404), _) => format!("there is no bucket `{url}`, or it does not let us see it"),
+            (Some(_), _) if self.broke_off() => {
+                format!("the connection to `{url}` broke in the middle of a response: {}", root(&self.error))
+            }
+            (_, "NoSuchBucket" | "ContainerNotFound") => format!("bucket not found: `{url}`"),
+            (Some(404), _) => format!("bucket not found, or access denied: `{url}`"),
             (Some(409), _) => "another conditional write was under way; nothing landed".into(),
-            (Some(200..=299), _) => format!("the answer of `{url}` broke off: {}", root(&self.error)),
+            (Some(200..=299), _) => {
+                format!("the connection to `{url}` broke in the middle of a response: {}", root(&self.error))
+            }
             (Some(status), "") => format!("`{url}` answered {status}"),
             (Some(status), code) => format!("`{url}` answered {status} {code}"),
             (None, _) => match self.seen.broken {
@@ -115,13 +123,13 @@ impl Failure {
         }
     }
 
-    /// Whether the head of an answer came and its body did not come whole.
+    /// Whether the head of a response arrived and its body is incomplete.
     fn broke_off(&self) -> bool {
         let mut causes = std::iter::successors(self.error.source(), |cause| (*cause).source());
         self.seen.status.is_some() && causes.any(|cause| cause.is::<HttpError>())
     }
 
-    /// The error with all its causes, where the answer's body is.
+    /// The error with all its causes, which include the response's body.
     fn text(&self) -> String {
         let mut text = self.error.to_string();
         let mut source = self.error.source();
@@ -134,7 +142,7 @@ impl Failure {
     }
 }
 
-/// The innermost cause, which says what really happened.
+/// The innermost cause, which is the actual failure.
 fn root(error: &object_store::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {
@@ -143,17 +151,23 @@ fn root(error: &object_store::Error) -> String {
     cause.to_string()
 }
 
-/// What S3 and Azure call the error, from the XML of the answer.
+/// The error code of S3 and Azure, from the XML of the response.
 fn code(text: &str) -> &str {
     let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map(|(code, _)| code.trim());
     code.filter(|code| code.len() < 64 && code.chars().all(|letter| letter.is_ascii_alphanumeric())).unwrap_or_default()
+}
+
+/// Whether a rejection concerns the object itself. Any other rejection concerns the bucket or its settings, and ends
+/// once they are corrected.
+fn is_of_object(status: Option<u16>, code: &str) -> bool {
+    status == Some(413) || matches!(code, "EntityTooLarge" | "KeyTooLongError" | "RequestBodyTooLarge")
 }
 
 fn is_full(code: &str) -> bool {
     matches!(code, "XMinioStorageFull" | "InsufficientStorage" | "QuotaExceeded" | "QuotaExceededException")
 }
 
-const AWAY: &str = "check that the server runs and that the endpoint is right; once it answers, all goes on by itself";
+const AWAY: &str = "check that the server is running and that the endpoint is correct; work resumes once it responds";
 
 fn advice(code: &str, kind: ErrorKind) -> Option<&'static str> {
     Some(match (code, kind) {
@@ -164,23 +178,25 @@ fn advice(code: &str, kind: ErrorKind) -> Option<&'static str> {
             "the server does not know the access key id; check `AWS_ACCESS_KEY_ID` or the profile"
         }
         ("SignatureDoesNotMatch", _) => {
-            "the secret key does not fit the access key id; check `AWS_SECRET_ACCESS_KEY` or the profile"
+            "the secret key does not match the access key id; check `AWS_SECRET_ACCESS_KEY` or the profile"
         }
         ("ExpiredToken" | "InvalidToken", _) => "the session token has expired or is wrong; get new credentials",
         ("AuthorizationHeaderMalformed" | "PermanentRedirect" | "IncorrectEndpoint", _) => {
             "the bucket is in another region; set `AWS_REGION` or `--region`"
         }
-        ("NoSuchBucket" | "ContainerNotFound", _) => "make the bucket, or check its name, the endpoint and the region",
+        ("NoSuchBucket" | "ContainerNotFound", _) => {
+            "create the bucket, or check its name, the endpoint and the region"
+        }
         (_, ErrorKind::Denied) => {
             "check the credentials, and that they may get, put, delete and list in this bucket; \
              credentials come from `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, a profile, or the machine's role"
         }
-        (_, ErrorKind::Full) => "make room in the bucket; the store goes on as it was",
+        (_, ErrorKind::Full) => "free space in the bucket; the store then continues",
         ("SlowDown" | "TooManyRequests" | "ServiceUnavailable" | "ThrottlingException", _) => {
-            "the server wants fewer requests; try again later"
+            "the server is throttling requests; retry later"
         }
         (_, ErrorKind::Unavailable) => "try again later",
-        (_, ErrorKind::Unknown) => "it may have been done all the same; look, or do it again with the same id or key",
+        (_, ErrorKind::Unknown) => "the write may have succeeded; check, or repeat it with the same id or key",
         _ => return None,
     })
 }

@@ -1,4 +1,5 @@
-//! The HTTP service under `object_store`: reads the `Date` of every answer, and keeps what is lost on the way up.
+//! The HTTP service under `object_store`: reads the `Date` of every response, and keeps details
+//! that `object_store` drops.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,11 +14,11 @@ use object_store::client::{
 use super::date::DateClock;
 
 tokio::task_local! {
-    /// What was seen of the last answer to the request that this task is making.
+    /// Details of the last response to the current task's request.
     static SEEN: Arc<Mutex<Seen>>;
 }
 
-/// What came back, before `object_store` made an error of it.
+/// Details of a response, before `object_store` converts it to an error.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
     pub(super) status: Option<u16>,
@@ -25,7 +26,7 @@ pub(super) struct Seen {
     pub(super) broken: Option<HttpErrorKind>,
 }
 
-/// Runs a request and tells what was seen of its answer.
+/// Runs a request and returns the details of its response.
 pub(super) async fn watched<T>(request: impl Future<Output = T>) -> (T, Seen) {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let answer = SEEN.scope(Arc::clone(&seen), request).await;

@@ -1,8 +1,8 @@
 //! Folding the write-ahead log into the database, beside the writing.
 //!
-//! The bulk is copied by a thread of its own while the writer goes on. What was written meanwhile is little; the
-//! writer copies that itself, between two commits, so that the log is wholly folded for a moment and starts over.
-//! Without that last step a busy log would never start over, and grow without bound.
+//! A separate thread copies the bulk while the writer continues. The writer copies the few pages written during
+//! that, between two commits, so that the log is completely folded for a moment and restarts. Without that last
+//! step a busy log would never restart, and would grow without bound.
 //!
 //! What if we die here? SQLite syncs the log before it copies and the database before it lets the log start
 //! over, so every page is whole in one of the two.
@@ -17,14 +17,14 @@ use super::directory::Directory;
 use super::schema;
 use crate::Result;
 
-/// Pages of log at which folding begins: 64 MB. Smaller costs throughput; larger makes reopening slow.
+/// Pages of log at which folding starts: 64 MB. Fewer cost throughput; more make reopening slow.
 const BEGIN_PAGES: u32 = 8_000;
 /// Pages of log at which the writer stops to fold all of it itself, because the thread cannot keep up.
 const STOP_PAGES: u32 = 4 * BEGIN_PAGES;
 
 #[derive(Debug)]
 pub(super) struct Checkpoint {
-    /// Pages in the log, told by SQLite after each commit.
+    /// Number of pages in the log, reported by SQLite after each commit.
     pages: Arc<AtomicU32>,
     state: State,
     bulk: SyncSender<()>,
@@ -65,7 +65,8 @@ impl Checkpoint {
         Ok(Self { pages, state: State::Idle, bulk, bulk_done })
     }
 
-    /// Between two commits: begins folding when the log is long, and finishes it when the bulk is done.
+    /// Called between two commits: starts folding when the log is long, and finishes it when the
+    /// bulk is copied.
     pub(super) fn tend(&mut self, writer: &Connection) {
         let pages = self.pages.load(Ordering::Relaxed);
         match self.state {
@@ -80,8 +81,8 @@ impl Checkpoint {
     }
 }
 
-/// Copies what can be copied without waiting for anyone. A failure costs nothing: the log stays as it is, and
-/// the next one tries again.
+/// Copies all pages that need no waiting. A failure costs nothing: the log stays as it is, and the next
+/// checkpoint tries again.
 fn fold(connection: &Connection) {
     let outcome = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(0));
     if let Err(error) = outcome {

@@ -1,4 +1,4 @@
-//! The directory: made once, recognised later, left alone if it is not ours.
+//! The directory: created once, recognised later, left unchanged if it is not a wigwag store.
 //!
 //! What if we die here? `wigwag.db` appears by a rename of a finished database, so it is either absent (the
 //! next to open makes it) or whole. `open.lock` keeps two makers apart.
@@ -18,7 +18,8 @@ pub(super) const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
 const DATABASE: &str = "wigwag.db";
-/// What we put beside the database, and what a new disk comes with; a directory with nothing else is ours to fill.
+/// Our own files beside the database, and files that a new disk contains; a directory without other files
+/// may be used.
 const OWN: [&str; 7] = [
     "lost+found",
     "locks",
@@ -46,7 +47,7 @@ impl Directory {
             let made = builder.recursive(true).mode(FOLDER_MODE).create(folder);
             made.map_err(|error| directory.failed("make", error))?;
         }
-        // The name of a new folder is durable once the folder around it is synced.
+        // The name of a new folder is durable once its parent folder is synced.
         for parent in new.iter().filter_map(|folder| folder.parent()) {
             sync_folder(parent).map_err(|error| directory.failed("sync the parent of", error))?;
         }
@@ -113,8 +114,8 @@ impl Directory {
             return Err(Error::invalid(what).hint("name an empty or new directory; this one was left as it is"));
         }
         if !create {
-            return Err(Error::new(ErrorKind::Invalid, format!("there is no store at `{shown}`"))
-                .hint("name the directory of an existing store with `--store`"));
+            return Err(Error::new(ErrorKind::Invalid, format!("store not found: `{shown}`"))
+                .hint("use `--store` with the directory of an existing store"));
         }
         Ok(())
     }
@@ -145,7 +146,7 @@ fn sync_folder(path: &Path) -> std::io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// SQLite's shared memory and our locks are of one machine; over a network they would lie.
+/// SQLite's shared memory and our locks work on one machine only; over a network they would fail silently.
 #[cfg(target_os = "linux")]
 fn refuse_network_disk(path: &Path) -> Result<()> {
     const NETWORK: [(u64, &str); 6] = [

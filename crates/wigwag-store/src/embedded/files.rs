@@ -1,7 +1,7 @@
-//! Which files the names of the database and its log lead to: those that are open, or others, or none.
+//! Checks whether the names of the database and its log still refer to the open files.
 //!
-//! A directory can be removed, moved away or restored from a backup under a process that has it open. What that process
-//! wrote from then on would be in files that nobody else can find, however well they are synced.
+//! A directory can be removed, moved or restored from a backup while a process has it open. Later writes of that
+//! process would go to files without a name, where they cannot be found, however well they are synced.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::{Error, ErrorKind, Result};
 
 #[derive(Debug)]
 pub(super) struct Files {
-    /// The database, then its log, each with what it was when it was opened.
+    /// The database and its log, each with its identity at opening.
     named: [(PathBuf, Option<Identity>); 2],
 }
 
@@ -19,7 +19,7 @@ pub(super) struct Files {
 type Identity = (u64, u64);
 
 impl Files {
-    /// Remembers what is there. The database is open, and so both are.
+    /// Records the identities. The database is open, so both files exist.
     pub(super) fn look(directory: &Directory) -> Self {
         let database = directory.database();
         let mut log = database.clone().into_os_string();
@@ -31,7 +31,7 @@ impl Files {
         &self.named[0].0
     }
 
-    /// Says whether they are still those that were opened.
+    /// Checks that the names still refer to the opened files.
     pub(super) fn check(&self) -> Result<()> {
         let Some((path, _)) = self.named.iter().find(|(path, opened)| opened.is_some() && identity(path) != *opened)
         else {
@@ -40,7 +40,7 @@ impl Files {
         let happened = if path.exists() { "replaced by another file" } else { "removed or moved away" };
         let what = format!("`{}` was {happened} while this process had it open", path.display());
         Err(Error::new(ErrorKind::Unavailable, what)
-            .hint("put it back, and all goes on; or stop every process that uses this store, and start them again"))
+            .hint("put it back to continue, or restart every process that uses this store"))
     }
 }
 

@@ -1,12 +1,13 @@
-//! Proof of life: each process holds an OS lock on a file of its own for as long as it has the store open.
+//! Liveness: each process holds an OS lock on a separate file for as long as it has the store open.
 //!
 //! Holds: the file of a living process is locked from the moment it has its final name, because it is locked
-//! under a temporary one and then renamed. So an unlocked file means a dead process, never one that starts.
+//! under a temporary one and then renamed. So an unlocked file means a dead process, never a starting one.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use super::descriptors::Listed;
 use super::directory::{Directory, FILE_MODE};
 use crate::{Error, Peers, Result, Stamp};
 
@@ -14,8 +15,11 @@ use crate::{Error, Peers, Result, Stamp};
 pub(super) struct Life {
     me: String,
     folder: PathBuf,
-    /// Locked; the lock goes when this is closed, by us or by the end of the process.
+    /// Locked; the lock is released when this is closed, by us or by the end of the process.
     lock: File,
+    /// The process that began it. A forked child has a copy of this, and is another process.
+    process: u32,
+    _listed: Listed,
 }
 
 impl Life {
@@ -33,14 +37,17 @@ impl Life {
             .and_then(|file| file.lock().map(|()| file))
             .and_then(|file| fs::rename(&starting, &path).map(|()| file))
             .map_err(|error| directory.failed("lock a file in", error))?;
-        Ok(Self { me, folder, lock })
+        let listed = Listed::new(&lock);
+        Ok(Self { me, folder, lock, process: std::process::id(), _listed: listed })
     }
 }
 
 impl Drop for Life {
     fn drop(&mut self) {
-        let _ = fs::remove_file(self.folder.join(&self.me));
-        let _ = self.lock.unlock();
+        if self.process == std::process::id() {
+            let _ = fs::remove_file(self.folder.join(&self.me));
+            let _ = self.lock.unlock();
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The statements that put a batch into an open transaction.
 //!
-//! One row each. Statements of many rows were tried and were slower: SQLite then keeps a journal of its own for
-//! each statement, in case it fails half-way.
+//! One row per statement. Statements with many rows were slower: SQLite then keeps a separate journal for each
+//! statement, in case it fails half-way.
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _};
 
@@ -40,7 +40,7 @@ impl<'a> Pen<'a> {
     pub(super) fn write(&mut self, batch: &Batch, first: Stamp) -> rusqlite::Result<Result<()>> {
         for clear in &*batch.clear {
             if let Some(key) = self.in_the_way(clear)? {
-                // Whoever wrote the batch before knows that by its put.
+                // A retrying writer recognises its earlier batch by the conditional put.
                 let refusal = batch.conditional().map(|put| self.refusal(put)).transpose()?.flatten();
                 return Ok(Err(refusal.unwrap_or_else(|| Error::not_clear(&key))));
             }
@@ -67,9 +67,9 @@ impl<'a> Pen<'a> {
         Ok(Ok(()))
     }
 
-    /// The first key that lies where nothing may.
+    /// The first key that violates the precondition.
     fn in_the_way(&mut self, clear: &Clear) -> rusqlite::Result<Option<String>> {
-        // One more than may be there, and the key itself that the stretch begins behind.
+        // One more than the known keys, and the key itself at which the range starts.
         let limit = i64::try_from(clear.known.len() + 2).unwrap_or(i64::MAX);
         let mut rows = self.from.query((clear.begin(), limit))?;
         while let Some(row) = rows.next()? {
@@ -84,7 +84,7 @@ impl<'a> Pen<'a> {
         Ok(None)
     }
 
-    /// Why a conditional put would be refused, if it would.
+    /// Why a conditional put would be rejected; `None` if it would succeed.
     fn refusal(&mut self, put: &Put) -> rusqlite::Result<Option<Error>> {
         let there = self.stamp.query_row([&put.key], |row| row.get::<_, i64>(0)).optional()?;
         let there = there.map(|stamp| VersionForm::Stamp(Stamp::from_micros(stamp.cast_unsigned())));
@@ -95,7 +95,7 @@ impl<'a> Pen<'a> {
         })
     }
 
-    /// Writes a conditional put, or says that it is refused; an unconditional one is left alone.
+    /// Writes a conditional put, or returns the rejection; an unconditional one is left to the caller.
     fn put_when(&mut self, put: &Put, stamp: Stamp) -> rusqlite::Result<Result<()>> {
         let new = stamp.micros().cast_signed();
         match &put.when {

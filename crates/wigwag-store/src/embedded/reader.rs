@@ -1,11 +1,11 @@
 //! Reading: `get` and `list`, on the spot if that is quick, else by a thread.
 //!
-//! What is read is mostly in memory, and reading it takes a few microseconds; to hand the question to a thread and the
-//! answer back takes ten times that, because two threads are woken. So whoever asks reads by itself, from a connection
-//! that is free at that moment. Three things send a question to the threads instead: no connection is free; SQLite has
-//! to wait for a lock or fails, and then the thread waits, or says what is wrong; a read on the spot was slow a moment
-//! ago, so that a cold cache or a slow disk holds up a caller's thread (which others need) once in a while and not
-//! for every read. Long lists are always the threads'.
+//! Most reads are served from memory within a few microseconds; a handover to a thread and back takes ten times that,
+//! because two threads are woken. So the caller reads inline, with a connection that is free at that moment. Three
+//! conditions send a read to the threads instead: no connection is free; SQLite has to wait for a lock or fails, and
+//! then the thread waits or reports the error; an inline read was slow a moment ago, so that a cold cache or a slow
+//! disk blocks a caller's thread (which others need) only occasionally and not for every read. Long lists always go
+//! to the threads.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,13 +23,13 @@ use crate::{Action, Clock, Error, ErrorKind, Listed, Object, Page, Result, Stamp
 
 const THREADS: usize = 2;
 
-/// So many may read on the spot at once; one for each core is enough, and each has a cache of its own.
+/// Maximum number of concurrent inline reads; one for each core is enough, and each has its own cache.
 const SPOTS_MAX: usize = 4;
 
-/// A longer list is begun on the spot, and then left to a thread.
+/// A longer list starts inline, and is then left to a thread.
 const SPOT_ENTRIES_MAX: usize = 32;
 
-/// A read on the spot that takes longer went to the disk; the threads answer for a while after it.
+/// An inline read that takes longer went to the disk; for a while after it all reads go to the threads.
 const SPOT_TIME_MAX: Duration = Duration::from_millis(2);
 
 /// How long they do, as a multiple of what the slow one took: slow reads hold up callers for a tenth of the time at the
@@ -38,20 +38,20 @@ const SLOW_FOR: u32 = 10;
 
 #[derive(Debug)]
 pub(super) struct Readers {
-    /// The threads have them too, and end only when nobody can ask any more: so a thread closes them, and not whoever
-    /// drops the store. To close the last connection to a database is to fold its log.
+    /// Shared with the threads, which end only when every handle is dropped: so a thread closes the connections, and
+    /// not the caller that drops the store. Closing the last connection to a database folds its log.
     spots: Arc<[Mutex<Connection>]>,
     questions: mpsc::Sender<Question>,
     room: Arc<Semaphore>,
-    /// Until then nobody reads on the spot: microseconds of the clock that never steps.
+    /// Inline reads are disabled until then: microseconds of the monotonic clock.
     slow_until: AtomicU64,
     clock: Arc<dyn Clock>,
     database: PathBuf,
-    /// The file as it was opened, if it is read without locks.
+    /// The file at opening, if it is read without locks.
     frozen: Option<Frozen>,
 }
 
-/// Size and time of a database that is read as one that does not change.
+/// Size and time of a database that is read as an immutable file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Frozen(u64, Option<SystemTime>);
 
@@ -72,7 +72,7 @@ impl Readers {
         let spots = std::thread::available_parallelism().map_or(THREADS, usize::from).min(SPOTS_MAX);
         let spot = |_| schema::connect_quick_reader(&directory.database(), access).map(Mutex::new);
         let spots: Arc<[Mutex<Connection>]> = (0..spots).map(spot).collect::<Result<_>>()?;
-        // Bounded by `room`: a question holds a permit until it is answered.
+        // Bounded by `room`: a question holds a permit until its response.
         let (questions, waiting) = mpsc::channel::<Question>();
         let waiting = Arc::new(Mutex::new(waiting));
         for number in 0..THREADS {
@@ -135,7 +135,7 @@ impl Readers {
 
     /// Reads here and now; nothing if a thread should.
     async fn on_the_spot<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Option<T> {
-        // Who only reads what is in memory never waits, and would keep other tasks from this thread.
+        // A caller that reads from memory only never waits, and would keep other tasks from this thread.
         tokio::task::consume_budget().await;
         let began = self.clock.boot();
         if micros(began) < self.slow_until.load(Ordering::Relaxed) {
@@ -169,7 +169,7 @@ impl Readers {
         answer.map_err(|error| schema::failure(error, "read", &self.database))
     }
 
-    /// Rejects what was read without locks from a file that another process has begun to write.
+    /// Rejects a lock-free read from a file that another process has begun to write.
     fn check_frozen(&self) -> Result<()> {
         let Some(frozen) = self.frozen else { return Ok(()) };
         if frozen == Frozen::look(&self.database) && schema::log_bytes(&self.database) == 0 {
@@ -202,7 +202,7 @@ fn get(connection: &Connection, key: &str) -> rusqlite::Result<Option<Object>> {
         .optional()
 }
 
-/// Reads one more than asked for, to know whether there is more.
+/// Reads one entry more than requested, to detect a further page.
 fn list(connection: &Connection, prefix: &str, after: &str, limit: usize) -> rusqlite::Result<Page> {
     let from_after = after >= prefix;
     let mut select = connection.prepare_cached(if from_after {

@@ -1,7 +1,7 @@
 //! The database: its tables, its settings, its mark of version, and what its errors mean.
 //!
-//! A row's `stamp` is its time, its version and its place in the table, so that puts append to the table and
-//! "what was put since" is a range of it. Only the index over keys is written in random order.
+//! A row's `stamp` consists of its time, its version and its place in the table, so that puts append to the table and
+//! the puts since a stamp are a range of it. Only the index over keys is written in random order.
 
 use std::path::Path;
 use std::time::Duration;
@@ -67,6 +67,8 @@ pub(super) fn create(path: &Path, now: Stamp) -> Result<()> {
     let make = || -> rusqlite::Result<()> {
         let connection = Connection::open(path)?;
         connection.pragma_update(None, "page_size", PAGE_BYTES)?;
+        // Free pages can be given back to the disk, some at a time. It must be said before there is a table.
+        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
         connection.pragma_update(None, "application_id", APPLICATION)?;
         connection.pragma_update(None, "user_version", FORMAT)?;
         connection.execute_batch(TABLES)?;
@@ -81,7 +83,7 @@ pub(super) fn create(path: &Path, now: Stamp) -> Result<()> {
     make().map_err(|error| failure(error, "make", path))
 }
 
-/// Looks whether the file is ours, read-only, so that what is not stays as it is.
+/// Checks read-only whether the file is a wigwag database, so that a foreign file stays unchanged.
 ///
 /// Through SQLite and not by other means: were the file opened and closed by hand, the system would drop every lock
 /// that this process has on it, those of a store that is open already included, and another process could then take
@@ -160,8 +162,8 @@ pub(super) fn connect_reader(path: &Path, access: Access) -> Result<Connection> 
 
 /// A reader that fails rather than wait for a lock: it is used on threads that others need.
 ///
-/// It maps nothing: after each commit of anybody SQLite gives a mapping back and makes another, and to take memory from
-/// a process is to interrupt all cores that it runs on. For one small object that is more than all else.
+/// Maps no memory: after each commit of any process SQLite drops a mapping and creates another, and unmapping memory
+/// interrupts all cores that the process runs on. For one small object that costs more than the rest.
 pub(super) fn connect_quick_reader(path: &Path, access: Access) -> Result<Connection> {
     let connect = || -> rusqlite::Result<Connection> {
         let connection = connect(path, access)?;
@@ -191,7 +193,7 @@ fn frozen_uri(path: &Path) -> String {
     format!("file:{escaped}?immutable=1")
 }
 
-/// What an error of SQLite before the commit means to the caller.
+/// Converts an error of SQLite before the commit for the caller.
 pub(super) fn failure(error: rusqlite::Error, doing: &str, database: &Path) -> Error {
     let kind = match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => ErrorKind::Full,
@@ -219,10 +221,10 @@ pub(super) fn failure(error: rusqlite::Error, doing: &str, database: &Path) -> E
     }
 }
 
-/// What helps against what a disk refuses.
+/// Hints for errors of the disk.
 pub(super) fn advice(kind: ErrorKind) -> Option<&'static str> {
     match kind {
-        ErrorKind::Full => Some("make room on the disk; the store goes on as it was"),
+        ErrorKind::Full => Some("free disk space; the store then continues"),
         ErrorKind::Denied => Some("the directory and the files in it must be writable by this user"),
         _ => None,
     }

@@ -2,7 +2,7 @@
 //!
 //! Holds: no stamp is drawn twice or goes back, not across a restart nor between processes, because every
 //! commit takes its stamps above the high-water mark in the database and leaves a new one.
-//! Also holds: time never stands still. When the calendar is stepped back, the clock goes on at half speed
+//! Also holds: time never stands still. When the calendar is stepped back, the clock continues at half speed
 //! until the calendar has caught up, so that timers still fire.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// A clock whose hands a test moves.
+    /// A clock that a test sets.
     #[derive(Debug, Default)]
     struct Hands {
         wall: AtomicU64,

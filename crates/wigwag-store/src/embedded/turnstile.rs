@@ -1,12 +1,13 @@
-//! Whose turn it is to write, among processes.
+//! A fair lock for writing processes.
 //!
-//! SQLite's own lock lets a busy process take it again at once and starve the rest. Two files make a fair
-//! queue: whoever wants to write first holds `next`, and only its holder tries for `writer`. A process that
-//! has just written must get `next` first, and another that waits holds it already.
+//! SQLite's own lock lets a busy process acquire it again at once and starve the rest. Two files make a
+//! fair queue: a writer first locks `next`, and only its holder tries for `writer`. A process that has just
+//! written must lock `next` first, and a waiting process holds it already.
 
 use std::fs::{File, TryLockError};
 use std::time::Duration;
 
+use super::descriptors::Listed;
 use super::directory::Directory;
 use crate::{Error, ErrorKind, Result};
 
@@ -15,9 +16,10 @@ pub(super) struct Turnstile {
     next: File,
     writer: File,
     wait_max: Duration,
+    _listed: [Listed; 2],
 }
 
-/// The turn; given back on drop.
+/// The lock of the writing process; released on drop.
 #[derive(Debug)]
 pub(super) struct Turn<'a>(&'a File);
 
@@ -25,7 +27,8 @@ impl Turnstile {
     pub(super) fn open(directory: &Directory, wait_max: Duration) -> Result<Self> {
         let next = directory.lock_file("next.lock")?;
         let writer = directory.lock_file("writer.lock")?;
-        Ok(Self { next, writer, wait_max })
+        let listed = [Listed::new(&next), Listed::new(&writer)];
+        Ok(Self { next, writer, wait_max, _listed: listed })
     }
 
     pub(super) fn enter(&self) -> Result<Turn<'_>> {
@@ -36,7 +39,7 @@ impl Turnstile {
         locked.map(|()| Turn(&self.writer))
     }
 
-    /// Polls, because a blocking lock could not be given up when its holder is stopped.
+    /// Polls, because a blocking lock could not be abandoned when its holder is stopped.
     fn lock(&self, file: &File, waited: &mut Duration) -> Result<()> {
         let mut pause = Duration::from_micros(20);
         loop {

@@ -1,10 +1,11 @@
-//! The writer thread: all batches that wait, one transaction, one fdatasync, then the answers.
+//! The writer thread: all waiting batches, one transaction, one fdatasync, then the responses.
 //!
-//! What if we die here? Up to the commit nothing is there and nobody was told; after it everything is there,
-//! told or not. SQLite writes the group to its log and syncs it (`synchronous=FULL`) before COMMIT returns.
+//! What if we die here? Until the commit nothing is stored and no caller got a response; after it everything is
+//! stored, with or without a response. SQLite writes the group to its log and syncs it (`synchronous=FULL`)
+//! before COMMIT returns.
 //!
-//! What if the files are taken away? SQLite goes on with the ones it has open. So the writer looks before a commit, and
-//! again before it says yes, whether their names still lead to them.
+//! What if the files are removed? SQLite continues with the open ones. So the writer checks before a commit, and again
+//! before it confirms, whether the names still refer to them.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -19,13 +20,14 @@ use super::files::Files;
 use super::life::Life;
 use super::pen::Pen;
 use super::schema::{connect_writer, failure};
+use super::shrink::Shrink;
 use super::time::Time;
 use super::turnstile::Turnstile;
 use crate::changes::Followers;
 use crate::limits::{CHANGES_WAITING_MAX, GROUP_BATCHES_MAX, GROUP_BYTES_MAX, WRITES_WAITING_MAX};
 use crate::{Batch, Error, ErrorKind, Receipt, Result, Stamp, Version};
 
-/// How often commits of other processes are looked for while someone follows changes.
+/// Interval of checks for commits of other processes while a caller follows changes.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
@@ -39,11 +41,11 @@ enum Job {
         batch: Batch,
         answer: oneshot::Sender<Answer>,
     },
-    /// Someone follows changes now: wake up and look for other processes' commits from time to time.
+    /// A caller follows changes now: wake up and check for other processes' commits from time to time.
     LookAround,
 }
 
-/// The batch goes back with the answer, so that the caller's thread frees it and not the writer's.
+/// The batch is returned with the response, so that the caller's thread frees it and not the writer's.
 type Answer = (Result<Receipt>, Batch);
 
 impl Writer {
@@ -61,7 +63,7 @@ impl Writer {
         let data_version = data_version(&connection).map_err(|error| failure(error, "read", &directory.database()))?;
         let turnstile = Turnstile::open(directory, turn_wait)?;
         let files = Files::look(directory);
-        // Bounded by `room`: a job holds a permit until it is answered.
+        // Bounded by `room`: a job holds a permit until its response.
         let (jobs, waiting) = mpsc::channel();
         let room = Arc::new(Semaphore::new(WRITES_WAITING_MAX));
         let desk = Desk {
@@ -72,6 +74,7 @@ impl Writer {
             waiting,
             room: Arc::clone(&room),
             checkpoint,
+            shrink: Shrink::default(),
             _life: life,
             expected: 0,
             told: mark,
@@ -86,7 +89,7 @@ impl Writer {
 
     pub(super) async fn write(&self, batch: Batch) -> Result<Receipt> {
         let closed = |kind| Error::new(kind, "the store's writer thread has ended");
-        // The writer gives the room back, for a whole group at once.
+        // The writer releases the permits, for a whole group at once.
         self.room.acquire().await.map_err(|_| closed(ErrorKind::Unavailable))?.forget();
         let (answer, answered) = oneshot::channel();
         self.jobs.send(Job::Write { batch, answer }).map_err(|_| closed(ErrorKind::Unavailable))?;
@@ -108,19 +111,20 @@ struct Desk {
     waiting: mpsc::Receiver<Job>,
     room: Arc<Semaphore>,
     checkpoint: Checkpoint,
-    /// Proof of life, held for as long as there may be writes to come.
+    shrink: Shrink,
+    /// Liveness lock, held for as long as there may be writes to come.
     _life: Arc<Life>,
-    /// How many callers wrote at the same time when last looked at.
+    /// Number of concurrent callers at the last measurement.
     expected: usize,
-    /// The last stamp whose put followers were told of.
+    /// The last stamp whose put was notified to followers.
     told: Stamp,
     data_version: i64,
 }
 
-/// A batch that waits for the commit, with what it will be answered.
+/// A batch that waits for the commit, with its outcome.
 struct Pending {
     batch: Batch,
-    /// The stamp of its first operation; each has one of its own, for it is the row's place in the table.
+    /// The stamp of its first operation. Each operation has a unique stamp, because it is the row's place in the table.
     first: Stamp,
     outcome: Result<Receipt>,
     answer: oneshot::Sender<Answer>,
@@ -153,7 +157,7 @@ impl Group {
     }
 }
 
-/// Ended, also by a panic: whoever waits for room is told so instead of waiting for ever.
+/// Closes the queue, also after a panic, so that waiting callers get an error instead of waiting forever.
 impl Drop for Desk {
     fn drop(&mut self) {
         self.room.close();
@@ -165,6 +169,9 @@ impl Desk {
         while let Some(mut group) = self.next_group() {
             if group.is_empty() {
                 self.notice_others();
+                if self.shrink.is_on() && turnstile.enter().is_ok() {
+                    self.shrink.tend(&self.connection);
+                }
                 continue;
             }
             let turn = turnstile.enter();
@@ -174,19 +181,21 @@ impl Desk {
                     pending.outcome = Err(error.clone());
                 }
             }
-            // Whoever waits now came while others were served: together they are how many write at a time.
+            // The current waiters arrived while others were served: together they are the number of concurrent writers.
             self.expected = WRITES_WAITING_MAX - self.room.available_permits().min(WRITES_WAITING_MAX);
             self.answer(group);
             if turn.is_ok() {
-                // In our turn still: a commit of another process in between would keep the log from starting over.
+                // Still under the write lock: a commit of another process in between would keep the
+                // log from restarting.
                 self.checkpoint.tend(&self.connection);
+                self.shrink.tend(&self.connection);
             }
         }
     }
 
-    /// Waits for work; an empty group means that it is time to look around, none that the store was closed.
+    /// Waits for work; an empty group means that a check for other processes is due, `None` that the store was closed.
     fn next_group(&self) -> Option<Vec<Pending>> {
-        let first = if self.followers.any() {
+        let first = if self.followers.any() || self.shrink.is_on() {
             match self.waiting.recv_timeout(LOOK_EVERY) {
                 Ok(job) => job,
                 Err(RecvTimeoutError::Timeout) => Job::LookAround,
@@ -198,7 +207,7 @@ impl Desk {
         let mut group = Group::default();
         group.take(first);
         self.drain(&mut group);
-        // Those just answered are most likely on their way back; one commit for all beats two for half each.
+        // The callers just served are most likely about to write again; one commit for all beats two for half each.
         for _ in 0..GATHER_PAUSES_MAX {
             let before = group.pending.len();
             if before == 0 || self.expected < GATHER_WRITERS_MIN || before * 8 >= self.expected * 5 {
@@ -223,7 +232,7 @@ impl Desk {
     }
 
     fn commit(&mut self, group: &mut [Pending]) -> Result<()> {
-        // Nobody would ever find what is written to a file that has no name any more.
+        // Writes to a file without a name could never be found.
         self.files.check()?;
         let mark = self.begin().map_err(|error| {
             self.roll_back();
@@ -287,12 +296,12 @@ impl Desk {
             if pending.outcome.is_ok() {
                 self.followers.tell(pending.batch.puts().map(|put| put.key.as_str()));
             }
-            // A caller that stopped waiting is not told; its batch stands all the same.
+            // A caller that stopped waiting gets no response; its batch is stored all the same.
             let _ = pending.answer.send((pending.outcome, pending.batch));
         }
     }
 
-    /// Looks whether another process committed, and tells followers what it put.
+    /// Checks whether another process committed, and notifies followers of its puts.
     fn notice_others(&mut self) {
         let Ok(seen) = data_version(&self.connection) else {
             return;
@@ -316,7 +325,7 @@ impl Desk {
     }
 }
 
-/// Gives every batch its stamps, above `mark`, and tells the last.
+/// Assigns stamps to every batch, above `mark`, and returns the last.
 fn place(group: &mut [Pending], mark: Stamp) -> Stamp {
     let mut last = mark;
     for pending in group {

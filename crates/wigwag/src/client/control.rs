@@ -1,4 +1,5 @@
-//! Cancel, pause, resume, restart, migrate: an object beside the log, acknowledged when it and its hint are durable.
+//! Cancel, pause, resume, restart, migrate: an object beside the log, acknowledged when it and its
+//! wake-up are durable.
 
 use std::collections::BTreeMap;
 use std::future::IntoFuture;
@@ -10,35 +11,35 @@ use wigwag_core::{Control, Definition, Key, Order, Path, PauseCause, Run, RunRef
 use wigwag_store::{Batch, Listed, STAMP};
 
 use super::RunHandle;
+use crate::engine_core::EngineCore;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inner::Inner;
 use crate::log;
 use crate::pages::Pages;
 
-/// What became of asking.
+/// Answer to a control request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Asked {
-    /// It is recorded and will be done.
+    /// The request is recorded and will take effect.
     Now,
-    /// Somebody had asked before.
+    /// The same request was made before.
     Before,
     /// The run failed and is being compensated: it ends without a cancel, and this one is not recorded.
     Compensating,
 }
 
 impl RunHandle {
-    /// Asks the run to end: what was done is undone, in reverse order.
+    /// Cancels the run: completed steps are compensated in reverse order.
     pub fn cancel(&self) -> Cancel {
         Cancel { run: self.clone(), reason: None }
     }
 
-    /// Asks that no further step begins. A step that runs is not interrupted.
+    /// Pauses the run: no further step starts. A running step is not interrupted.
     pub async fn pause(&self) -> Result<Asked> {
         let run = self.unfinished().await?;
         match run.status {
             Status::Paused => return Ok(Asked::Before),
-            Status::Compensating => return Err(self.not_now(&run, "is being undone and cannot be paused")),
+            Status::Compensating => return Err(self.not_now(&run, "is being compensated and cannot be paused")),
             _ if run.cancel.is_some() => return Err(self.not_now(&run, "is being cancelled and cannot be paused")),
             _ => {}
         }
@@ -46,17 +47,17 @@ impl RunHandle {
         Ok(Asked::Now)
     }
 
-    /// Lets a paused run go on.
+    /// Resumes a paused run.
     pub fn resume(&self) -> Resume {
         Resume { run: self.clone(), anyway: false }
     }
 
-    /// Lets a run that has ended, or is paused, begin again.
+    /// Restarts a run that has ended or is paused.
     pub fn restart(&self) -> Restart {
         Restart { run: self.clone(), from: None }
     }
 
-    /// Brings a run that was paused for changed code to that code.
+    /// Migrates a run that is paused for changed code to that code.
     pub fn migrate(&self) -> Migrate {
         Migrate { run: self.clone(), mapping: BTreeMap::new(), mistake: None, hash: None }
     }
@@ -87,7 +88,7 @@ pub struct Cancel {
 }
 
 impl Cancel {
-    /// Why; it is kept and shown.
+    /// Sets the reason; it is recorded and displayed.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.reason = Some(reason.into());
         self
@@ -119,13 +120,13 @@ fn check_reason(reason: Option<&str>) -> Result<()> {
     let bytes = reason.map_or(0, str::len);
     if bytes > limits::REASON_BYTES_MAX {
         let what = format!("a reason has at most {} bytes, got: {bytes}", limits::REASON_BYTES_MAX);
-        return Err(Error::invalid(what).hint("shorten it, or put the details elsewhere and name the place"));
+        return Err(Error::invalid(what).hint("shorten it, or store the details elsewhere and reference them"));
     }
     Ok(())
 }
 
-/// Cancels a child with its parent. One that has ended, or never was, is no trouble.
-pub(crate) async fn cancel_child(inner: &Arc<Inner>, child: &RunRef, reason: Option<String>) -> Result<()> {
+/// Cancels a child with its parent. A child that has ended or never existed is no error.
+pub(crate) async fn cancel_child(inner: &Arc<EngineCore>, child: &RunRef, reason: Option<String>) -> Result<()> {
     let Some(loaded) = log::read(&*inner.store, child).await? else { return Ok(()) };
     if loaded.run.status.is_final() || loaded.run.cancel.is_some() {
         return Ok(());
@@ -142,7 +143,7 @@ pub struct Resume {
 }
 
 impl Resume {
-    /// Leaves it to the workers whether the code fits, for instance after it was put back to what it was.
+    /// Skips the check that the code matches, for instance after the old code was restored. Workers check it anyway.
     pub fn anyway(mut self) -> Self {
         self.anyway = true;
         self
@@ -167,7 +168,7 @@ impl IntoFuture for Resume {
     }
 }
 
-/// Says exactly what of a run still does not fit the newest code.
+/// Rejects a resume if the run does not match the newest code; the error lists the steps.
 async fn check_fits(handle: &RunHandle, run: &mut Run) -> Result<()> {
     let newest = current_definition(&handle.inner, &run.of).await?;
     let is_function = |definition: &Definition| definition.style == wigwag_core::Style::Function;
@@ -179,9 +180,9 @@ async fn check_fits(handle: &RunHandle, run: &mut Run) -> Result<()> {
     let mapping = if fits_plainly { "" } else { " --rename OLD=NEW --skip STEP" };
     let steps = run.error.as_ref().map(|error| error.incompatible_steps.clone()).unwrap_or_default();
     let named = steps.iter().map(|step| format!("`{step}`")).collect::<Vec<_>>().join(", ");
-    let what = format!("run `{}` does not fit the code at {named}", handle.run.id);
+    let what = format!("run `{}` is incompatible with the worker's code at {named}", handle.run.id);
     Err(Error::new(ErrorKind::Conflict, what).hint(format!(
-        "migrate it: `wigwag migrate {}{mapping}`; or put the old code back and resume with `--anyway`",
+        "migrate it: `wigwag migrate {}{mapping}`; or roll back the code and resume with `--anyway`",
         handle.run.id
     )))
 }
@@ -195,7 +196,7 @@ pub struct Restart {
 }
 
 impl Restart {
-    /// Goes back to this step: its record and all after it are dropped. Else all is.
+    /// Restarts from this step: its record and those of all later steps are dropped. By default all are.
     pub fn from(mut self, step: impl Into<String>) -> Self {
         self.from = Some(step.into());
         self
@@ -213,7 +214,9 @@ impl IntoFuture for Restart {
             let mut run = handle.read().await?.run;
             if !run.status.is_final() && run.status != Status::Paused {
                 let hint = format!("pause it first: `wigwag pause {}`", handle.run.id);
-                return Err(handle.not_now(&run, "is restarted when it has ended or is paused, but it is").hint(hint));
+                return Err(handle
+                    .not_now(&run, "can be restarted only when it has finished or is paused, but it is")
+                    .hint(hint));
             }
             if let Some(from) = &from {
                 log::make_whole(&*handle.inner.store, &mut run).await?;
@@ -248,7 +251,7 @@ impl Migrate {
         self
     }
 
-    /// A step is passed over.
+    /// Skips a step.
     pub fn skip(mut self, step: &str) -> Self {
         match Path::new(step) {
             Ok(step) => _ = self.mapping.insert(step, None),
@@ -286,7 +289,7 @@ impl IntoFuture for Migrate {
             let handle = self.run;
             let mut run = handle.unfinished().await?;
             if run.status != Status::Paused {
-                return Err(handle.not_now(&run, "is migrated while it is paused, but it is not"));
+                return Err(handle.not_now(&run, "can be migrated only while it is paused"));
             }
             log::make_whole(&*handle.inner.store, &mut run).await?;
             let target = match &self.hash {
@@ -312,7 +315,7 @@ fn is_hash(text: &str) -> bool {
 }
 
 /// Definitions of a type that workers have stored, the newest last.
-pub(super) async fn definitions(inner: &Inner, of: &TypeName) -> Result<Vec<Definition>> {
+pub(super) async fn definitions(inner: &EngineCore, of: &TypeName) -> Result<Vec<Definition>> {
     let mut listed = definition_keys(inner, of).await?;
     listed.sort_by_key(|listed| listed.modified);
     let read = listed.into_iter().map(|listed| async move { read_definition(inner, &listed.key).await });
@@ -321,7 +324,7 @@ pub(super) async fn definitions(inner: &Inner, of: &TypeName) -> Result<Vec<Defi
 }
 
 /// The definition of a type that was stored last, if it can be read.
-async fn newest_definition(inner: &Inner, of: &TypeName) -> Result<Option<Definition>> {
+async fn newest_definition(inner: &EngineCore, of: &TypeName) -> Result<Option<Definition>> {
     let mut listed = definition_keys(inner, of).await?;
     listed.sort_by_key(|listed| listed.modified);
     for listed in listed.into_iter().rev() {
@@ -332,7 +335,7 @@ async fn newest_definition(inner: &Inner, of: &TypeName) -> Result<Option<Defini
     Ok(None)
 }
 
-async fn definition_keys(inner: &Inner, of: &TypeName) -> Result<Vec<Listed>> {
+async fn definition_keys(inner: &EngineCore, of: &TypeName) -> Result<Vec<Listed>> {
     let prefix = format!("definition/{of}/");
     let mut listed = Vec::new();
     let mut pages = Pages::new(&*inner.store, &prefix);
@@ -342,20 +345,20 @@ async fn definition_keys(inner: &Inner, of: &TypeName) -> Result<Vec<Listed>> {
     Ok(listed)
 }
 
-async fn read_definition(inner: &Inner, key: &str) -> Result<Option<Definition>> {
+async fn read_definition(inner: &EngineCore, key: &str) -> Result<Option<Definition>> {
     let object = inner.store.get(key).await?;
     Ok(object.and_then(|object| serde_json::from_slice(&object.body).ok()))
 }
 
 /// The stored definition of that hash, if any worker stored it.
-pub(super) async fn definition_by_hash(inner: &Inner, of: &TypeName, hash: &str) -> Result<Option<Definition>> {
+pub(super) async fn definition_by_hash(inner: &EngineCore, of: &TypeName, hash: &str) -> Result<Option<Definition>> {
     let key = Key::Definition { of: of.clone(), hash: hash.into() }.to_string();
     let object = log::get_named(&*inner.store, &key).await?;
     Ok(object.and_then(|object| serde_json::from_slice(&object.body).ok()))
 }
 
 /// The definition that new runs follow: that of this engine, or the newest that workers have stored.
-pub(super) async fn current_definition(inner: &Inner, of: &TypeName) -> Result<Option<Definition>> {
+pub(super) async fn current_definition(inner: &EngineCore, of: &TypeName) -> Result<Option<Definition>> {
     match inner.registry.workflow(of) {
         Some(workflow) => Ok(Some(workflow.definition.clone())),
         None => newest_definition(inner, of).await,
@@ -363,7 +366,7 @@ pub(super) async fn current_definition(inner: &Inner, of: &TypeName) -> Result<O
 }
 
 /// The definition that a run follows.
-async fn definition_of(inner: &Inner, run: &Run) -> Result<Definition> {
+async fn definition_of(inner: &EngineCore, run: &Run) -> Result<Definition> {
     if let Some(workflow) = inner.registry.workflow(&run.of) {
         return Ok(workflow.definition.clone());
     }
@@ -379,15 +382,16 @@ async fn send_as(handle: &RunHandle, run: &Run, order: Order) -> Result<()> {
     send_by(&handle.inner, run, order, handle.caller.as_deref()).await
 }
 
-/// Sends an order that no caller asked for.
-pub(super) async fn send(inner: &Arc<Inner>, run: &Run, order: Order) -> Result<()> {
+/// Sends a control request of the engine itself.
+pub(super) async fn send(inner: &Arc<EngineCore>, run: &Run, order: Order) -> Result<()> {
     send_by(inner, run, order, None).await
 }
 
-/// Puts the control object, then a hint due now; then it is acknowledged.
+/// Writes the control object and then a wake-up due now; then the request is acknowledged.
 ///
-/// What if we die here? Without the hint the object is found when the run is looked at next; nobody was told yes.
-async fn send_by(inner: &Arc<Inner>, run: &Run, order: Order, caller: Option<&str>) -> Result<()> {
+/// What if we die here? Without the wake-up the object is found at the next check of the run; the caller
+/// got no confirmation.
+async fn send_by(inner: &Arc<EngineCore>, run: &Run, order: Order, caller: Option<&str>) -> Result<()> {
     let now = inner.now().await?;
     let id = format!("{:016x}", fastrand::u64(..));
     let control = Control { id: id.clone(), created_at: now.at, by: caller.map(str::to_owned), order };
@@ -395,7 +399,7 @@ async fn send_by(inner: &Arc<Inner>, run: &Run, order: Order, caller: Option<&st
     let (hint, body) = inner.hint(&run.index_type(), &run.run, now.at);
     let hint = Batch::new().put(Key::Due(hint).to_string(), body);
     if let Err(error) = inner.store.write(Batch::new().put(key, control.to_json())).await {
-        // It may be there: then it takes effect now, not at some later time when a worker finds it by chance.
+        // The object may be stored: wake the run, so that it takes effect now, and not when a worker finds it later.
         if error.kind() == wigwag_store::ErrorKind::Unknown {
             _ = inner.store.write(hint).await;
         }

@@ -7,13 +7,10 @@ use wigwag_core::{Entry, Event, prefix};
 use wigwag_store::Changes;
 
 use super::RunHandle;
+use super::wait::{StorePatience, poll_interval};
 use crate::error::{Error, Result};
-
-/// Entries that are read at a time.
-const PAGE: u64 = 64;
-
-/// How long a follower waits for a nudge before it looks by itself.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+use crate::limits::{FOLLOW_PAGE_ENTRIES, FOLLOW_POLL_INTERVAL, FOLLOW_POLL_INTERVAL_MAX, FOLLOW_READS_AT_ONCE_MAX};
+use crate::log;
 
 /// The entries of a run's log as they are committed; see [`RunHandle::follow`].
 #[derive(Debug)]
@@ -22,7 +19,10 @@ pub struct Follow {
     next: u64,
     /// Whether the run had ended when it was read last; `None` before it was.
     ended: Option<bool>,
+    /// The last entry at the first read of the run: entries up to it are known to exist.
+    last: u64,
     changes: Option<Changes>,
+    patience: StorePatience,
 }
 
 impl RunHandle {
@@ -46,25 +46,42 @@ impl RunHandle {
     /// ```
     #[must_use]
     pub fn follow(&self, from: u64) -> Follow {
-        Follow { run: self.clone(), next: from.max(1), ended: None, changes: None }
+        Follow {
+            run: self.clone(),
+            next: from.max(1),
+            ended: None,
+            last: 0,
+            changes: None,
+            patience: StorePatience::default(),
+        }
     }
 }
 
 impl Follow {
-    /// The number of the entry that comes next.
+    /// Number of the next entry.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.next
     }
 
-    /// The next entries, at least one; `None` when the run has ended and all of them were given.
+    /// Waits for the next entries, at least one; `None` when the run has ended and all were returned.
     ///
-    /// A run that is restarted after that can be followed again from where this stood.
+    /// If the run is restarted after that, following can continue from here.
     pub async fn next(&mut self) -> Result<Option<Vec<Entry>>> {
-        self.begin().await?;
         let mut pause = Duration::from_millis(50);
+        while let Err(error) = self.begin().await {
+            self.patience.bear(error, &*self.run.inner.clock)?;
+            self.wait(pause).await;
+            pause = (pause * 3 / 2).min(FOLLOW_POLL_INTERVAL_MAX);
+        }
         loop {
-            let entries = self.run.history(self.next, PAGE).await?;
+            let entries = match self.read().await {
+                Ok(entries) => entries,
+                Err(error) => {
+                    self.patience.bear(error, &*self.run.inner.clock)?;
+                    Vec::new()
+                }
+            };
             if let Some(last) = entries.last() {
                 self.next = last.seq + 1;
                 self.ended = entries.iter().fold(self.ended, |ended, entry| ends(entry).or(ended));
@@ -74,11 +91,29 @@ impl Follow {
                 return Ok(None);
             }
             self.wait(pause).await;
-            pause = (pause * 3 / 2).min(Duration::from_secs(2));
+            pause = (pause * 3 / 2).min(FOLLOW_POLL_INTERVAL_MAX);
         }
     }
 
-    /// Asks to be told of what comes before it reads what is there, so that nothing is missed between the two.
+    /// Reads the entries that are there. Most of the time there is none or one: one is read, and more only after it.
+    async fn read(&mut self) -> Result<Vec<Entry>> {
+        let (store, mut entries) = (&*self.run.inner.store, Vec::new());
+        let mut width = (self.last + 1).saturating_sub(self.next).clamp(1, FOLLOW_READS_AT_ONCE_MAX);
+        while (entries.len() as u64) < FOLLOW_PAGE_ENTRIES {
+            let next = self.next.saturating_add(entries.len() as u64);
+            let more = log::read_entries(store, &self.run.run, next, next.saturating_add(width)).await?;
+            let found = more.len() as u64;
+            entries.extend(more);
+            if found < width {
+                break;
+            }
+            width = (width * 2).min(FOLLOW_READS_AT_ONCE_MAX);
+        }
+        self.patience.calm();
+        Ok(entries)
+    }
+
+    /// Subscribes to changes before it reads the existing entries, so that none is missed in between.
     async fn begin(&mut self) -> Result<()> {
         if self.ended.is_some() {
             return Ok(());
@@ -87,26 +122,27 @@ impl Follow {
         let run = self.run.read().await?.run;
         if self.next > run.seq + 1 {
             let what = format!("run `{}` has no entry {} yet: its last is {}", self.run.id(), self.next, run.seq);
-            return Err(Error::invalid(what).hint("go on after the last entry that was seen"));
+            return Err(Error::invalid(what).hint("continue after the last received entry"));
         }
-        // Entries that are read later change it; from the first on they say it all.
+        // Entries read later change it; a read from the first entry on determines it completely.
         self.ended = Some(run.status.is_final() && self.next > 1);
+        self.last = run.seq;
         Ok(())
     }
 
     async fn wait(&mut self, pause: Duration) {
-        let nudged = self.run.inner.store.traits().nudges;
+        let span = poll_interval(self.run.inner.store.traits().notifications, FOLLOW_POLL_INTERVAL, pause);
         let clock = Arc::clone(&self.run.inner.clock);
         let Some(changes) = &mut self.changes else { return };
         tokio::select! {
             biased;
             _ = changes.next() => {}
-            () = clock.sleep(if nudged { LOOK_EVERY } else { pause }) => {}
+            () = clock.sleep(span) => {}
         }
     }
 }
 
-/// Whether a run has ended after an entry; `None` if that does not say.
+/// Whether a run has ended after an entry; `None` if the entry does not determine that.
 fn ends(entry: &Entry) -> Option<bool> {
     entry.events.iter().fold(None, |ended, event| match event {
         Event::RunCompleted(_) | Event::RunFailed(_) | Event::RunCancelled(_) => Some(true),

@@ -1,4 +1,4 @@
-//! Seeing what waits: the open waits of a run, the runs that wait for a signal, and what became of each signal.
+//! Lists the open waits of a run, the runs that wait for a signal, and the outcome of each signal.
 
 use std::sync::Arc;
 
@@ -15,8 +15,9 @@ use wigwag_store::limits::LIST_PAGE;
 
 use super::signal::signal_name;
 use super::{Client, RunHandle, control};
+use crate::engine_core::{EngineCore, lock};
 use crate::error::{Error, ErrorKind, Result};
-use crate::inner::{Inner, lock};
+use crate::limits::WAITING_ROWS_AT_ONCE;
 use crate::log;
 use crate::pages::Pages;
 
@@ -26,20 +27,20 @@ use crate::pages::Pages;
 pub struct OpenWait {
     /// The signal's name.
     pub name: Name,
-    /// Where the run waits.
+    /// Path of the wait.
     pub point: Path,
-    /// Since when.
+    /// Start of the wait.
     pub since: Option<Time>,
-    /// Until when; for ever if absent.
+    /// Deadline of the wait; none if absent.
     pub deadline: Option<Time>,
-    /// Which signals it takes.
+    /// Consumption mode of the wait.
     pub mode: Mode,
     /// From how many senders it wants one each.
     pub quorum: u32,
-    /// It takes signals of authenticated senders only.
+    /// Whether only signals of authenticated senders count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub authenticated: bool,
-    /// What payloads must look like.
+    /// JSON Schema of the payload.
     pub schema: Option<Value>,
 }
 
@@ -49,48 +50,48 @@ pub struct OpenWait {
 pub struct WaitingRun {
     /// The run's id.
     pub id: RunId,
-    /// Whether it is a workflow or a task, with its id.
+    /// Family and id of the run.
     pub run: RunRef,
-    /// What it is a run of.
+    /// Name of the run's workflow or task.
     #[serde(rename = "type")]
     pub of: String,
-    /// How far it is.
+    /// Status of the run.
     pub status: Status,
-    /// What it waits for.
+    /// The open wait.
     #[serde(flatten)]
     pub wait: OpenWait,
 }
 
-/// Some of the runs that wait.
+/// A page of the waiting runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct WaitingRuns {
     /// The runs, in the order of their names and ids.
     pub runs: Vec<WaitingRun>,
-    /// Where to go on; absent after the last.
+    /// Cursor of the next page; absent after the last.
     pub next: Option<String>,
 }
 
-/// A signal in a run's inbox, and what became of it.
+/// A signal in a run's inbox, with its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct SignalView {
-    /// Its id.
+    /// Id of the signal.
     pub id: String,
     /// The last part of its key: its place in the inbox.
     pub suffix: String,
-    /// Its name.
+    /// Name of the signal.
     pub name: Name,
-    /// What it carries.
+    /// Payload of the signal.
     pub payload: Payload,
-    /// When it was sent.
+    /// Time of the signal.
     pub created_at: Time,
-    /// Who sent it.
+    /// Sender and channel.
     pub source: Source,
     /// The point it was addressed to, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meant_for: Option<Path>,
-    /// What became of it.
+    /// Outcome of the signal.
     #[serde(flatten)]
     pub fate: Fate,
     /// Why the wait that is open does not take it.
@@ -98,7 +99,7 @@ pub struct SignalView {
     pub misfit: Option<String>,
 }
 
-/// Read field by field: a payload is kept as the text that came, which a flattened field would not let through.
+/// Deserialized field by field: a payload is kept as raw text, which a flattened field does not support.
 impl<'de> Deserialize<'de> for SignalView {
     fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
         #[derive(Deserialize)]
@@ -125,26 +126,34 @@ impl<'de> Deserialize<'de> for SignalView {
     }
 }
 
-/// Some of the signals of a run.
+/// A page of a run's signals.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SignalViews {
     /// The signals, in the order of their names and places.
     pub signals: Vec<SignalView>,
-    /// Where to go on; absent after the last.
+    /// Cursor of the next page; absent after the last.
     pub next: Option<String>,
 }
 
+impl WaitingRun {
+    /// Describes an open wait of a run.
+    #[must_use]
+    pub fn of(run: &Run, wait: OpenWait) -> Self {
+        Self { id: run.run.id.clone(), run: run.run.clone(), of: run.of.to_string(), status: run.status, wait }
+    }
+}
+
 impl Client {
-    /// The runs that wait for a signal of that name: what is pending, for how long, until when.
+    /// Lists the runs that wait for a signal of that name, with start and deadline of each wait.
     ///
-    /// `after` is what the page before gave as `next`. Waits that a run opened together share a place in the index, so a
+    /// `after` must be the `next` of the previous page. Waits that a run opened together share a place in the index, so a
     /// page may hold a few more than asked.
     pub async fn runs_waiting_for(&self, name: &str, limit: usize, after: Option<&str>) -> Result<WaitingRuns> {
         list_waiting(&self.inner, &prefix::waiting(&signal_name(name)?), limit, after).await
     }
 
-    /// All runs that wait for any signal.
+    /// Lists all runs that wait for any signal.
     pub async fn waiting_runs(&self, limit: usize, after: Option<&str>) -> Result<WaitingRuns> {
         list_waiting(&self.inner, "waiting/", limit, after).await
     }
@@ -157,7 +166,7 @@ impl RunHandle {
         Ok(open_waits(&run))
     }
 
-    /// The signals that were sent to this run, of one name or of all, and what became of each.
+    /// Lists the signals that were sent to this run, of one name or of all, with the outcome of each.
     pub async fn signals(&self, name: Option<&str>) -> Result<Vec<SignalView>> {
         let (run, definition, below) = self.inbox(name).await?;
         let mut views = Vec::new();
@@ -168,7 +177,7 @@ impl RunHandle {
         Ok(views)
     }
 
-    /// The same page by page: at most `limit`, after the place that the page before gave as `next`.
+    /// Lists one page: at most `limit` signals, after the `next` cursor of the previous page.
     pub async fn signals_page(&self, name: Option<&str>, limit: usize, after: Option<&str>) -> Result<SignalViews> {
         let all = prefix::signals(&self.run);
         let mut place = match after {
@@ -178,9 +187,7 @@ impl RunHandle {
         let is_place = |key: &str| matches!(key.parse(), Ok(Key::Signal { suffix, .. }) if !suffix.is_empty());
         if !place.is_empty() && !is_place(&place) {
             let after = after.unwrap_or_default().escape_debug();
-            return Err(Error::invalid(format!(
-                "not a place in an inbox (want what a page gave as `next`): `{after}`"
-            )));
+            return Err(Error::invalid(format!("invalid cursor (want the `next` of the previous page): `{after}`")));
         }
         let (run, definition, below) = self.inbox(name).await?;
         let limit = limit.clamp(1, LIST_PAGE);
@@ -197,7 +204,7 @@ impl RunHandle {
         Ok(answer)
     }
 
-    /// The run, what its definition says, and where its signals lie: of one name, or of all.
+    /// The run, its definition, and the prefix of its signals: of one name, or of all.
     async fn inbox(&self, name: Option<&str>) -> Result<(Run, Option<Arc<Definition>>, String)> {
         let name = name.map(signal_name).transpose()?;
         let loaded = log::read_whole(&*self.inner.store, &self.run).await?.ok_or_else(|| self.not_found())?;
@@ -232,7 +239,7 @@ impl RunHandle {
         let mut fate = run.fate_of(&suffix, &signal, mode);
         let passed =
             run.signals.get(&name).is_some_and(|inbox| suffix <= inbox.cursor || inbox.taken.contains(&suffix));
-        // A restart drops what its points took; the log still says it.
+        // A restart drops the steps that consumed signals; the log still contains the consumption.
         if !matches!(fate, Fate::Consumed { .. })
             && passed
             && run.restarts > 0
@@ -248,14 +255,14 @@ impl RunHandle {
 }
 
 /// Why no open wait for its name takes a signal.
-fn misfit(inner: &Inner, run: &Run, signal: &Signal) -> Option<String> {
+fn misfit(inner: &EngineCore, run: &Run, signal: &Signal) -> Option<String> {
     let waits = run.waits_in_order().into_iter().filter(|(_, _, wait)| wait.name == signal.name);
     let mut why = None;
     for (path, _, wait) in waits {
         let reason = match (wait.rejects_sender(&signal.source), &wait.schema) {
-            (Some(misfit), _) => format!("`{path}` does not take it: {misfit}"),
-            (None, Some(schema)) => match inner.schemas.check(schema, &signal.payload) {
-                Err(misfit) => format!("`{path}` does not take it {misfit}"),
+            (Some(misfit), _) => format!("`{path}` rejects it: {misfit}"),
+            (None, Some(schema)) => match inner.caches.schemas.check(schema, &signal.payload) {
+                Err(misfit) => format!("`{path}` rejects it {misfit}"),
                 Ok(()) => return None,
             },
             (None, None) => return None,
@@ -266,7 +273,8 @@ fn misfit(inner: &Inner, run: &Run, signal: &Signal) -> Option<String> {
 }
 
 /// The waits of a run that are open, the earliest opened first.
-pub(super) fn open_waits(run: &Run) -> Vec<OpenWait> {
+#[must_use]
+pub fn open_waits(run: &Run) -> Vec<OpenWait> {
     let view = |(path, point, wait): (&Path, &wigwag_core::Point, &wigwag_core::Wait)| OpenWait {
         name: wait.name.clone(),
         point: path.clone(),
@@ -280,17 +288,17 @@ pub(super) fn open_waits(run: &Run) -> Vec<OpenWait> {
     run.waits_in_order().into_iter().map(view).collect()
 }
 
-/// What a run's definition says, if it was stored. Definitions are never changed, and so are remembered.
-pub(crate) async fn definition_at_hand(inner: &Inner, run: &Run) -> Result<Option<Arc<Definition>>> {
-    // Of a function's signals its definition says nothing: its waits do.
+/// The stored definition of a run, if there is one. Definitions never change, so they are cached.
+pub(crate) async fn definition_at_hand(inner: &EngineCore, run: &Run) -> Result<Option<Arc<Definition>>> {
+    // A function's definition does not describe its signals: its waits do.
     if run.task.is_some() || run.version.is_some() {
         return Ok(None);
     }
     if run.definition_hash.is_empty() {
-        // Nobody who has the code has seen it yet.
+        // No worker with the code has claimed the run yet.
         return newest_definition(inner, &run.of).await;
     }
-    let known = lock(&inner.definitions).get(&run.definition_hash).cloned();
+    let known = lock(&inner.caches.definitions).get(&run.definition_hash).cloned();
     if known.is_some() {
         return Ok(known);
     }
@@ -301,31 +309,34 @@ pub(crate) async fn definition_at_hand(inner: &Inner, run: &Run) -> Result<Optio
     };
     let found = found.map(Arc::new);
     if let Some(found) = &found {
-        lock(&inner.definitions).insert(run.definition_hash.clone(), Arc::clone(found));
+        lock(&inner.caches.definitions).insert(run.definition_hash.clone(), Arc::clone(found));
     }
     Ok(found)
 }
 
 /// The definition of a type in this engine, or the newest that workers have stored.
-pub(super) async fn newest_definition(inner: &Inner, of: &wigwag_core::TypeName) -> Result<Option<Arc<Definition>>> {
+pub(super) async fn newest_definition(
+    inner: &EngineCore,
+    of: &wigwag_core::TypeName,
+) -> Result<Option<Arc<Definition>>> {
     Ok(control::current_definition(inner, of).await?.map(Arc::new))
 }
 
-/// The index says who may wait; the run says who does.
-async fn list_waiting(inner: &Inner, below: &str, limit: usize, after: Option<&str>) -> Result<WaitingRuns> {
+/// The index lists the runs that may wait; the run itself decides.
+async fn list_waiting(inner: &EngineCore, below: &str, limit: usize, after: Option<&str>) -> Result<WaitingRuns> {
     let limit = limit.clamp(1, LIST_PAGE);
     if let Some(after) = after.filter(|after| !after.starts_with(below)) {
-        let what =
-            format!("not a place in the index of waits (want what a page gave as `next`): `{}`", after.escape_debug());
+        let what = format!("invalid cursor (want the `next` of the previous page): `{}`", after.escape_debug());
         return Err(Error::invalid(what));
     }
     let mut answer = WaitingRuns::default();
     let mut place = after.unwrap_or_default().to_owned();
     while answer.runs.len() < limit {
         let page = inner.store.list(below, &place, limit - answer.runs.len()).await?;
-        let checks = page.entries.iter().map(|listed| check_waiting(inner, &listed.key));
-        for checks in try_join_all(checks).await? {
-            answer.runs.extend(checks);
+        for some in page.entries.chunks(WAITING_ROWS_AT_ONCE) {
+            for checks in try_join_all(some.iter().map(|listed| check_waiting(inner, &listed.key))).await? {
+                answer.runs.extend(checks);
+            }
         }
         match page.entries.last() {
             Some(last) if page.more => place.clone_from(&last.key),
@@ -336,23 +347,40 @@ async fn list_waiting(inner: &Inner, below: &str, limit: usize, after: Option<&s
     Ok(answer)
 }
 
-async fn check_waiting(inner: &Inner, key: &str) -> Result<Vec<WaitingRun>> {
+async fn check_waiting(inner: &EngineCore, key: &str) -> Result<Vec<WaitingRun>> {
     let Ok(Key::Waiting { name, run, seq }) = key.parse::<Key>() else { return Ok(Vec::new()) };
+    if !inner.store.traits().atomic
+        && let Some(rows) = waiting_in_snapshot(inner, &run, &name, seq).await?
+    {
+        return Ok(rows);
+    }
     let Some(run) = run_of_index(inner, key, run).await? else { return Ok(Vec::new()) };
     let loaded = match log::read(&*inner.store, &run).await {
         Err(error) if matches!(error.kind(), ErrorKind::Gone | ErrorKind::Damaged) => None,
         read => read?,
     };
     let Some(loaded) = loaded.filter(|loaded| !loaded.run.status.is_final()) else { return Ok(Vec::new()) };
-    let run = loaded.run;
+    Ok(rows_of(&loaded.run, &name, seq))
+}
+
+/// The rows of a wait by the snapshot alone, which a run writes when it parks: one request on a bucket, where a wait that was
+/// consumed a moment ago may still be shown. `None` if the snapshot does not have the wait.
+async fn waiting_in_snapshot(inner: &EngineCore, id: &RunId, name: &Name, seq: u64) -> Result<Option<Vec<WaitingRun>>> {
+    let run = RunRef::workflow(id.clone());
+    let Some(object) = inner.store.get(&Key::State { run: run.clone() }.to_string()).await? else { return Ok(None) };
+    let Ok(run) = wigwag_core::read_state(run, &object.body) else { return Ok(None) };
+    let rows = rows_of(&run, name, seq);
+    Ok((!run.status.is_final() && !rows.is_empty()).then_some(rows))
+}
+
+fn rows_of(run: &Run, name: &Name, seq: u64) -> Vec<WaitingRun> {
     let points: Vec<Path> = run
         .waits_in_order()
         .into_iter()
-        .filter(|(_, _, wait)| wait.name == name && wait.seq == seq)
+        .filter(|(_, _, wait)| wait.name == *name && wait.seq == seq)
         .map(|(path, ..)| path.clone())
         .collect();
-    let open = open_waits(&run);
-    let mine = open.into_iter().filter(|wait| points.contains(&wait.point));
+    let mine = open_waits(run).into_iter().filter(|wait| points.contains(&wait.point));
     let view = |wait| WaitingRun {
         id: run.run.id.clone(),
         run: run.run.clone(),
@@ -360,11 +388,11 @@ async fn check_waiting(inner: &Inner, key: &str) -> Result<Vec<WaitingRun>> {
         status: run.status,
         wait,
     };
-    Ok(mine.map(view).collect())
+    mine.map(view).collect()
 }
 
-/// The run that an index entry is of; its body says of which family.
-pub(crate) async fn run_of_index(inner: &Inner, key: &str, id: RunId) -> Result<Option<RunRef>> {
+/// The run of an index entry; the body of the entry contains its family.
+pub(crate) async fn run_of_index(inner: &EngineCore, key: &str, id: RunId) -> Result<Option<RunRef>> {
     let Some(object) = inner.store.get(key).await? else { return Ok(None) };
     let facts: Value = serde_json::from_slice(&object.body).unwrap_or_default();
     let run = facts["run"].as_str().and_then(|run| run.parse::<RunRef>().ok()).filter(|run| run.id == id);

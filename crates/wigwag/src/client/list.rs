@@ -3,24 +3,29 @@
 //! A page is bounded in requests and memory ([`Budget`]), however many runs there are and however few of them the filter
 //! selects. A page that used up its budget is shorter than its limit and names the place where the next page continues.
 //!
-//! Holds: a run that does not change while it is listed is on exactly one page, whatever other runs do. A run that ends or
-//! is restarted between two pages is on at least one if it was started before the first page; it may be on two, once as
-//! unfinished and once as finished.
+//! Holds: a run that does not change during the listing is on exactly one page, whatever other runs do. A run that ends
+//! or is restarted between two pages is on at least one if it was started before the first page; it may be on two, once
+//! as unfinished and once as finished.
 
 mod backwards;
 
 use std::str::FromStr as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use wigwag_core::{Family, Key, Run, RunId, RunRef, Status, Time, TypeName, kind_of};
 use wigwag_store::limits::{KEY_BYTES_MAX, LIST_PAGE};
 
-use self::backwards::{Backwards, NEWEST};
+use self::backwards::{Backwards, NEWEST, start_of};
+use crate::engine_core::EngineCore;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inner::Inner;
+use crate::limits::{LIST_PAGE_RUNS_MAX, LIST_READS_CONCURRENT, LIST_READS_MAX, LIST_REQUESTS_MAX};
 use crate::log;
+
+/// How much the time of a stored key may lag behind the clock of the process that wrote it.
+const CLOCK_SKEW_MAX: Duration = Duration::from_secs(60);
 
 /// Which runs are listed.
 #[derive(Clone, Debug)]
@@ -28,8 +33,12 @@ use crate::log;
 pub struct Filter {
     /// Only of this type; for tasks `task:QUEUE:TYPE`.
     pub of: Option<String>,
-    /// Only those that are so far.
-    pub status: Option<Status>,
+    /// Only runs with one of these statuses; all runs if empty.
+    pub statuses: Vec<Status>,
+    /// Earliest end of a listed run; unfinished runs are compared by their start.
+    pub since: Option<Time>,
+    /// Latest end of a listed run, exclusive; unfinished runs are compared by their start.
+    pub until: Option<Time>,
     /// Tasks instead of workflows.
     pub tasks: bool,
     /// Maximum number of runs on the page, 1 to 1,000.
@@ -40,18 +49,20 @@ pub struct Filter {
 
 impl Default for Filter {
     fn default() -> Self {
-        Self { of: None, status: None, tasks: false, limit: 50, after: None }
+        Self { of: None, statuses: Vec::new(), since: None, until: None, tasks: false, limit: 50, after: None }
     }
 }
 
-/// Some runs.
+/// A page of runs.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
-    /// The runs.
+    /// Runs of the page.
     pub runs: Vec<Summary>,
     /// Cursor of the next page, if there may be more runs. A page with a cursor may have fewer runs than its limit, or
     /// none: it reads a bounded number of runs.
     pub next: Option<String>,
+    /// Number of runs that were read for this page.
+    pub examined: usize,
     /// Runs that would be in this list, and cannot be read.
     pub unreadable: Vec<Error>,
 }
@@ -60,23 +71,23 @@ pub struct Listing {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Its id.
+    /// Id of the run.
     pub id: RunId,
-    /// What it is a run of; of a task without its queue.
+    /// Name of the run's workflow or task; for a task without its queue.
     #[serde(rename = "type")]
     pub of: TypeName,
-    /// How far it is.
+    /// Status of the run.
     pub status: Status,
-    /// When it was started.
+    /// Start time of the run.
     pub created_at: Time,
-    /// When its last entry was made.
+    /// Time of the last entry.
     pub updated_at: Time,
-    /// When something is due next.
+    /// Time of the next due timer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Time>,
     /// The steps that are under way.
     pub current_steps: Vec<String>,
-    /// What went wrong, in words.
+    /// Message of the run's error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -96,19 +107,7 @@ impl From<&Run> for Summary {
     }
 }
 
-/// Most runs that one page returns.
-const PAGE_MAX: usize = 1_000;
-
-/// LIST requests of one page: 64,000 keys.
-const LISTS_MAX: usize = 64;
-
-/// Runs that one page reads: enough to fill the largest page if every second run fits the filter.
-const READS_MAX: usize = 2 * PAGE_MAX;
-
-/// Runs that are read concurrently.
-const READS_AT_ONCE: usize = 16;
-
-/// What one page may still request of the store.
+/// Remaining store requests of one page.
 #[derive(Debug)]
 struct Budget {
     lists: usize,
@@ -117,7 +116,7 @@ struct Budget {
 
 /// A page in the making.
 struct Scan<'a> {
-    inner: &'a Arc<Inner>,
+    inner: &'a Arc<EngineCore>,
     filter: &'a Filter,
     of: Option<TypeName>,
     limit: usize,
@@ -125,25 +124,26 @@ struct Scan<'a> {
     listing: Listing,
 }
 
-pub(super) async fn list(inner: &Arc<Inner>, filter: &Filter) -> Result<Listing> {
+pub(super) async fn list(inner: &Arc<EngineCore>, filter: &Filter) -> Result<Listing> {
     let of = filter.of.as_deref().map(TypeName::from_str).transpose()?;
-    let limit = filter.limit.clamp(1, PAGE_MAX);
-    let budget = Budget { lists: LISTS_MAX, reads: READS_MAX };
+    let limit = filter.limit.clamp(1, LIST_PAGE_RUNS_MAX);
+    let budget = Budget { lists: LIST_REQUESTS_MAX, reads: LIST_READS_MAX };
     let mut scan = Scan { inner, filter, of, limit, budget, listing: Listing::default() };
     let after = filter.after.clone().unwrap_or_default();
     let is_place = after.starts_with("live/") || after.starts_with("done/");
     if !(after.is_empty() || is_place) || after.len() > KEY_BYTES_MAX {
         let shown: String = after.chars().take(80).collect();
-        return Err(Error::invalid(format!("not a place in a list of runs: `{}`", shown.escape_debug())));
+        return Err(Error::invalid(format!("invalid cursor for a list of runs: `{}`", shown.escape_debug())));
     }
-    let want_live = filter.status.is_none_or(|status| !status.is_final());
-    let want_done = filter.status.is_none_or(Status::is_final);
+    let want_live = filter.statuses.is_empty() || filter.statuses.iter().any(|status| !status.is_final());
+    let want_done = filter.statuses.is_empty() || filter.statuses.iter().any(|status| status.is_final());
     let mut next = None;
     if want_live && !after.starts_with("done/") {
         next = scan.unfinished(&after).await?;
     }
     if want_done && next.is_none() {
-        next = scan.finished(if after.starts_with("done/") { &after } else { NEWEST }).await?;
+        let newest = filter.until.map_or_else(|| NEWEST.to_owned(), start_of);
+        next = scan.finished(if after.starts_with("done/") { &after } else { &newest }).await?;
     }
     scan.listing.next = next;
     Ok(scan.listing)
@@ -157,20 +157,27 @@ impl Scan<'_> {
             None if self.filter.tasks => "live/task:".to_owned(),
             None => "live/".to_owned(),
         };
-        // Without a status filter most keys become rows.
-        let size = if self.filter.status.is_some() { LIST_PAGE } else { (self.limit * 2).min(LIST_PAGE) };
+        let is_filtered =
+            !self.filter.statuses.is_empty() || self.filter.since.is_some() || self.filter.until.is_some();
+        // Without a filter most keys become rows.
+        let size = if is_filtered { LIST_PAGE } else { (self.limit * 2).min(LIST_PAGE) };
         let mut after = after.to_owned();
         loop {
             self.budget.lists = self.budget.lists.saturating_sub(1);
             let page = self.inner.store.list(&prefix, &after, size).await?;
             let Some(last) = page.entries.last().map(|listed| listed.key.clone()) else { return Ok(None) };
-            let refs = page.entries.iter().filter_map(|listed| match listed.key.parse() {
-                Ok(Key::Live { of, run }) if of.is_task() == self.filter.tasks => {
-                    let family = if of.is_task() { Family::Task } else { Family::Workflow };
-                    Some((listed.key.clone(), RunRef { family, id: run }))
-                }
-                _ => None,
-            });
+            // A key is written when its run starts, or later: an old key belongs to an old run, which need not be read.
+            let since = self.filter.since.map_or(0, |since| since.before(CLOCK_SKEW_MAX).micros());
+            let refs =
+                page.entries.iter().filter(|listed| listed.modified.micros() >= since).filter_map(
+                    |listed| match listed.key.parse() {
+                        Ok(Key::Live { of, run }) if of.is_task() == self.filter.tasks => {
+                            let family = if of.is_task() { Family::Task } else { Family::Workflow };
+                            Some((listed.key.clone(), RunRef { family, id: run }))
+                        }
+                        _ => None,
+                    },
+                );
             let refs = refs.collect();
             if let Some(next) = self.read(refs, Index::Unfinished).await? {
                 return Ok(Some(next));
@@ -192,13 +199,16 @@ impl Scan<'_> {
         let kind = self.of.as_ref().map(kind_of);
         let family = if self.filter.tasks { Family::Task } else { Family::Workflow };
         let inner = Arc::clone(self.inner);
+        let oldest = self.filter.since.map(start_of).unwrap_or_default();
+        if bound <= oldest.as_str() {
+            return Ok(None);
+        }
         let mut keys = Backwards::new(&*inner.store, bound, inner.recent_now().await?);
         while let Some(window) = keys.next().await? {
             self.budget.lists = self.budget.lists.saturating_sub(1);
             let refs = window.into_iter().filter_map(|key| match key.parse() {
                 Ok(Key::Done { kind: found, status, run, .. })
-                    if kind.as_ref().is_none_or(|kind| *kind == found)
-                        && self.filter.status.is_none_or(|wanted| wanted == status) =>
+                    if key >= oldest && kind.as_ref().is_none_or(|kind| *kind == found) && self.has_status(status) =>
                 {
                     Some((key, RunRef { family, id: run }))
                 }
@@ -208,7 +218,10 @@ impl Scan<'_> {
             if let Some(next) = self.read(refs, Index::Finished).await? {
                 return Ok(Some(next));
             }
-            if self.budget.lists == 0 && !keys.bound().is_empty() {
+            if keys.bound() <= oldest.as_str() {
+                return Ok(None);
+            }
+            if self.budget.lists == 0 {
                 return Ok(Some(keys.bound().to_owned()));
             }
         }
@@ -218,7 +231,7 @@ impl Scan<'_> {
     /// Reads runs until the page is full or its budget is used up; returns the key of the last one then.
     async fn read(&mut self, refs: Vec<(String, RunRef)>, index: Index) -> Result<Option<String>> {
         let inner = self.inner;
-        for some in refs.chunks(READS_AT_ONCE) {
+        for some in refs.chunks(LIST_READS_CONCURRENT) {
             // Owned, because the compiler cannot see that a stream of borrowing futures may go to another thread.
             let read = some.iter().cloned().map(|(key, run)| async move {
                 match read_indexed(inner, &key, &run, index).await {
@@ -228,8 +241,9 @@ impl Scan<'_> {
                     Err(error) => Err(error),
                 }
             });
-            let found: Vec<_> = stream::iter(read).buffered(READS_AT_ONCE).try_collect().await?;
+            let found: Vec<_> = stream::iter(read).buffered(LIST_READS_CONCURRENT).try_collect().await?;
             self.budget.reads = self.budget.reads.saturating_sub(found.len());
+            self.listing.examined += found.len();
             for (key, run) in found {
                 match run {
                     Ok(Some(run)) if self.is_wanted(&run) => self.listing.runs.push(Summary::from(&run)),
@@ -249,7 +263,15 @@ impl Scan<'_> {
 
     fn is_wanted(&self, run: &Run) -> bool {
         let same_type = self.of.as_ref().is_none_or(|of| run.index_type() == *of);
-        same_type && self.filter.status.is_none_or(|status| run.status == status)
+        // The end of a finished run is the time of its key, which was compared before.
+        let is_in_time = run.status.is_final()
+            || (self.filter.since.is_none_or(|since| run.created_at >= since)
+                && self.filter.until.is_none_or(|until| run.created_at < until));
+        same_type && is_in_time && self.has_status(run.status)
+    }
+
+    fn has_status(&self, status: Status) -> bool {
+        self.filter.statuses.is_empty() || self.filter.statuses.contains(&status)
     }
 }
 
@@ -261,7 +283,7 @@ enum Index {
 }
 
 /// Reads a run that was found in an index; `None` if it belongs to another part of the list, or is gone.
-async fn read_indexed(inner: &Inner, key: &str, run: &RunRef, index: Index) -> Result<Option<Run>> {
+async fn read_indexed(inner: &EngineCore, key: &str, run: &RunRef, index: Index) -> Result<Option<Run>> {
     let run = match log::read(&*inner.store, run).await {
         Ok(Some(loaded)) => loaded.run,
         Ok(None) => return Ok(None),
@@ -272,7 +294,7 @@ async fn read_indexed(inner: &Inner, key: &str, run: &RunRef, index: Index) -> R
         // A starter that lost the race for an id to a run of another type leaves its key behind.
         Index::Unfinished if inner.live(&run).0 != key => false,
         Index::Unfinished if !run.status.is_final() => true,
-        // Its end is recorded; if it is not in the index of ends yet, this is the only place to find it.
+        // Its end is recorded; if it is not in the index of ended runs yet, only this index contains it.
         Index::Unfinished => inner.store.get(&run.done_key().to_string()).await?.is_none(),
         // A run that was restarted leaves the keys of its earlier ends behind.
         Index::Finished => run.status.is_final() && run.done_key().to_string() == key,

@@ -1,7 +1,7 @@
-//! Warnings about names that nothing knows: a workflow that no worker has registered, a signal that no step waits for.
+//! Warnings about unknown names: a workflow that no worker has registered, a signal that no step waits for.
 //!
-//! Both are accepted, because a worker with that workflow, or a new version of it, may come later. Far more often they are
-//! typing errors, so that the answer names the closest known names.
+//! Both are accepted, because a worker with that workflow, or a new version of it, may start later. Far more often they
+//! are typing errors, so the response lists the closest known names.
 
 use std::collections::BTreeSet;
 
@@ -9,18 +9,10 @@ use wigwag_core::{Children, Definition, Key, Name, Run, RunRef, Style, TypeName}
 use wigwag_store::limits::LIST_PAGE;
 
 use super::{Client, RunHandle};
+use crate::engine_core::{EngineCore, lock};
 use crate::error::{Error, ErrorKind, Result};
-use crate::inner::{Inner, lock};
+use crate::limits::{NAME_LISTS_MAX, SHOWN_CHILDREN_MAX, SHOWN_NAMES_MAX};
 use crate::log;
-
-/// Known names that a warning lists.
-const SHOWN_MAX: usize = 10;
-
-/// LIST requests that collect the known workflows.
-const LISTS_MAX: usize = 32;
-
-/// Children of a run that [`Client::diagnose`] reads.
-const CHILDREN_MAX: usize = 16;
 
 impl RunHandle {
     /// Warnings about the call that returned this handle. A start warns if no worker has registered the workflow.
@@ -31,23 +23,33 @@ impl RunHandle {
 }
 
 impl Client {
+    /// Returns the names of all workflows that workers have registered in this store.
+    pub async fn workflow_names(&self) -> Result<Vec<String>> {
+        Ok(known_workflows(&self.inner).await?.into_iter().collect())
+    }
+
     /// Returns reasons why a run may not proceed that are not part of its state: its workflow, or that of a child it
     /// waits for, has never been registered by a worker.
     pub async fn diagnose(&self, run: &Run) -> Result<Vec<String>> {
-        if run.status.is_final() {
-            return Ok(Vec::new());
-        }
-        let mut found: Vec<String> = unregistered(&self.inner, run).await?.into_iter().collect();
-        for child in children(run).into_iter().take(CHILDREN_MAX) {
-            let Some(loaded) = log::read(&*self.inner.store, child).await? else { continue };
-            if loaded.run.status.is_final() {
-                continue;
-            }
-            let warning = unregistered(&self.inner, &loaded.run).await?;
-            found.extend(warning.map(|warning| format!("child `{}`: {warning}", child.id)));
-        }
-        Ok(found)
+        diagnose(&self.inner, run).await
     }
+}
+
+/// Returns reasons why a run may not proceed that are not part of its state.
+pub(super) async fn diagnose(inner: &EngineCore, run: &Run) -> Result<Vec<String>> {
+    if run.status.is_final() {
+        return Ok(Vec::new());
+    }
+    let mut found: Vec<String> = unregistered(inner, run).await?.into_iter().collect();
+    for child in children(run).into_iter().take(SHOWN_CHILDREN_MAX) {
+        let Some(loaded) = log::read(&*inner.store, child).await? else { continue };
+        if loaded.run.status.is_final() {
+            continue;
+        }
+        let warning = unregistered(inner, &loaded.run).await?;
+        found.extend(warning.map(|warning| format!("child `{}`: {warning}", child.id)));
+    }
+    Ok(found)
 }
 
 /// Child workflows that the run waits for. Tasks have no definition, so that nothing is known about their types.
@@ -61,7 +63,7 @@ fn children(run: &Run) -> Vec<&RunRef> {
 }
 
 /// Warns about a run that no worker has claimed yet and whose workflow no worker has registered.
-async fn unregistered(inner: &Inner, run: &Run) -> Result<Option<String>> {
+async fn unregistered(inner: &EngineCore, run: &Run) -> Result<Option<String>> {
     match run.task.is_none() && run.definition_hash.is_empty() {
         true => unregistered_workflow(inner, &run.of).await,
         false => Ok(None),
@@ -69,14 +71,14 @@ async fn unregistered(inner: &Inner, run: &Run) -> Result<Option<String>> {
 }
 
 /// Warns about a workflow that no worker has registered.
-async fn unregistered_workflow(inner: &Inner, of: &TypeName) -> Result<Option<String>> {
-    if inner.registry.workflow(of).is_some() || lock(&inner.registered).contains(of) {
+async fn unregistered_workflow(inner: &EngineCore, of: &TypeName) -> Result<Option<String>> {
+    if inner.registry.workflow(of).is_some() || lock(&inner.caches.registered).contains(of) {
         return Ok(None);
     }
     let stored = inner.store.list(&format!("definition/{of}/"), "", 1).await?;
     if !stored.entries.is_empty() {
         // Definitions are never deleted.
-        lock(&inner.registered).insert(of.clone());
+        lock(&inner.caches.registered).insert(of.clone());
         return Ok(None);
     }
     let known = known_workflows(inner).await?;
@@ -87,14 +89,14 @@ async fn unregistered_workflow(inner: &Inner, of: &TypeName) -> Result<Option<St
     Ok(Some(format!("no worker has registered workflow `{of}`, so the run waits until one does; {known}")))
 }
 
-/// Warnings of a start. The run is started: if the store does not answer now, there is no warning.
-pub(super) async fn of_start(inner: &Inner, of: &TypeName) -> Vec<String> {
+/// Warnings of a start. The run is started already: if the store does not respond now, there is no warning.
+pub(super) async fn of_start(inner: &EngineCore, of: &TypeName) -> Vec<String> {
     unregistered_workflow(inner, of).await.ok().flatten().into_iter().collect()
 }
 
 /// Warning of a signal that is about to be sent.
 pub(super) async fn of_signal(
-    inner: &Inner,
+    inner: &EngineCore,
     name: &Name,
     run: &Run,
     definition: Option<&Definition>,
@@ -143,10 +145,10 @@ fn waits_for(point: &wigwag_core::Point, name: &Name) -> bool {
 }
 
 /// Names of all workflows that workers have registered in this store.
-async fn known_workflows(inner: &Inner) -> Result<BTreeSet<String>> {
+async fn known_workflows(inner: &EngineCore) -> Result<BTreeSet<String>> {
     let mut known: BTreeSet<String> = inner.registry.workflows().map(|known| known.definition.of.to_string()).collect();
     let mut after = String::new();
-    for _ in 0..LISTS_MAX {
+    for _ in 0..NAME_LISTS_MAX {
         let page = inner.store.list("definition/", &after, LIST_PAGE).await?;
         let found = page.entries.iter().filter_map(|listed| match listed.key.parse() {
             Ok(Key::Definition { of, .. }) => Some(of.to_string()),
@@ -179,8 +181,8 @@ fn is_close(name: &str, known: &str) -> bool {
 }
 
 fn listed(known: &[String]) -> String {
-    let shown: Vec<String> = known.iter().take(SHOWN_MAX).map(|known| format!("`{known}`")).collect();
-    match known.len().saturating_sub(SHOWN_MAX) {
+    let shown: Vec<String> = known.iter().take(SHOWN_NAMES_MAX).map(|known| format!("`{known}`")).collect();
+    match known.len().saturating_sub(SHOWN_NAMES_MAX) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
     }

@@ -1,15 +1,17 @@
 //! Starting runs.
 //!
-//! The order: a hint and the place in `live/` are put, then entry 1 decides. What if we die here? Before entry 1 there
-//! is no run, only a hint that nobody needs; it is dropped after an hour. After it the run is there, and so is its hint.
+//! The order: a hint and the place in `live/` are put, on a bucket at the same time; then entry 1 decides. What if we die
+//! here? Before entry 1 there is no run, only a hint that nobody needs, which is dropped after an hour, or a place in
+//! `live/`, which the sweeper removes. After it the run is there, and so is its hint.
 
 use std::future::IntoFuture;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
-use wigwag_core::mutation::{Mutation, is_mutated};
+use wigwag_core::deliberate_bug;
 use wigwag_core::{
     Data, Entry, Family, Key, Name, Parent, Payload, Refusal, Requests, Retry, Run, RunId, RunRef, RunStarted,
     STEP_TIMEOUT, TaskSpec, Time, TypeName, index_type, limits, state_to_json,
@@ -17,9 +19,10 @@ use wigwag_core::{
 use wigwag_store::Batch;
 
 use super::{RunHandle, names};
+use crate::engine_core::EngineCore;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inner::Inner;
-use crate::log::{self, Log, Lost, blob};
+use crate::limits::START_TRIES_MAX;
+use crate::log::{self, CommitError, Log, blob};
 use crate::tally::{Tally, counted, of_batch};
 use crate::turn::{Turn, take_back_if_restarted};
 use crate::workflow::{Workflow, default_queue};
@@ -27,18 +30,19 @@ use crate::workflow::{Workflow, default_queue};
 /// A workflow about to be started.
 #[derive(Debug)]
 #[must_use = "a run is started when this is awaited"]
-pub struct StartCall {
-    inner: Arc<Inner>,
+pub struct StartCall<R = RunHandle> {
+    inner: Arc<EngineCore>,
     of: String,
     input: Result<Payload, Refusal>,
     id: Option<String>,
     not_before: Option<Time>,
     delay: Option<Duration>,
+    run: PhantomData<fn() -> R>,
 }
 
-impl StartCall {
-    pub(super) fn new(inner: Arc<Inner>, of: &str, input: Result<Payload, Refusal>) -> Self {
-        Self { inner, of: of.to_owned(), input, id: None, not_before: None, delay: None }
+impl<R: From<RunHandle> + 'static> StartCall<R> {
+    pub(super) fn new(inner: Arc<EngineCore>, of: &str, input: Result<Payload, Refusal>) -> Self {
+        Self { inner, of: of.to_owned(), input, id: None, not_before: None, delay: None, run: PhantomData }
     }
 
     /// Gives the run an id; else it gets one that begins with the time.
@@ -75,12 +79,12 @@ impl StartCall {
     }
 }
 
-impl IntoFuture for StartCall {
-    type Output = Result<RunHandle>;
+impl<R: From<RunHandle> + 'static> IntoFuture for StartCall<R> {
+    type Output = Result<R>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        self.send().boxed()
+        async move { Ok(self.send().await?.into()) }.boxed()
     }
 }
 
@@ -102,10 +106,12 @@ pub struct TaskOptions {
     pub expires_at: Option<Time>,
     /// It fails if nobody took it before that span is over.
     pub expires_in: Option<Duration>,
+    /// The same key of the same type is the same task; else a run's task is named by the place that submits it.
+    pub key: Option<String>,
 }
 
 impl TaskOptions {
-    async fn spec(&self, inner: &Inner) -> Result<(TaskSpec, Option<Time>)> {
+    async fn spec(&self, inner: &EngineCore) -> Result<(TaskSpec, Option<Time>)> {
         let spec = TaskSpec {
             queue: self.queue.clone().unwrap_or_else(default_queue),
             retry: self.retry.clone().unwrap_or_default(),
@@ -117,7 +123,7 @@ impl TaskOptions {
 }
 
 /// The later of a moment and the end of a span from now.
-async fn later(inner: &Inner, moment: Option<Time>, span: Option<Duration>) -> Result<Option<Time>> {
+async fn later(inner: &EngineCore, moment: Option<Time>, span: Option<Duration>) -> Result<Option<Time>> {
     let Some(span) = span else { return Ok(moment) };
     let at = inner.now().await?.at.after(span.min(limits::SPAN_MAX));
     Ok(Some(moment.map_or(at, |moment| moment.max(at))))
@@ -126,18 +132,27 @@ async fn later(inner: &Inner, moment: Option<Time>, span: Option<Duration>) -> R
 /// A task about to be submitted.
 #[derive(Debug)]
 #[must_use = "a task is submitted when this is awaited"]
-pub struct SubmitCall {
-    inner: Arc<Inner>,
+pub struct SubmitCall<R = RunHandle> {
+    inner: Arc<EngineCore>,
     of: String,
     input: Result<Payload, Refusal>,
     key: Option<String>,
     options: TaskOptions,
     queue: Option<String>,
+    run: PhantomData<fn() -> R>,
 }
 
-impl SubmitCall {
-    pub(super) fn new(inner: Arc<Inner>, of: &str, input: Result<Payload, Refusal>) -> Self {
-        Self { inner, of: of.to_owned(), input, key: None, options: TaskOptions::default(), queue: None }
+impl<R: From<RunHandle> + 'static> SubmitCall<R> {
+    pub(super) fn new(inner: Arc<EngineCore>, of: &str, input: Result<Payload, Refusal>) -> Self {
+        Self {
+            inner,
+            of: of.to_owned(),
+            input,
+            key: None,
+            options: TaskOptions::default(),
+            queue: None,
+            run: PhantomData,
+        }
     }
 
     /// The same key of the same type is the same task, whoever submits it; with another input it is a conflict.
@@ -206,18 +221,18 @@ impl SubmitCall {
     }
 }
 
-impl IntoFuture for SubmitCall {
-    type Output = Result<RunHandle>;
+impl<R: From<RunHandle> + 'static> IntoFuture for SubmitCall<R> {
+    type Output = Result<R>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        self.send().boxed()
+        async move { Ok(self.send().await?.into()) }.boxed()
     }
 }
 
 /// Starts the child of a point. One that is there already is the same.
 pub(crate) fn start_child(
-    inner: &Arc<Inner>,
+    inner: &Arc<EngineCore>,
     run: RunRef,
     of: TypeName,
     input: Payload,
@@ -231,7 +246,7 @@ pub(crate) fn start_child(
 
 /// Submits the task of a point. One that is there already is the same.
 pub(crate) fn submit_child(
-    inner: &Arc<Inner>,
+    inner: &Arc<EngineCore>,
     id: RunId,
     of: TypeName,
     input: Payload,
@@ -259,12 +274,13 @@ struct Start {
     eager: bool,
 }
 
-async fn start_run(inner: &Arc<Inner>, start: Start) -> Result<()> {
+async fn start_run(inner: &Arc<EngineCore>, start: Start) -> Result<()> {
+    metrics::counter!("wigwag_runs_started_total").increment(1);
     // Also when another run starts it: what it takes is the new run's own.
     counted(start_counted(inner, start)).await
 }
 
-async fn start_counted(inner: &Arc<Inner>, start: Start) -> Result<()> {
+async fn start_counted(inner: &Arc<EngineCore>, start: Start) -> Result<()> {
     let now = inner.recent_now().await?;
     // Also refuses a name that no index could hold.
     if let Some(task) = &start.task {
@@ -277,14 +293,18 @@ async fn start_counted(inner: &Arc<Inner>, start: Start) -> Result<()> {
             (data, vec![put])
         }
     };
-    metrics::counter!("wigwag_runs_started_total").increment(1);
     let not_before = start.not_before.filter(|at| *at > now);
     if start.eager
         && not_before.is_none()
         && let Some((workflow, permit)) = inner.can_drive(&start.of, start.task.as_ref())
     {
         let first = first_entry(inner, &start, input, Some(&workflow), None, Vec::new(), now);
-        return start_eagerly(inner, &start, workflow, permit, first, blobs).await;
+        return match start_eagerly(inner, &start, workflow, permit, first, blobs).await? {
+            true => Ok(()),
+            // The store was away for longer than a lease: whoever finds the wake-up drives the run. If it was created after
+            // all, it is the same run.
+            false => Box::pin(start_counted(inner, Start { eager: false, ..start })).await,
+        };
     }
     let of = index_type(&start.of, start.task.as_ref());
     let (hint, hint_body) = inner.hint(&of, &start.run, not_before.unwrap_or(now));
@@ -297,7 +317,7 @@ async fn start_counted(inner: &Arc<Inner>, start: Start) -> Result<()> {
 }
 
 fn first_entry(
-    inner: &Inner,
+    inner: &EngineCore,
     start: &Start,
     input: Data,
     workflow: Option<&Arc<Workflow>>,
@@ -318,19 +338,18 @@ fn first_entry(
     Entry { seq: 1, by: inner.by(), at, events: vec![started.into()], requests: Requests::default() }
 }
 
-/// Makes the run already claimed, and drives it here.
+/// Makes the run already claimed, and drives it here. Returns `false` if that took longer than the lease.
 async fn start_eagerly(
-    inner: &Arc<Inner>,
+    inner: &Arc<EngineCore>,
     start: &Start,
     workflow: Arc<Workflow>,
     permit: tokio::sync::OwnedSemaphorePermit,
     first: Entry,
     blobs: Vec<(String, Bytes)>,
-) -> Result<()> {
-    let run = start.run.clone();
-    let log = Log::begin(Arc::clone(inner), run.clone(), first, blobs, start.input.clone())?;
+) -> Result<bool> {
+    let log = Log::begin(Arc::clone(inner), start.run.clone(), first, blobs, start.input.clone())?;
     let live = inner.live(&log.run);
-    let outcome = match Turn::claim(Arc::clone(inner), workflow, log, permit, None).await {
+    let outcome = match Turn::claim(Arc::clone(inner), workflow, log, permit, None, None).await {
         Ok(mut turn) => {
             turn.put_before(live);
             turn.launch().await
@@ -338,17 +357,16 @@ async fn start_eagerly(
         Err(lost) => Err(lost),
     };
     match outcome {
-        Ok(()) => Ok(()),
-        Err(Lost::Taken) => existing(inner, start).await,
-        Err(Lost::Lease) => Err(Error::new(ErrorKind::Unavailable, format!("run `{}` took too long to start", run.id))
-            .hint("start it again with the same id: if it is there, it is the same run")),
-        Err(Lost::Store(error) | Lost::Unrecordable(error)) => Err(error),
+        Ok(()) => Ok(true),
+        Err(CommitError::Taken) => existing(inner, start).await.map(|()| true),
+        Err(CommitError::Lease) => Ok(false),
+        Err(CommitError::Store(error) | CommitError::Unrecordable(error)) => Err(error),
     }
 }
 
 /// Makes the run for whichever worker finds its hint.
 async fn start_for_others(
-    inner: &Arc<Inner>,
+    inner: &Arc<EngineCore>,
     start: &Start,
     of: &TypeName,
     mut first: Entry,
@@ -358,16 +376,16 @@ async fn start_for_others(
     let (live, live_body) = inner.live(&run);
     let entry = Key::Entry { run: start.run.clone(), seq: 1 }.to_string();
     let hints: Vec<String> = before.iter().map(|(key, _)| key.clone()).filter(|key| key.starts_with("due/")).collect();
-    let mut batch = before.into_iter().fold(Batch::new(), |batch, (key, body)| batch.put(key, body));
-    batch = batch.put(live, live_body);
+    let puts = before.into_iter().chain([(live, live_body)]);
     let atomic = inner.store.traits().atomic;
     let began = inner.clock.boot();
-    let mut afterwards = Batch::new();
-    if !atomic && is_mutated(Mutation::StartBeforeHint) {
-        afterwards = std::mem::take(&mut batch);
-    } else if !atomic {
-        inner.store.write(batch).await?;
-        batch = Batch::new();
+    let (mut batch, mut afterwards) = (Batch::new(), Vec::new());
+    if atomic {
+        batch = puts.fold(batch, |batch, (key, body)| batch.put(key, body));
+    } else if deliberate_bug!(StartBeforeHint) {
+        afterwards = puts.collect();
+    } else {
+        inner.put_all(puts).await?;
         if inner.clock.boot().saturating_sub(began) > Duration::from_secs(60) {
             // So late that the hint may have been taken for an orphan's: another one first.
             let (hint, body) = inner.hint(of, &start.run, run.not_before.unwrap_or(run.created_at));
@@ -383,8 +401,8 @@ async fn start_for_others(
     }
     match create(inner, batch, &entry, &first.by).await? {
         true if !atomic => {
-            if is_mutated(Mutation::StartBeforeHint) {
-                inner.store.write(afterwards).await?;
+            if deliberate_bug!(StartBeforeHint) {
+                inner.put_all(afterwards).await?;
             }
             // Without it a reader folds the log; nobody has written a newer one under this condition.
             let _ = inner.store.write(Batch::new().create(state.0, state.1)).await;
@@ -401,11 +419,8 @@ async fn start_for_others(
     }
 }
 
-/// How often an entry is created again that is not there although it may have been.
-const CREATE_TRIES_MAX: usize = 4;
-
 /// Creates an entry; says whether it is ours. After a lost answer it is read back.
-async fn create(inner: &Inner, batch: Batch, entry: &str, by: &str) -> Result<bool> {
+async fn create(inner: &EngineCore, batch: Batch, entry: &str, by: &str) -> Result<bool> {
     use wigwag_store::ErrorKind as Store;
     let mut tries = 1;
     loop {
@@ -416,7 +431,7 @@ async fn create(inner: &Inner, batch: Batch, entry: &str, by: &str) -> Result<bo
         if let Some(there) = inner.store.get(entry).await? {
             return Ok(log::is_by(&there.body, by));
         }
-        if tries == CREATE_TRIES_MAX {
+        if tries == START_TRIES_MAX {
             let unsettled = format!("the store does not say whether `{entry}` was created");
             // What the store said of its own trouble names what is wrong.
             return Err(match error.kind() {
@@ -429,10 +444,10 @@ async fn create(inner: &Inner, batch: Batch, entry: &str, by: &str) -> Result<bo
 }
 
 /// The id is taken: by the same run, or by another.
-async fn existing(inner: &Arc<Inner>, start: &Start) -> Result<()> {
+async fn existing(inner: &Arc<EngineCore>, start: &Start) -> Result<()> {
     let id = &start.run.id;
     let Some(loaded) = log::read(&*inner.store, &start.run).await? else {
-        return Err(Error::new(ErrorKind::Unavailable, format!("run `{id}` came and went")));
+        return Err(Error::new(ErrorKind::Unavailable, format!("run `{id}` was created and deleted concurrently")));
     };
     let run = loaded.run;
     if run.status.is_final() && !inner.store.traits().atomic {
@@ -447,12 +462,12 @@ async fn existing(inner: &Arc<Inner>, start: &Start) -> Result<()> {
     }
     let (what, hint) = match start.run.family {
         Family::Workflow if run.of != start.of => {
-            (format!("run `{id}` is there already, as a run of `{}`", run.of), "choose another id")
+            (format!("run `{id}` already exists with type `{}`", run.of), "use another id")
         }
-        Family::Workflow => (format!("run `{id}` is there already, with another input"), "choose another id"),
+        Family::Workflow => (format!("run `{id}` already exists with a different input"), "use another id"),
         Family::Task => {
-            (format!("a task with this key is there already, with another input: `{id}`"), "choose another key")
+            (format!("a task with this key already exists with a different input: `{id}`"), "use another key")
         }
     };
-    Err(Error::new(ErrorKind::Conflict, what).hint(format!("{hint}, or look at what is there")))
+    Err(Error::new(ErrorKind::Conflict, what).hint(format!("{hint}, or check the existing run")))
 }

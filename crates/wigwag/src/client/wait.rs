@@ -6,21 +6,49 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use wigwag_core::{Family, Key, Payload, Run, RunRef, Status};
-use wigwag_store::Change;
+use wigwag_store::{Change, Clock, Notifications};
 
 use super::{RunHandle, RunView};
+use crate::engine_core::EngineCore;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inner::Inner;
+use crate::limits::{FLEET_POLL_INTERVAL, OUTAGE_PATIENCE, RESULT_POLL_INTERVAL, RESULT_POLL_INTERVAL_MAX};
 use crate::log;
 
-/// How long one who waits and will be told of the end goes without looking by itself, at first.
-const LOOK: Duration = Duration::from_secs(5);
+/// Tolerance of a waiting caller for store outages: a wait of hours does not fail for a minute without the bucket.
+#[derive(Debug, Default)]
+pub(super) struct StorePatience {
+    since: Option<Duration>,
+}
 
-/// And at last: ten thousand who wait for days ask the store for little.
-const LOOK_MAX: Duration = Duration::from_secs(60);
+impl StorePatience {
+    /// Returns the error unless it is a temporary outage.
+    pub(super) fn bear(&mut self, error: Error, clock: &dyn Clock) -> Result<()> {
+        let now = clock.boot();
+        let since = *self.since.get_or_insert(now);
+        match error.kind() == ErrorKind::Unavailable && now.saturating_sub(since) < OUTAGE_PATIENCE {
+            true => Ok(()),
+            false => Err(error),
+        }
+    }
+
+    /// The store responded: resets the tolerance.
+    pub(super) fn calm(&mut self) {
+        self.since = None;
+    }
+}
+
+/// Interval between polls: `told` if the store notifies about every write, `pause` if it does not notify about writes
+/// of other processes.
+pub(super) fn poll_interval(notifications: Notifications, told: Duration, pause: Duration) -> Duration {
+    match notifications {
+        Notifications::Complete => told,
+        Notifications::Fleet => FLEET_POLL_INTERVAL,
+        Notifications::Process | Notifications::Silent => pause,
+    }
+}
 
 impl RunHandle {
-    /// Waits until the run has ended, and gives it as it ended.
+    /// Waits until the run has ended, and returns its final state.
     pub async fn wait(&self) -> Result<RunView> {
         self.wait_for(None).await
     }
@@ -35,7 +63,7 @@ impl RunHandle {
                     biased;
                     ended = self.ended() => ended?,
                     () = clock.sleep(span) => {
-                        let what = format!("run `{}` has not ended within {span:?}", self.run.id);
+                        let what = format!("run `{}` did not finish within {span:?}", self.run.id);
                         return Err(Error::new(ErrorKind::TimedOut, what));
                     }
                 }
@@ -44,12 +72,12 @@ impl RunHandle {
         Ok(RunView { run: Arc::unwrap_or_clone(run) })
     }
 
-    /// Waits until the run has ended, and gives its result; an error if it failed or was cancelled.
+    /// Waits until the run has ended, and returns its result; an error if it failed or was cancelled.
     pub async fn result<T: DeserializeOwned>(&self) -> Result<T> {
         Ok(self.result_payload().await?.read()?)
     }
 
-    /// The same as JSON.
+    /// Like [`Self::result`], as JSON.
     pub async fn result_payload(&self) -> Result<Payload> {
         let run = self.ended().await?;
         let id = &self.run.id;
@@ -76,36 +104,49 @@ impl RunHandle {
     async fn ended(&self) -> Result<Arc<Run>> {
         let inner = &self.inner;
         let mut folded = None;
-        let (mut pause, mut look) = (Duration::from_millis(50), LOOK);
-        let mut told_to_look = false;
+        let (mut pause, mut look) = (Duration::from_millis(50), RESULT_POLL_INTERVAL);
+        let (mut told_to_look, mut is_unread) = (false, false);
+        let mut patience = StorePatience::default();
         loop {
             let told = inner.wait_for_end(&self.run);
             let _forget = Forget { inner, run: &self.run };
-            // Others may end it, once it is parked here.
+            // Other processes may end it, once it is parked here.
             follow_ends(inner);
-            let here = !told_to_look && inner.active(&self.run).is_some();
+            let here = !told_to_look && inner.active(&self.run).is_some_and(|turn| !turn.has_ended());
             if !here {
-                match folded.take() {
-                    None => folded = Some(self.read().await?.run),
-                    Some(run) => folded = Some(self.caught_up(run).await?),
+                let read = match folded.take() {
+                    None => self.read().await.map(|loaded| loaded.run),
+                    Some(run) => self.caught_up(run).await,
+                };
+                match read {
+                    Ok(run) => {
+                        folded = Some(run);
+                        patience.calm();
+                    }
+                    Err(error) => {
+                        patience.bear(error, &*inner.clock)?;
+                        // The end of the run was notified but could not be read: retry as soon as the store responds.
+                        (pause, is_unread) = (pause.max(Duration::from_secs(1)), true);
+                    }
                 }
                 if let Some(run) = folded.take_if(|run| run.status.is_final()) {
                     return Ok(Arc::new(run));
                 }
             }
-            let span = match (inner.store.traits().nudges, here) {
-                (true, _) => look,
-                // It may be parked here at any moment, and end elsewhere; while it is not, looking costs no request.
-                (false, true) => LOOK,
-                (false, false) => pause,
+            let span = match (inner.store.traits().notifications, here) {
+                _ if std::mem::take(&mut is_unread) => pause,
+                // It may be parked here at any moment, and end in another process; while it is not, a check
+                // costs no request.
+                (Notifications::Silent | Notifications::Process, true) => RESULT_POLL_INTERVAL,
+                (notifications, _) => poll_interval(notifications, look, pause),
             };
-            (pause, look) = ((pause * 3 / 2).min(Duration::from_secs(2)), (look * 2).min(LOOK_MAX));
+            (pause, look) = ((pause * 3 / 2).min(Duration::from_secs(2)), (look * 2).min(RESULT_POLL_INTERVAL_MAX));
             let clock = Arc::clone(&inner.clock);
             tokio::select! {
                 biased;
                 ended = told => match ended {
                     Ok(Some(run)) => return Ok(run),
-                    // It may have ended between this word and the next.
+                    // The run may have ended between this notification and the next: check it.
                     _ => told_to_look = true,
                 },
                 () = clock.sleep(span) => told_to_look = false,
@@ -115,14 +156,14 @@ impl RunHandle {
 
     async fn caught_up(&self, run: Run) -> Result<Run> {
         let mut folded = Some(run);
-        log::catch_up(&*self.inner.store, &self.run, &mut folded).await?;
+        log::catch_up_to_end(&*self.inner.store, &self.run, &mut folded).await?;
         folded.ok_or_else(|| self.not_found())
     }
 }
 
 /// A waiter that is dropped leaves nothing behind.
 struct Forget<'a> {
-    inner: &'a Inner,
+    inner: &'a EngineCore,
     run: &'a RunRef,
 }
 
@@ -132,9 +173,11 @@ impl Drop for Forget<'_> {
     }
 }
 
-/// Follows the ends of runs that others drive, where the store tells; once for all who wait.
-fn follow_ends(inner: &Arc<Inner>) {
-    if !inner.store.traits().nudges || inner.follows_ends.swap(true, Ordering::AcqRel) {
+/// Follows the ends of runs that other processes drive, if the store notifies; shared by all waiting callers.
+fn follow_ends(inner: &Arc<EngineCore>) {
+    if inner.store.traits().notifications == Notifications::Silent
+        || inner.ends.follows_others.swap(true, Ordering::AcqRel)
+    {
         return;
     }
     let mut changes = inner.store.changes("done/");

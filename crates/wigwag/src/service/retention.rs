@@ -12,25 +12,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
-use wigwag_core::limits::RETENTION_RECENT;
-use wigwag_core::mutation::{Mutation, is_mutated};
+use wigwag_core::deliberate_bug;
+use wigwag_core::limits::{self, RETENTION_RECENT};
 use wigwag_core::{Family, Key, Run, RunRef, Status, Time, Tombstone, prefix, read_entry};
-use wigwag_store::Batch;
+use wigwag_store::{Batch, Listed};
 
 use super::tick;
 use crate::client::Client;
+use crate::engine_core::EngineCore;
 use crate::error::{ErrorKind, Result};
-use crate::inner::Inner;
+use crate::limits::{PRUNE_DELETES_MAX, PRUNED_AT_ONCE, RETENTION_INTERVAL, TOMBSTONE_AGE};
 use crate::log;
 use crate::pages::Pages;
-
-/// How long a tombstone keeps an id from being used again: longer than any writer stalls.
-const TOMBSTONE_AGE: Duration = Duration::from_secs(24 * 3_600);
-
-/// How often it looks.
-const EVERY: Duration = Duration::from_secs(3_600);
 
 /// What is removed.
 #[derive(Clone, Debug)]
@@ -64,17 +60,39 @@ pub struct Pruned {
     pub freed: usize,
 }
 
-pub(crate) async fn run(inner: Arc<Inner>, keep: Duration) {
-    while tick(&inner, EVERY).await {
+impl Pruned {
+    fn add(&mut self, other: &Self) {
+        self.runs += other.runs;
+        self.objects += other.objects;
+        self.freed += other.freed;
+    }
+}
+
+pub(crate) async fn run(inner: Arc<EngineCore>, keep: Duration) {
+    while tick(&inner, RETENTION_INTERVAL).await {
         match prune_once(&inner, &PruneOptions::older_than(keep), |_| {}).await {
             Ok(pruned) if pruned.runs > 0 => info!(?pruned, "removed old runs"),
             Ok(_) => {}
-            Err(error) => warn!(%error, "old runs could not be removed; next in about {EVERY:?}"),
+            Err(error) => warn!(%error, "old runs could not be removed; next in about {RETENTION_INTERVAL:?}"),
         }
     }
 }
 
 impl Client {
+    /// Counts the finished runs that these options select, from keys alone: a LIST request for each thousand of them.
+    pub async fn prunable(&self, options: &PruneOptions) -> Result<usize> {
+        let (now, mut count) = (self.inner.now().await?.at, 0);
+        let mut pages = Pages::new(&*self.inner.store, "done/");
+        while let Some(entries) = pages.next().await? {
+            let (old, is_last) = select(entries, now, options);
+            count += old.len();
+            if is_last {
+                break;
+            }
+        }
+        Ok(count)
+    }
+
     /// Removes old finished runs.
     pub async fn prune(&self, options: &PruneOptions) -> Result<Pruned> {
         prune_once(&self.inner, options, |_| {}).await
@@ -86,29 +104,55 @@ impl Client {
     }
 }
 
-async fn prune_once(inner: &Arc<Inner>, options: &PruneOptions, mut progress: impl FnMut(&Pruned)) -> Result<Pruned> {
+async fn prune_once(
+    inner: &Arc<EngineCore>,
+    options: &PruneOptions,
+    mut progress: impl FnMut(&Pruned),
+) -> Result<Pruned> {
     let now = inner.now().await?.at;
     let mut pruned = Pruned::default();
     let mut pages = Pages::new(&*inner.store, "done/");
     while let Some(entries) = pages.next().await? {
-        for listed in &entries {
-            let Ok(Key::Done { at, status, .. }) = listed.key.parse::<Key>() else { continue };
-            // Days are listed in order, and within them times: the rest is younger.
-            if now.since(at) <= options.older_than {
-                return Ok(pruned);
-            }
-            if options.status.is_some_and(|wanted| wanted != status) {
-                continue;
-            }
-            let facts = inner.store.get(&listed.key).await?;
-            let facts: serde_json::Value =
-                facts.and_then(|object| serde_json::from_slice(&object.body).ok()).unwrap_or_default();
-            let run = facts["run"].as_str().and_then(|run| run.parse().ok());
-            let run: RunRef = run.unwrap_or_else(|| RunRef { family: Family::Workflow, id: run_id(&listed.key) });
-            prune_run(inner, &run, &listed.key, now, options, &mut pruned).await?;
+        let (old, is_last) = select(entries, now, options);
+        // Runs do not depend on each other: many at once share the commits of an embedded store.
+        let each = old.into_iter().map(|done| prune_ended(inner, done, now, options));
+        let mut each = stream::iter(each).buffer_unordered(PRUNED_AT_ONCE);
+        while let Some(one) = each.next().await {
+            pruned.add(&one?);
             progress(&pruned);
         }
+        if is_last {
+            break;
+        }
     }
+    Ok(pruned)
+}
+
+/// Returns the entries of a page that are old enough, and whether the pages after it are too young.
+fn select(page: Vec<Listed>, now: Time, options: &PruneOptions) -> (Vec<String>, bool) {
+    let mut old = Vec::new();
+    for listed in page {
+        let Ok(Key::Done { at, status, .. }) = listed.key.parse::<Key>() else { continue };
+        // Days are listed in order, and within them times: the rest is younger.
+        if now.since(at) <= options.older_than {
+            return (old, true);
+        }
+        if options.status.is_none_or(|wanted| wanted == status) {
+            old.push(listed.key);
+        }
+    }
+    (old, false)
+}
+
+/// Prunes the run whose end an index entry tells of.
+async fn prune_ended(inner: &Arc<EngineCore>, done: String, now: Time, options: &PruneOptions) -> Result<Pruned> {
+    let facts = inner.store.get(&done).await?;
+    let facts: serde_json::Value =
+        facts.and_then(|object| serde_json::from_slice(&object.body).ok()).unwrap_or_default();
+    let run = facts["run"].as_str().and_then(|run| run.parse().ok());
+    let run: RunRef = run.unwrap_or_else(|| RunRef { family: Family::Workflow, id: run_id(&done) });
+    let mut pruned = Pruned::default();
+    prune_run(inner, &run, &done, now, options, &mut pruned).await?;
     Ok(pruned)
 }
 
@@ -120,7 +164,7 @@ fn run_id(done: &str) -> wigwag_core::RunId {
 }
 
 async fn prune_run(
-    inner: &Inner,
+    inner: &EngineCore,
     run: &RunRef,
     done: &str,
     now: Time,
@@ -151,8 +195,8 @@ async fn prune_run(
 }
 
 /// Whether the parent of a run may not know yet that it has ended: who is to wake it finds the run by this hint.
-async fn is_waited_for(inner: &Inner, run: &Run) -> Result<bool> {
-    if run.parent.is_none() || is_mutated(Mutation::PruneBeforeReport) {
+async fn is_waited_for(inner: &EngineCore, run: &Run) -> Result<bool> {
+    if run.parent.is_none() || deliberate_bug!(PruneBeforeReport) {
         return Ok(false);
     }
     for hint in run.due_hints() {
@@ -164,30 +208,45 @@ async fn is_waited_for(inner: &Inner, run: &Run) -> Result<bool> {
 }
 
 /// Takes a run that has ended.
-async fn take(inner: &Inner, run: &Run, now: Time, pruned: &mut Pruned) -> Result<()> {
+async fn take(inner: &EngineCore, run: &Run, now: Time, pruned: &mut Pruned) -> Result<()> {
     let tombstone = Tombstone { gone_at: now, status: run.status }.to_json();
     let fence = Key::Entry { run: run.run.clone(), seq: run.seq + 1 }.to_string();
-    if !is_mutated(Mutation::PruneWithoutFence) {
-        match inner.store.write(Batch::new().create(&fence, tombstone.clone())).await {
-            Ok(_) => {}
-            // Somebody restarted it.
-            Err(error) if error.is_exists() => return Ok(()),
-            Err(error) => return Err(error.into()),
-        }
-    }
     let first = first_of(&run.run);
-    if !is_mutated(Mutation::PruneWithoutTombstone) {
-        inner.store.write(Batch::new().put(&first, tombstone)).await?;
+    let is_old = now.since(run.updated_at) > RETENTION_RECENT;
+    let kept = [first, fence];
+    // Where a batch is one commit, all else goes with it, unless that is much. What is sent to the run after this listing
+    // is found when the id is freed.
+    let with_it = match is_old && inner.store.traits().atomic {
+        true => Some(keys_of(inner, &run.run, &kept).await?).filter(|keys| keys.len() + 2 <= batch_max()),
+        false => None,
+    };
+    let [first, fence] = &kept;
+    // In this order, on every store: the tombstone over entry 1 follows the fence that was created.
+    let mut batch = Batch::new();
+    if !deliberate_bug!(PruneWithoutFence) {
+        batch = batch.create(fence, tombstone.clone());
+    }
+    if !deliberate_bug!(PruneWithoutTombstone) {
+        batch = batch.put(first, tombstone);
+    }
+    batch = with_it.iter().flatten().fold(batch, Batch::delete);
+    match inner.store.write(batch).await {
+        Ok(_) => {}
+        // Somebody restarted it.
+        Err(error) if error.is_exists() => return Ok(()),
+        Err(error) => return Err(error.into()),
     }
     pruned.runs += 1;
-    if now.since(run.updated_at) > RETENTION_RECENT {
-        pruned.objects += remove(inner, &run.run, &[first, fence]).await?;
+    match with_it {
+        Some(keys) => pruned.objects += keys.len(),
+        None if is_old => pruned.objects += remove(inner, &run.run, &kept).await?,
+        None => {}
     }
     Ok(())
 }
 
 /// What a pass that died left behind of a run that is gone; and after a day the tombstones too.
-async fn take_the_rest(inner: &Inner, run: &RunRef, done: &str, now: Time, pruned: &mut Pruned) -> Result<()> {
+async fn take_the_rest(inner: &EngineCore, run: &RunRef, done: &str, now: Time, pruned: &mut Pruned) -> Result<()> {
     let first = first_of(run);
     let Some(object) = inner.store.get(&first).await? else {
         pruned.objects += remove(inner, run, &[]).await?;
@@ -200,7 +259,7 @@ async fn take_the_rest(inner: &Inner, run: &RunRef, done: &str, now: Time, prune
         inner.store.write(Batch::new().put(&first, tombstone.to_json())).await?;
         return Ok(());
     }
-    let gone_for = now.since(crate::inner::time(object.modified));
+    let gone_for = now.since(crate::engine_core::time(object.modified));
     if gone_for <= RETENTION_RECENT {
         return Ok(());
     }
@@ -219,7 +278,7 @@ fn first_of(run: &RunRef) -> String {
 }
 
 /// The tombstone that stands as the last entry of a run: nothing is written after it.
-async fn fence_of(inner: &Inner, run: &RunRef) -> Result<Option<(String, Tombstone)>> {
+async fn fence_of(inner: &EngineCore, run: &RunRef) -> Result<Option<(String, Tombstone)>> {
     let mut last = None;
     let below = prefix::log(run);
     let mut pages = Pages::new(&*inner.store, &below);
@@ -231,15 +290,26 @@ async fn fence_of(inner: &Inner, run: &RunRef) -> Result<Option<(String, Tombsto
     Ok(read_entry(&object.body).ok().and_then(Result::err).map(|tombstone| (last.key, tombstone)))
 }
 
-/// Removes everything of a run but what is kept, the highest entry first.
-async fn remove(inner: &Inner, run: &RunRef, kept: &[String]) -> Result<usize> {
+/// Operations of one batch: a larger one would keep other writers waiting.
+fn batch_max() -> usize {
+    limits::current().batch_operations_max.min(PRUNE_DELETES_MAX)
+}
+
+/// Keys of all objects of a run but what is kept.
+async fn keys_of(inner: &EngineCore, run: &RunRef, kept: &[String]) -> Result<Vec<String>> {
     let prefix = prefix::run(run);
     let mut keys = Vec::new();
     let mut pages = Pages::new(&*inner.store, &prefix);
     while let Some(entries) = pages.next().await? {
         keys.extend(entries.into_iter().map(|listed| listed.key).filter(|key| !kept.contains(key)));
     }
-    for some in keys.rchunks(500) {
+    Ok(keys)
+}
+
+/// Removes everything of a run but what is kept, the highest entry first.
+async fn remove(inner: &EngineCore, run: &RunRef, kept: &[String]) -> Result<usize> {
+    let keys = keys_of(inner, run, kept).await?;
+    for some in keys.rchunks(batch_max()) {
         let batch = some.iter().rev().fold(Batch::new(), |batch, key| batch.delete(key));
         inner.store.write(batch).await?;
     }

@@ -19,20 +19,12 @@ use wigwag_store::{Batch, limits::LIST_PAGE};
 use super::tick;
 use crate::client::Client;
 use crate::client::inbox::run_of_index;
+use crate::engine_core::{EngineCore, lock};
 use crate::error::{ErrorKind, Result};
-use crate::inner::{Inner, lock};
+use crate::limits::{SWEEP_INTERVAL, SWEEP_MOVING_AGE, SWEEP_PAGE_PAUSE};
 use crate::log;
 use crate::pages::Pages;
 use crate::turn::{waiting_facts, waiting_key};
-
-/// The walk over all unfinished runs is slow on purpose: one listing a second.
-const WALK_PAUSE: Duration = Duration::from_secs(1);
-
-/// And rare.
-const WALK_EVERY: Duration = Duration::from_secs(24 * 3_600);
-
-/// A run that changed within this time is being worked on.
-const MOVING_AGE: Duration = Duration::from_secs(60);
 
 /// What a sweep found and repaired.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,7 +60,7 @@ impl Swept {
     }
 }
 
-pub(crate) async fn run(inner: Arc<Inner>, every: Duration) {
+pub(crate) async fn run(inner: Arc<EngineCore>, every: Duration) {
     let mut walk_at = inner.clock.boot() + every;
     while tick(&inner, every).await {
         let mut swept = Swept::default();
@@ -82,9 +74,9 @@ pub(crate) async fn run(inner: Arc<Inner>, every: Duration) {
                 outcome = sweep_lost_live(&inner, false, &mut swept).await.map(drop);
             }
             if outcome.is_ok() {
-                outcome = sweep_live(&inner, false, WALK_PAUSE, &mut swept).await;
+                outcome = sweep_live(&inner, false, SWEEP_PAGE_PAUSE, &mut swept).await;
             }
-            walk_at = inner.clock.boot() + WALK_EVERY;
+            walk_at = inner.clock.boot() + SWEEP_INTERVAL;
         }
         if let Err(error) = outcome {
             warn!(%error, "the sweep failed; next in about {every:?}");
@@ -109,7 +101,7 @@ impl Client {
 }
 
 /// Hints that have been due for more than an hour and lead nowhere.
-async fn sweep_hints(inner: &Arc<Inner>, dry_run: bool, swept: &mut Swept) -> Result<()> {
+async fn sweep_hints(inner: &Arc<EngineCore>, dry_run: bool, swept: &mut Swept) -> Result<()> {
     let now = inner.now().await?.at;
     for shard in 0..inner.shards {
         let prefix = prefix::due(shard);
@@ -134,7 +126,7 @@ async fn sweep_hints(inner: &Arc<Inner>, dry_run: bool, swept: &mut Swept) -> Re
 /// Waits that are in the index for more than an hour and are over. Younger ones may be about to be recorded.
 ///
 /// Those older than `up_to` were looked at before.
-async fn sweep_waits(inner: &Arc<Inner>, dry_run: bool, up_to: Duration, swept: &mut Swept) -> Result<()> {
+async fn sweep_waits(inner: &Arc<EngineCore>, dry_run: bool, up_to: Duration, swept: &mut Swept) -> Result<()> {
     let now = inner.now().await?.at;
     let mut pages = Pages::new(&*inner.store, "waiting/");
     let in_question = ORPHAN_AGE..up_to;
@@ -161,7 +153,7 @@ async fn sweep_waits(inner: &Arc<Inner>, dry_run: bool, up_to: Duration, swept: 
 }
 
 /// Open waits of a run that are not in the index.
-async fn sweep_waits_of(inner: &Inner, dry_run: bool, run: &Run, swept: &mut Swept) -> Result<()> {
+async fn sweep_waits_of(inner: &EngineCore, dry_run: bool, run: &Run, swept: &mut Swept) -> Result<()> {
     for (path, point, wait) in run.waits_in_order() {
         let key = waiting_key(run, wait);
         if inner.store.get(&key).await?.is_none() {
@@ -174,7 +166,7 @@ async fn sweep_waits_of(inner: &Inner, dry_run: bool, run: &Run, swept: &mut Swe
 
 /// Unfinished runs that a hint or a wait names, and the index of unfinished runs does not. Returns the hashes of all ids
 /// that it found.
-async fn sweep_lost_live(inner: &Arc<Inner>, dry_run: bool, swept: &mut Swept) -> Result<HashSet<u64>> {
+async fn sweep_lost_live(inner: &Arc<EngineCore>, dry_run: bool, swept: &mut Swept) -> Result<HashSet<u64>> {
     let mut live = HashSet::new();
     let mut pages = Pages::new(&*inner.store, "live/");
     while let Some(entries) = pages.next().await? {
@@ -204,7 +196,12 @@ async fn sweep_lost_live(inner: &Arc<Inner>, dry_run: bool, swept: &mut Swept) -
 ///
 /// A page of keys may hold many runs or a part of one; the next page begins behind the last run of the page before, so
 /// that the objects of a long run are not listed.
-async fn sweep_unlisted(inner: &Arc<Inner>, dry_run: bool, mut known: HashSet<u64>, swept: &mut Swept) -> Result<()> {
+async fn sweep_unlisted(
+    inner: &Arc<EngineCore>,
+    dry_run: bool,
+    mut known: HashSet<u64>,
+    swept: &mut Swept,
+) -> Result<()> {
     let mut pages = Pages::new(&*inner.store, "done/");
     while let Some(entries) = pages.next().await? {
         known.extend(entries.iter().filter_map(|listed| listed.key.rsplit('~').next()).map(hash));
@@ -236,7 +233,7 @@ async fn sweep_unlisted(inner: &Arc<Inner>, dry_run: bool, mut known: HashSet<u6
 }
 
 /// Puts an unfinished run into the index, unless it has just been made or is about to end.
-async fn put_live(inner: &Arc<Inner>, dry_run: bool, run: &RunRef, swept: &mut Swept) -> Result<()> {
+async fn put_live(inner: &Arc<EngineCore>, dry_run: bool, run: &RunRef, swept: &mut Swept) -> Result<()> {
     let loaded = match log::read(&*inner.store, run).await {
         Ok(loaded) => loaded,
         Err(error) if matches!(error.kind(), ErrorKind::Gone | ErrorKind::Damaged) => None,
@@ -253,7 +250,7 @@ async fn put_live(inner: &Arc<Inner>, dry_run: bool, run: &RunRef, swept: &mut S
 }
 
 /// Whether the run of a hint exists; its body says which family it is of.
-async fn exists(inner: &Inner, hint: &str) -> Result<bool> {
+async fn exists(inner: &EngineCore, hint: &str) -> Result<bool> {
     let Some(object) = inner.store.get(hint).await? else { return Ok(true) };
     let facts: serde_json::Value = serde_json::from_slice(&object.body).unwrap_or_default();
     let Some(run) = facts["run"].as_str().and_then(|run| run.parse::<RunRef>().ok()) else { return Ok(true) };
@@ -265,7 +262,7 @@ async fn exists(inner: &Inner, hint: &str) -> Result<bool> {
     }
 }
 
-async fn repair(inner: &Inner, dry_run: bool, what: &'static str, batch: Batch) -> Result<()> {
+async fn repair(inner: &EngineCore, dry_run: bool, what: &'static str, batch: Batch) -> Result<()> {
     if !dry_run {
         metrics::counter!("wigwag_sweeper_repairs_total", "what" => what).increment(1);
         inner.store.write(batch).await?;
@@ -274,7 +271,7 @@ async fn repair(inner: &Inner, dry_run: bool, what: &'static str, batch: Batch) 
 }
 
 /// Unfinished runs without a hint at or before the moment they need attention.
-async fn sweep_live(inner: &Arc<Inner>, dry_run: bool, pause: Duration, swept: &mut Swept) -> Result<()> {
+async fn sweep_live(inner: &Arc<EngineCore>, dry_run: bool, pause: Duration, swept: &mut Swept) -> Result<()> {
     let mut hinted = Hinted::default();
     let mut pages = Pages::new(&*inner.store, "live/");
     while let Some(entries) = pages.next().await? {
@@ -293,7 +290,7 @@ async fn sweep_live(inner: &Arc<Inner>, dry_run: bool, pause: Duration, swept: &
 }
 
 fn listed_at(listed: &wigwag_store::Listed) -> Time {
-    crate::inner::time(listed.modified)
+    crate::engine_core::time(listed.modified)
 }
 
 /// An index entry of an unfinished run.
@@ -304,7 +301,7 @@ struct Found<'a> {
 }
 
 async fn sweep_run(
-    inner: &Arc<Inner>,
+    inner: &Arc<EngineCore>,
     dry_run: bool,
     found: &Found<'_>,
     hinted: &mut Hinted,
@@ -346,7 +343,7 @@ async fn sweep_run(
     }
     // A run that moved on within the last minute is being worked on: its hints may just be changing hands. A hint that
     // was put off has another key than the one that is listed.
-    let unjudged_hint = !usable && age < MOVING_AGE;
+    let unjudged_hint = !usable && age < SWEEP_MOVING_AGE;
     swept.too_young += usize::from(unjudged_waits || unjudged_hint);
     if usable || unjudged_hint || hinted.has(inner, run).await? {
         return Ok(());
@@ -360,7 +357,7 @@ async fn sweep_run(
     });
     let hint = lost.map_or(new, |lost: wigwag_core::Hint| lost.successor(now));
     repair(inner, dry_run, "lost_run", Batch::new().put(Key::Due(hint).to_string(), body)).await?;
-    lock(&inner.wakes).remove(run);
+    lock(&inner.caches.wakes).remove(run);
     Ok(())
 }
 
@@ -369,14 +366,14 @@ async fn sweep_run(
 struct Hinted(Option<HashSet<u64>>);
 
 impl Hinted {
-    async fn has(&mut self, inner: &Inner, run: &RunRef) -> Result<bool> {
+    async fn has(&mut self, inner: &EngineCore, run: &RunRef) -> Result<bool> {
         if self.0.is_none() {
             self.0 = Some(Self::list(inner).await?);
         }
         Ok(self.0.as_ref().is_some_and(|ids| ids.contains(&hash(run.id.as_str()))))
     }
 
-    async fn list(inner: &Inner) -> Result<HashSet<u64>> {
+    async fn list(inner: &EngineCore) -> Result<HashSet<u64>> {
         let mut ids = HashSet::new();
         for shard in 0..inner.shards {
             let prefix = prefix::due(shard);

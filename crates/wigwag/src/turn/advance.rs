@@ -1,18 +1,19 @@
 //! Steps of a graph begin when what they wait for has ended.
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use wigwag_core::turn::step::Begin;
 use wigwag_core::{
-    Key, Node, NodeKind, OnFailure, Parent, Path, PauseCause, Payload, PointKind, PointStatus, Run, RunId, RunPaused,
-    RunRef, StepFailed, StepSkipped, StepStarted, Time, TypeName, limits,
+    Key, Node, NodeKind, Parent, Path, Payload, Run, RunId, RunRef, StepSkipped, StepStarted, Time, TypeName, limits,
 };
 
-use super::{Release, Turn, is_retrying};
+use super::{Release, Turn};
 use crate::client::TaskOptions;
 use crate::error::{Error, ErrorKind};
 use crate::failure::{Failure, permanent};
-use crate::log::Lost;
+use crate::log::CommitError as Lost;
 use crate::mailbox::BodyId;
 use crate::panics;
+use crate::scope::Caught;
 use crate::workflow::{data_payload, default_queue};
 
 /// How long a task of a step may wait for a worker unless the graph says otherwise.
@@ -21,16 +22,16 @@ const TAKEN_WITHIN: std::time::Duration = std::time::Duration::from_secs(24 * 3_
 impl Turn {
     /// Stages the beginning of all steps that are ready.
     pub(super) async fn advance(&mut self) -> Result<(), Lost> {
-        if self.frontier.is_none() || self.is_held_up() {
+        if self.steps.frontier.is_none() || self.is_held_up() {
             return Ok(());
         }
         // Passing over one step may make others ready.
         loop {
-            let Some(frontier) = &self.frontier else { return Ok(()) };
+            let Some(frontier) = &self.steps.frontier else { return Ok(()) };
             let ready: Vec<Path> = frontier.ready(&self.workflow.definition).map(|node| node.name.clone()).collect();
             let mut passed = false;
             for path in ready {
-                if self.log.is_full() || self.ending.is_some() || self.is_held_up() {
+                if self.log.is_full() || self.is_held_up() {
                     return Ok(());
                 }
                 passed |= self.enter(&path).await?;
@@ -44,50 +45,28 @@ impl Turn {
     /// Begins a step, or goes on with it; says whether it was passed over.
     async fn enter(&mut self, path: &Path) -> Result<bool, Lost> {
         let Some(node) = self.workflow.node(path, &self.log.run) else { return Ok(false) };
-        match self.log.run.points.get(path).cloned() {
-            None => self.enter_new(&node).await,
-            Some(point) if is_retrying(&point) => {
-                // One whose failure paused the run waits for no time, and begins anew.
-                let due = point.until.is_none_or(|at| at <= self.now);
-                let attempt = match (point.until, point.children.is_some()) {
-                    (None, false) => 1,
-                    _ => point.attempt.saturating_add(1),
-                };
-                if due {
-                    self.start_node(&node, attempt).await?;
-                } else if let Some(at) = point.until {
-                    self.timers.insert((at, path.clone()));
-                }
-                Ok(false)
-            }
-            Some(point)
-                if point.kind == PointKind::Step
-                    && point.status == PointStatus::Running
-                    && point.children.is_none()
-                    && !self.runs(path) =>
-            {
-                // Begun by a worker that has its code, and taken over by one that has not: tried again, it is dispatched.
-                if point.interrupted >= limits::current().interruptions_max || self.workflow.is_dispatched(&node) {
-                    self.fail_node(path, point.attempt, &Failure::lost(point.interrupted.max(1)), self.now)?;
-                } else {
-                    self.release_step(path, point.attempt);
-                }
-                Ok(false)
-            }
-            Some(_) => Ok(false),
+        let is_dispatched = self.workflow.is_dispatched(&node);
+        match Begin::of(self.log.run.points.get(path), self.now, self.runs(path), is_dispatched) {
+            Begin::New => return self.enter_new(&node).await,
+            Begin::Start { attempt } => self.start_node(&node, attempt).await?,
+            Begin::Rerun { attempt } => self.release_step(path, attempt),
+            Begin::Lost { attempt, workers } => self.fail_step(path, attempt, &Failure::lost(workers), self.now)?,
+            Begin::RetryAt(at) => _ = self.steps.timers.insert((at, path.clone())),
+            Begin::Wait | Begin::Settled => {}
         }
+        Ok(false)
     }
 
     fn runs(&self, path: &Path) -> bool {
-        let body = self.bodies.keys().any(|id| matches!(id, BodyId::Step(of, _) if of == path));
-        body || self.releases.iter().any(|release| matches!(release, Release::Step(of, _) if of == path))
+        let body = self.code.bodies.keys().any(|id| matches!(id, BodyId::Step(of, _) if of == path));
+        body || self.plan.releases.iter().any(|release| matches!(release, Release::Step(of, _) if of == path))
     }
 
     async fn enter_new(&mut self, node: &Node) -> Result<bool, Lost> {
         let max = limits::current().points_max;
         if self.log.run.points.len() >= max {
             let failure = permanent(format!("a run has at most {max} points")).at(&node.name);
-            self.ending.get_or_insert(wigwag_core::Ending::Failed(failure.fault().clone()));
+            self.phase.end(wigwag_core::Ending::Failed(failure.fault().clone()));
             return Ok(false);
         }
         if let Some(delay) = node.delay {
@@ -105,36 +84,39 @@ impl Turn {
         {
             self.stage_start(node, 1, None, None)?;
             let failure = Failure::recorded(wigwag_core::Fault::new("Expired", format!("nobody took it by {expires}")));
-            self.fail_node(&node.name, 1, &failure, self.now)?;
+            self.fail_step(&node.name, 1, &failure, self.now)?;
             return Ok(false);
         }
         let asks = self.workflow.node_code(&node.name).is_some_and(|code| code.when.is_some());
         self.own_before_calling(asks).await?;
-        match self.condition(node) {
+        match self.condition(node).await {
             Ok(true) if node.kind == NodeKind::Signal => self.enter_signal(node).map(|()| false),
             Ok(true) => self.start_node(node, 1).await.map(|()| false),
             Ok(false) => {
                 self.log.stage(StepSkipped { point: node.name.clone() }, self.now)?;
-                if let Some(frontier) = &mut self.frontier {
+                if let Some(frontier) = &mut self.steps.frontier {
                     frontier.passed(&node.name);
                 }
                 Ok(true)
             }
             Err(failure) => {
                 self.stage_start(node, 1, None, None)?;
-                self.fail_node(&node.name, 1, &failure, self.now)?;
+                self.fail_step(&node.name, 1, &failure, self.now)?;
                 Ok(false)
             }
         }
     }
 
     /// Asks users' code whether a step is entered; a panic in it is a failure that no retry mends.
-    fn condition(&self, node: &Node) -> Result<bool, Failure> {
+    async fn condition(&self, node: &Node) -> Result<bool, Failure> {
         let Some(when) = self.workflow.node_code(&node.name).and_then(|code| code.when.clone()) else {
             return Ok(true);
         };
-        let data = data_payload(&self.data(), &self.input);
-        let asked = panics::catch(|| when(&data)).unwrap_or_else(|panic| Err(Failure::panic(&*panic)));
+        let data = data_payload(&self.data(), &self.code.input);
+        let asked = match panics::catch(|| when(data)) {
+            Ok(asked) => Caught(asked).await,
+            Err(panic) => Err(Failure::panic(&*panic)),
+        };
         asked.map_err(|failure| Failure::recorded(failure.fault().clone()))
     }
 
@@ -161,7 +143,7 @@ impl Turn {
 
     fn release_step(&mut self, path: &Path, attempt: u32) {
         if self.log.is_staged() {
-            self.releases.push(Release::Step(path.clone(), attempt));
+            self.plan.releases.push(Release::Step(path.clone(), attempt));
         } else {
             self.spawn_step(path, attempt);
         }
@@ -195,7 +177,7 @@ impl Turn {
         let pauses = node.retry.cap.saturating_mul(node.retry.retries);
         let look = deadline.after(tries).after(pauses).after(std::time::Duration::from_secs(60));
         self.stage_start(node, attempt, Some(id), Some(look))?;
-        self.timers.insert((look, node.name.clone()));
+        self.steps.timers.insert((look, node.name.clone()));
         _ = self.handle.poke(None);
         Ok(())
     }
@@ -211,7 +193,7 @@ impl Turn {
         let queue =
             self.workflow.definition.step(path).and_then(|node| node.queue.clone()).unwrap_or_else(default_queue);
         let failure = permanent(format!("no worker of queue `{queue}` took it")).at(path);
-        self.fail_node(path, attempt, &failure, self.now)
+        self.fail_step(path, attempt, &failure, self.now)
     }
 
     /// Submits the tasks of a fan-out; their ids follow from the point, so that after a crash the same ones are found.
@@ -223,7 +205,7 @@ impl Turn {
         options: TaskOptions,
     ) -> Result<Result<(), Error>, Lost> {
         for (slice, inputs) in inputs.chunks(512).enumerate() {
-            if self.inner.clock.boot() >= self.renew_at {
+            if self.inner.clock.boot() >= self.lease.renew_at {
                 self.stage_renewal().await?;
                 self.commit().await?;
             }
@@ -240,34 +222,6 @@ impl Turn {
             }
         }
         Ok(Ok(()))
-    }
-
-    /// A step of a graph failed: it is tried again, or what the graph says happens.
-    pub(super) fn fail_node(&mut self, path: &Path, attempt: u32, failure: &Failure, at: Time) -> Result<(), Lost> {
-        let Some(node) = self.workflow.node(path, &self.log.run) else { return Ok(()) };
-        // A dispatched step was tried again as a task.
-        let dispatched = self.log.run.points.get(path).is_some_and(|point| point.children.is_some());
-        let retry_at = if dispatched { None } else { self.retry_at(failure, attempt, &node.retry, at) };
-        let held = retry_at.is_none() && node.on_failure == OnFailure::Pause && self.ending.is_none();
-        let error = failure.clone().at(path).fault().clone();
-        let failed = StepFailed { point: path.clone(), attempt, at, error: error.clone(), retry_at, held };
-        self.log.stage(failed, self.now)?;
-        metrics::counter!("wigwag_steps_total", "outcome" => "failed").increment(1);
-        if let Some(at) = retry_at {
-            self.timers.insert((at, path.clone()));
-        } else if held {
-            let error = Some(error);
-            let paused =
-                RunPaused { why: PauseCause::Failure, error, reason: None, control: None, refused: None, by: None };
-            self.log.stage(paused, self.now)?;
-        } else if node.on_failure == OnFailure::Continue {
-            if let Some(frontier) = &mut self.frontier {
-                frontier.passed(path);
-            }
-        } else if self.ending.is_none() {
-            self.ending = Some(wigwag_core::Ending::Failed(error));
-        }
-        Ok(())
     }
 }
 

@@ -1,30 +1,35 @@
 //! How a run ends: well, or by undoing what was done; and what is left to do once it has.
 //!
-//! What if we die here? The final entry decides. Whoever finds the hint of a run that ended completes its end: the
-//! report to the parent, the snapshot, the indexes. Each of these may be done twice. The hint goes last.
+//! What if we die here? The final entry decides, and waiters are notified of it at once. A worker that finds the
+//! wake-up of an ended run completes its end: the report to the parent, the snapshot and the place in `done/`, which on a
+//! bucket are put at the same time, because none of them depends on another; then the parent is woken; then the place in
+//! `live/` goes. Each of these may be done twice. The hint goes last: on a bucket in the same request as `live/`, behind it. A
+//! server that dies within that request may leave `live/` without a hint, which the sweeper removes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join};
 use serde::{Deserialize, Serialize};
 use tracing::debug;
-use wigwag_core::mutation::{Mutation, is_mutated};
+use wigwag_core::deliberate_bug;
+use wigwag_core::turn::ending::{UndoMove, final_event, is_held_by_pause};
+use wigwag_core::turn::phase::Phase;
+use wigwag_core::turn::step::{Attempt, retry_at_after};
 use wigwag_core::{
-    Closing, CompensationCompleted, CompensationFailed, CompensationStarted, Control, Ending, Fault, Key, OnFailure,
-    Path, PauseCause, Payload, PointStatus, Run, RunCancelled, RunCompleted, RunFailed, RunPaused, RunRef, Status,
-    Style, Time, limits, state_to_json,
+    Closing, CompensationCompleted, CompensationFailed, CompensationStarted, Control, Ending, Fault, Key, Path,
+    PauseCause, Payload, PointStatus, Run, RunCompleted, RunPaused, RunRef, Status, Time, limits, state_to_json,
 };
 use wigwag_store::Batch;
 
-use super::inbox::waiting_key;
+use super::scan::waiting_key;
 use super::{Body, Release, Turn};
+use crate::engine_core::{EngineCore as Inner, facts, lock};
 use crate::error::{ErrorKind, Result};
 use crate::failure::Failure;
-use crate::inner::{Inner, facts, lock};
-use crate::log::{self, Loaded, Log, Lost};
+use crate::log::{self, CommitError as Lost, Loaded, Log};
 use crate::mailbox::{BodyId, Request, Returned};
 use crate::pages::Pages;
 use crate::scope::{self, Scope};
@@ -33,7 +38,7 @@ use crate::workflow::in_scope;
 impl Turn {
     /// The function returned.
     pub(super) fn take_root(&mut self, outcome: Result<Returned, Failure>, scope: &Arc<Scope>) -> Result<(), Lost> {
-        if self.ending.is_some() {
+        if self.phase.is_ending() {
             return Ok(());
         }
         let mismatches = scope.mismatches();
@@ -41,8 +46,8 @@ impl Turn {
             return self.pause_for_version(mismatches);
         }
         match outcome {
-            Ok(Returned { result, .. }) => self.returned = Some(result),
-            Err(failure) => self.ending = Some(Ending::Failed(failure.fault().clone())),
+            Ok(Returned { result, .. }) => self.phase.complete(result),
+            Err(failure) => self.phase.end(Ending::Failed(failure.fault().clone())),
         }
         Ok(())
     }
@@ -50,8 +55,8 @@ impl Turn {
     /// The code is not that which recorded the run.
     pub(super) fn pause_for_version(&mut self, misfits: Vec<String>) -> Result<(), Lost> {
         self.abort_bodies();
-        self.held.clear();
-        self.root = None;
+        self.mail.held.clear();
+        self.code.root = None;
         let (expected, found) = (&self.log.run.definition_hash, &self.workflow.definition.hash);
         let error = Some(Fault::version_mismatch(expected, found, misfits));
         let paused =
@@ -62,14 +67,14 @@ impl Turn {
     /// Somebody wants the run to end: running steps are told, and dropped after the grace time.
     pub(super) fn follow_cancel(&mut self) {
         let Some(cancel) = &self.log.run.cancel else { return };
-        if self.ending.is_none() && self.log.run.chain.is_none() && self.returned.is_none() {
-            self.ending = Some(Ending::Cancelled(cancel.reason.clone()));
-            self.cancel.send_replace(true);
-            self.grace_ends = Some(self.inner.clock.boot() + self.inner.settings.grace);
+        let boot = self.inner.clock.boot();
+        let grace_ends = boot + self.inner.settings.grace;
+        if self.log.run.chain.is_none() && self.phase.cancel(cancel.reason.clone(), grace_ends) {
+            self.code.cancel.send_replace(true);
         }
-        if self.grace_ends.is_some_and(|ends| self.inner.clock.boot() >= ends) {
-            self.grace_ends = None;
-            let steps: Vec<BodyId> = self.bodies.keys().filter(|id| !matches!(id, BodyId::Undo(..))).cloned().collect();
+        if self.phase.ends_grace(boot) {
+            let steps: Vec<BodyId> =
+                self.code.bodies.keys().filter(|id| !matches!(id, BodyId::Undo(..))).cloned().collect();
             for id in steps {
                 self.drop_body(&id);
             }
@@ -77,39 +82,39 @@ impl Turn {
     }
 
     fn drop_body(&mut self, id: &BodyId) {
-        if let Some(body) = self.bodies.remove(id) {
+        if let Some(body) = self.code.bodies.remove(id) {
             body.task.abort();
         }
-        self.slots.retain(|_, open| open.body != *id);
+        self.steps.slots.retain(|_, open| open.body != *id);
         self.forget_offers();
-        self.held.retain(|request| !matches!(request, Request::Open { body, .. } if body == id));
+        self.mail.held.retain(|request| !matches!(request, Request::Open { body, .. } if body == id));
     }
 
     /// Stages the end if it has come, or the next step of undoing.
     pub(super) async fn follow_end(&mut self) -> Result<(), Lost> {
-        if self.log.run.status.is_final() || self.log.is_full() {
+        if self.log.run.status.is_final() || self.log.is_full() || self.phase.is_releasing() {
             return Ok(());
         }
-        if self.log.run.status == Status::Paused && self.log.run.cancel.is_none() {
+        if is_held_by_pause(&self.log.run) {
             // A paused run does not end. A function that returned meanwhile is run again when it is resumed.
-            if self.returned.take().is_some() {
-                self.root = None;
+            if self.phase.take_result().is_some() {
+                self.code.root = None;
             }
             return Ok(());
         }
-        if self.ending.is_some() {
+        if self.phase.is_ending() {
             return self.follow_undo().await;
         }
-        if let Some(result) = self.returned.take() {
+        if let Some(result) = self.phase.take_result() {
             if !self.close_waits(Closing::Finished)? {
-                self.returned = Some(result);
+                self.phase.complete(result);
                 return Ok(());
             }
             let result = self.log.data(None, &result);
             return self.log.stage(RunCompleted { result }, self.now);
         }
-        let done = self.frontier.as_ref().is_some_and(wigwag_core::Frontier::is_done);
-        if done && self.bodies.is_empty() {
+        let done = self.steps.frontier.as_ref().is_some_and(wigwag_core::Frontier::is_done);
+        if done && self.code.bodies.is_empty() {
             if !self.close_waits(Closing::Finished)? {
                 return Ok(());
             }
@@ -119,7 +124,7 @@ impl Turn {
                     self.log.stage(RunCompleted { result }, self.now)
                 }
                 Err(fault) => {
-                    self.ending = Some(Ending::Failed(fault));
+                    self.phase.end(Ending::Failed(fault));
                     self.follow_undo().await
                 }
             };
@@ -127,29 +132,14 @@ impl Turn {
         Ok(())
     }
 
-    /// How the run ends, if its log already says so: asked once, when the turn begins.
-    pub(super) fn recorded_ending(&self) -> Option<Ending> {
-        if let Some(chain) = &self.log.run.chain {
-            return Some(chain.cause.clone());
-        }
-        if self.workflow.definition.style == Style::Function {
-            return None;
-        }
-        let fails = |path: &Path| {
-            self.workflow.definition.step(path).is_some_and(|node| node.on_failure != OnFailure::Continue)
-        };
-        let failed =
-            self.log.run.points.iter().filter(|(path, point)| point.status == PointStatus::Failed && fails(path));
-        let last = failed.max_by_key(|(_, point)| (point.seq, point.place));
-        last.and_then(|(_, point)| point.error.clone()).map(Ending::Failed)
-    }
-
     /// Waits for running steps, then undoes one after the other, then ends.
     async fn follow_undo(&mut self) -> Result<(), Lost> {
-        let cancelling = matches!(self.ending, Some(Ending::Cancelled(_)));
-        if self.bodies.contains_key(&BodyId::Root) {
-            let steps_run = self.slots.values().any(|open| open.running.is_some());
-            let waits = self.root.as_ref().is_some_and(|root| root.is_idle()) && !steps_run && self.mail.is_empty();
+        let cancelling = self.phase.is_cancelling();
+        if self.code.bodies.contains_key(&BodyId::Root) {
+            let steps_run = self.steps.slots.values().any(|open| open.running.is_some());
+            let waits = self.code.root.as_ref().is_some_and(|root| root.link.is_idle())
+                && !steps_run
+                && self.mail.queue.is_empty();
             // A function that failed has returned; one that is cancelled, or only run again to learn how its steps
             // are undone, is dropped as soon as it waits.
             if waits && !self.mailbox_has_requests() && (cancelling || self.log.run.chain.is_some()) {
@@ -158,64 +148,52 @@ impl Turn {
         }
         // Steps that only wait for something are not waited for.
         let waiting: Vec<BodyId> =
-            self.bodies.iter().filter(|(id, body)| self.is_parkable(id, body)).map(|(id, _)| id.clone()).collect();
+            self.code.bodies.iter().filter(|(id, body)| self.is_parkable(id, body)).map(|(id, _)| id.clone()).collect();
         for id in waiting.iter().filter(|id| **id != BodyId::Root) {
             self.drop_body(id);
         }
         // Steps that begin with the entry which is being made run too: a wait may time out beside them.
-        let begins = self.releases.iter().any(|release| matches!(release, Release::Step(..)));
-        let running = self.bodies.keys().any(|id| !matches!(id, BodyId::Undo(..)));
+        let begins = self.plan.releases.iter().any(|release| matches!(release, Release::Step(..)));
+        let running = self.code.bodies.keys().any(|id| !matches!(id, BodyId::Undo(..)));
         if running || begins {
             return Ok(());
         }
         if !self.close_waits(if cancelling { Closing::Cancelled } else { Closing::Finished })? {
             return Ok(());
         }
-        if self.undo.is_none() {
-            self.undo = Some(self.log.run.undo_order());
+        let Phase::Ending(closure) = &mut self.phase else { return Ok(()) };
+        let order = closure.undo.take().unwrap_or_else(|| self.log.run.undo_order());
+        let next = UndoMove::of(&self.log.run, &order, self.now, |path| self.undoes(path));
+        if let Phase::Ending(closure) = &mut self.phase {
+            closure.undo = Some(order);
         }
-        let order = self.undo.as_deref().unwrap_or_default();
-        let behind = self.log.run.chain.as_ref().map_or(0, |chain| chain.behind);
-        let current = self.log.run.chain.as_ref().and_then(|chain| chain.current.clone());
-        match (order.get(behind).cloned(), current) {
-            (None, _) => self.stage_end(),
-            (Some(_), Some(current)) => {
-                let attempt = current.attempt;
-                let path = current.point;
-                match current.retry_at {
-                    Some(at) if at <= self.now => self.stage_undo(path, attempt.saturating_add(1)),
-                    Some(_) => Ok(()),
-                    // It was being undone when its worker died.
-                    None if !self.undoes(&path) => {
-                        if self.log.is_staged() {
-                            self.releases.push(Release::Undo(path, attempt));
-                            return Ok(());
-                        }
-                        self.spawn_undo(&path, attempt).await
-                    }
-                    None => Ok(()),
-                }
+        match next {
+            UndoMove::End => self.stage_end(),
+            UndoMove::Start { step, attempt } => self.stage_undo(step, attempt),
+            UndoMove::Rerun { step, attempt } if self.log.is_staged() => {
+                self.plan.releases.push(Release::Undo(step, attempt));
+                Ok(())
             }
-            (Some(next), None) => self.stage_undo(next, 1),
+            UndoMove::Rerun { step, attempt } => self.spawn_undo(&step, attempt).await,
+            UndoMove::Wait => Ok(()),
         }
     }
 
     fn undoes(&self, path: &Path) -> bool {
-        let body = self.bodies.keys().any(|id| matches!(id, BodyId::Undo(of, _) if of == path));
-        body || self.releases.iter().any(|release| matches!(release, Release::Undo(of, _) if of == path))
+        let body = self.code.bodies.keys().any(|id| matches!(id, BodyId::Undo(of, _) if of == path));
+        body || self.plan.releases.iter().any(|release| matches!(release, Release::Undo(of, _) if of == path))
     }
 
     fn stage_undo(&mut self, point: Path, attempt: u32) -> Result<(), Lost> {
-        let cause = if self.log.run.chain.is_none() { self.ending.clone() } else { None };
+        let cause = self.phase.ending().filter(|_| self.log.run.chain.is_none()).cloned();
         self.log.stage(CompensationStarted { point: point.clone(), attempt, cause }, self.now)?;
-        self.releases.push(Release::Undo(point, attempt));
+        self.plan.releases.push(Release::Undo(point, attempt));
         Ok(())
     }
 
     fn stage_end(&mut self) -> Result<(), Lost> {
-        match self.ending.clone() {
-            Some(Ending::Failed(error)) => self.log.stage(RunFailed { error }, self.now),
-            Some(Ending::Cancelled(reason)) => self.log.stage(RunCancelled { reason }, self.now),
+        match self.phase.ending().cloned() {
+            Some(ending) => self.log.stage(final_event(ending), self.now),
             None => Ok(()),
         }
     }
@@ -229,12 +207,12 @@ impl Turn {
             Some(data) => Some(self.inner.payload(self.run_ref(), Some(path), &data).await?),
             None => None,
         };
-        self.spawned += 1;
-        let id = BodyId::Undo(path.clone(), self.spawned);
+        self.code.spawned += 1;
+        let id = BodyId::Undo(path.clone(), self.code.spawned);
         let made = self.made(id.clone(), attempt, std::collections::BTreeMap::new());
         let scope = Scope::new(Arc::clone(&self.inner), made);
         let graph = self.workflow.node_code(path).and_then(|code| code.undo.clone());
-        let function = self.root.as_ref().and_then(|root| root.undo(path));
+        let function = self.code.root.as_ref().and_then(|root| root.undo(path));
         let running = match (graph, function) {
             (Some(code), _) => {
                 let ctx = in_scope(&scope);
@@ -249,8 +227,8 @@ impl Turn {
         let code = Box::pin(async move { running.await.map(|()| Payload::null()) });
         let task = scope::spawn(&scope, code);
         let timeout = self.undo_policy(path).1;
-        let deadline = Some(self.now.after(timeout));
-        self.bodies.insert(id, Body { scope, task, attempt, deadline, timeout });
+        let attempt = Some(Attempt::new(attempt, self.now, timeout));
+        self.code.bodies.insert(id, Body { scope, task, attempt });
         Ok(())
     }
 
@@ -274,8 +252,7 @@ impl Turn {
             return self.log.stage(CompensationCompleted { point: path.clone() }, self.now);
         };
         let (retry, _) = self.undo_policy(path);
-        let delay = if failure.is_permanent() { None } else { retry.delay_after(attempt, fastrand::f64()) };
-        let retry_at = delay.map(|delay| at.after(delay));
+        let retry_at = retry_at_after(failure.outcome(), attempt, &retry, at, fastrand::f64());
         let error = failure.fault().clone();
         self.log.stage(CompensationFailed { point: path.clone(), attempt, error, retry_at }, self.now)
     }
@@ -310,9 +287,14 @@ impl Turn {
 
     /// Commits the final entry and completes the end.
     pub(super) async fn end(&mut self) -> Result<(), Lost> {
+        let ended = self.commit_end().await?;
+        self.complete(ended).await
+    }
+
+    /// Commits the final entry; on a bucket those who wait for the end are told of it now, elsewhere once all is done.
+    pub(super) async fn commit_end(&mut self) -> Result<Ended, Lost> {
         self.abort_bodies();
-        let run = self.log.run.run.clone();
-        let mut hints = vec![self.lease_hint.clone()];
+        let mut hints = vec![self.lease.hint.clone()];
         hints.extend(self.handle.take_hints());
         // Those for which the last entries had no room are still there.
         let was_asked = hints.len() > 1 || self.handle.is_poked();
@@ -320,24 +302,24 @@ impl Turn {
         if self.inner.store.traits().atomic && self.log.is_staged() {
             // One commit: the end, its snapshot, and its place in the indexes.
             let index = Index::of(&self.inner, &self.log.run);
-            self.around.snapshot = true;
-            self.around.after.push(index.done);
+            self.plan.around.snapshot = true;
+            self.plan.around.after.push(index.done);
             let result = self.final_result().await?;
-            self.around.after.extend(report(&self.log.run, result));
-            if !is_mutated(Mutation::LiveNotLeft) {
-                self.around.delete.push(index.live);
+            self.plan.around.after.extend(report(&self.log.run, result));
+            if !deliberate_bug!(LiveNotLeft) {
+                self.plan.around.delete.push(index.live);
             }
             // A parked parent must be woken: until that is done the lease's hint stands, and brings whoever does it.
             let given = hints.split_off(1);
             // So it does until control objects are deleted for which this commit or the entries before it had no room.
             let is_roomy = self.controls_to_delete() + given.len() + 2 <= self.room_for_deletes();
             if self.log.run.parent.is_none() && is_roomy && !was_asked {
-                self.around.delete.append(&mut hints);
-                self.around.delete.extend(given.iter().cloned());
+                self.plan.around.delete.append(&mut hints);
+                self.plan.around.delete.extend(given.iter().cloned());
             } else {
                 hints.extend(given.iter().cloned());
             }
-            self.around.leave_out_what_never_was();
+            self.plan.around.leave_out_what_never_was();
             if let Err(lost) = self.commit().await {
                 // Others were led here by these: they go back to the dispatcher with the turn.
                 given.iter().for_each(|hint| _ = self.handle.poke(Some(hint)));
@@ -345,31 +327,50 @@ impl Turn {
             }
         } else {
             self.commit().await?;
-            let loaded_snapshot = self.log.write_snapshot().await;
-            if let Err(error) = loaded_snapshot {
-                debug!(%run, ?error, "the last snapshot was not written");
-            }
+            // Whoever begins to wait from here on reads the log: they would not be told.
+            self.handle.note_end();
+            self.inner.tell_end(&self.log.run.run, || Some(self.log.run.clone()));
+        }
+        ended.increment(1);
+        Ok(Ended { hints, was_asked })
+    }
+
+    /// Completes an end whose entry is durable.
+    pub(super) async fn complete(&mut self, Ended { mut hints, was_asked }: Ended) -> Result<(), Lost> {
+        let run = self.log.run.run.clone();
+        let mut gone = Vec::new();
+        if !self.inner.store.traits().atomic {
             if !self.log.holds_lease() {
                 // Whoever finds the hint completes the end.
                 return Err(Lost::Lease);
             }
-            if is_mutated(Mutation::EndAfterHint) {
+            if deliberate_bug!(EndAfterHint) {
                 let early = std::mem::take(&mut hints);
                 self.inner.delete_all(early).await?;
             }
-            finish_index(&self.inner, &self.log.run).await?;
+            let changes = IndexChanges::of(&self.inner, &self.log.run).await?;
+            let puts = self.inner.put_all(changes.puts);
+            let (snapshot, put) = join(self.log.write_snapshot(), puts).await;
+            if let Err(error) = snapshot {
+                debug!(%run, ?error, "the last snapshot was not written");
+            }
+            put?;
+            if !self.log.holds_lease() {
+                return Err(Lost::Lease);
+            }
+            gone = changes.deletes;
         }
-        ended.increment(1);
         wake_parent(&self.inner, &self.log.run).await?;
         if was_asked {
             delete_late_controls(&self.inner, &self.log.run).await?;
         }
-        if !hints.is_empty() {
-            self.inner.delete_all(hints).await?;
+        gone.append(&mut hints);
+        if !gone.is_empty() {
+            self.inner.delete_all(gone).await?;
         }
         let inner = Arc::clone(&self.inner);
         // Whoever begins to wait from here on reads the log: they would not be told.
-        inner.misfits.forget(&run);
+        inner.caches.misfits.forget(&run);
         inner.deactivate(&run, &self.handle);
         inner.tell_end(&run, || Some(self.log.run.take()));
         Ok(())
@@ -383,8 +384,17 @@ impl Turn {
     }
 
     pub(super) fn mailbox_has_requests(&self) -> bool {
-        self.mailbox.has_requests()
+        self.mail.mailbox.has_requests()
     }
+}
+
+/// A run whose final entry is durable, and what is left of its turn.
+#[derive(Debug)]
+pub(super) struct Ended {
+    /// Hints that go once the end is complete.
+    hints: Vec<String>,
+    /// Somebody asked something of the run while it ended.
+    was_asked: bool,
 }
 
 /// Deletes control objects that came too late for a run that ended.
@@ -446,25 +456,34 @@ fn report(run: &Run, result: Option<Payload>) -> Option<(String, Bytes)> {
 
 /// Reports to the parent and moves the run from one index to the other. May be done twice.
 async fn finish_index(inner: &Inner, run: &Run) -> Result<()> {
-    inner.store.write(index_changes(inner, run).await?).await?;
+    inner.store.write(IndexChanges::of(inner, run).await?.batch()).await?;
     Ok(())
 }
 
-async fn index_changes(inner: &Inner, run: &Run) -> Result<Batch> {
-    let index = Index::of(inner, run);
-    let mut batch = Batch::new();
-    let result = match &run.result {
-        Some(result) if run.parent.is_some() => Some(inner.payload(&run.run, None, result).await?),
-        _ => None,
-    };
-    if let Some((key, body)) = report(run, result) {
-        batch = batch.put(key, body);
+/// What changes in the indexes, and at the parent, when a run ends.
+struct IndexChanges {
+    puts: Vec<(String, Bytes)>,
+    deletes: Vec<String>,
+}
+
+impl IndexChanges {
+    async fn of(inner: &Inner, run: &Run) -> Result<Self> {
+        let index = Index::of(inner, run);
+        let result = match &run.result {
+            Some(result) if run.parent.is_some() => Some(inner.payload(&run.run, None, result).await?),
+            _ => None,
+        };
+        let puts = report(run, result).into_iter().chain([index.done]).collect();
+        // Waits that ended with the run leave their index; so do those whose worker died before it could.
+        let last = run.points.values().filter(|point| point.seq == run.seq).filter_map(|point| point.wait.as_deref());
+        let waits: BTreeSet<String> = last.map(|wait| waiting_key(run, wait)).collect();
+        Ok(Self { puts, deletes: [index.live].into_iter().chain(waits).collect() })
     }
-    batch = batch.put(index.done.0, index.done.1).delete(index.live);
-    // Waits that ended with the run leave their index; so do those whose worker died before it could.
-    let last = run.points.values().filter(|point| point.seq == run.seq).filter_map(|point| point.wait.as_deref());
-    let waits: BTreeSet<String> = last.map(|wait| waiting_key(run, wait)).collect();
-    Ok(waits.into_iter().fold(batch, |batch, key| batch.delete(key)))
+
+    fn batch(self) -> Batch {
+        let puts = self.puts.into_iter().fold(Batch::new(), |batch, (key, body)| batch.put(key, body));
+        self.deletes.into_iter().fold(puts, Batch::delete)
+    }
 }
 
 /// Completes the end of a run whose worker died after the final entry; then the hint may go. Says whether it did:
@@ -489,7 +508,7 @@ pub(crate) async fn complete_end(
             debug!(?error, "the last snapshot was not written");
         }
         finish_index(inner, &log.run).await?;
-        if !is_mutated(Mutation::EndOverRestart) && take_back_if_restarted(inner, &log.run).await? {
+        if !deliberate_bug!(EndOverRestart) && take_back_if_restarted(inner, &log.run).await? {
             return Ok(false);
         }
         log.run
@@ -506,11 +525,11 @@ pub(crate) async fn complete_end(
 
 /// Where the store can: one commit, and only if the snapshot is the one that was read. A restart writes another.
 async fn finish_at_once(inner: &Inner, loaded: Loaded) -> Result<Option<Run>> {
-    let Loaded { run, snapshot } = loaded;
+    let Loaded { run, snapshot, .. } = loaded;
     let (key, body) = (Key::State { run: run.run.clone() }.to_string(), state_to_json(&run, &inner.by()));
-    let batch = index_changes(inner, &run).await?;
+    let batch = IndexChanges::of(inner, &run).await?.batch();
     let batch = match snapshot {
-        _ if is_mutated(Mutation::EndOverRestart) => batch.put(key, body),
+        _ if deliberate_bug!(EndOverRestart) => batch.put(key, body),
         Some(version) => batch.update(key, body, version),
         None => batch.create(key, body),
     };
@@ -547,7 +566,7 @@ pub(crate) async fn take_back_if_restarted(inner: &Inner, ended: &Run) -> Result
 /// The report is there before the parent is read; a parent that is not parked looks again after it parks.
 pub(crate) async fn wake_parent(inner: &Arc<Inner>, run: &Run) -> Result<()> {
     let Some(parent) = run.parent.as_ref().map(|parent| &parent.run) else { return Ok(()) };
-    if is_mutated(Mutation::ParentNotWoken) {
+    if deliberate_bug!(ParentNotWoken) {
         return Ok(());
     }
     if let Some(handle) = inner.active(parent) {
@@ -556,7 +575,7 @@ pub(crate) async fn wake_parent(inner: &Arc<Inner>, run: &Run) -> Result<()> {
     let now = inner.now().await?;
     // A wake-up that is not yet due finds this report too. One due very soon might be looked at already.
     let ahead = now.at.after(now.uncertainty * 2 + Duration::from_millis(50));
-    if lock(&inner.wakes).get(parent).is_some_and(|due| *due > ahead) {
+    if lock(&inner.caches.wakes).get(parent).is_some_and(|due| *due > ahead) {
         return Ok(());
     }
     let loaded = match log::read(&*inner.store, parent).await {
@@ -573,7 +592,7 @@ pub(crate) async fn wake_parent(inner: &Arc<Inner>, run: &Run) -> Result<()> {
     let (hint, body) = inner.hint(&loaded.run.index_type(), parent, due);
     inner.store.write(Batch::new().put(Key::Due(hint).to_string(), body)).await?;
     if open > limits::current().shared_wake_from {
-        let mut wakes = lock(&inner.wakes);
+        let mut wakes = lock(&inner.caches.wakes);
         wakes.retain(|_, due| *due > now.at);
         wakes.insert(parent.clone(), due);
     }

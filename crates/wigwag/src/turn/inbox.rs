@@ -8,166 +8,47 @@
 //! it, the record answers. Code is offered a signal only at waits that it waits at in this turn: one that lost a race
 //! takes nothing, whether or not its loss was recorded.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use futures_util::future::try_join_all;
+use futures_util::future::BoxFuture;
 use serde_json::{Map, Value};
-use tracing::warn;
-use wigwag_core::mutation::{Mutation, is_mutated};
+use wigwag_core::deliberate_bug;
+use wigwag_core::turn::step::retry_at_after;
+use wigwag_core::turn::waits::ScanNeed;
 use wigwag_core::{
-    Closing, Decision, Fault, Inbox, Inboxes, Key, Mode, Name, NodeKind, OnFailure, Order, Path, PauseCause, Payload,
-    Point, PointKind, Run, RunPaused, Seen, Signal, SignalClosed, SignalReceived, SignalRefused, SignalTimeout,
-    SignalWaiting, Taken, Time, Wait, limits, prefix,
+    Closing, Decision, Fault, Mode, Name, NodeKind, OnFailure, Order, Path, Payload, Point, PointKind, Run, Signal,
+    SignalClosed, SignalReceived, SignalRefused, SignalTimeout, SignalWaiting, Taken, Wait, limits,
 };
-use wigwag_store::Listed;
 
-use super::sources::{Found, look_at_signals};
+use super::scan::{decide, waiting_facts, waiting_key};
+use super::sources::look_at_signals;
 use super::{OpenSlot, Release, Turn};
+use crate::body::BodyLink;
+use crate::engine_core::Stop;
 use crate::error::Result;
 use crate::failure::{Failure, permanent};
-use crate::inner::Inner;
-use crate::log::Lost;
+use crate::log::CommitError as Lost;
 use crate::mailbox::{Heard, Reply, Slot, Spec};
-use crate::pages::Pages;
 use crate::panics;
-use crate::scope::Scope;
-use crate::workflow::{Workflow, data_payload};
+use crate::scope::Caught;
+use crate::workflow::{Changed, Workflow, data_payload};
 
 /// How long code that was told of its signal may take to say what comes next, before it gets an entry of its own.
-const HEAR_OUT: std::time::Duration = std::time::Duration::from_millis(20);
+pub(super) const HEAR_OUT: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// What a wait of code was told.
 #[derive(Debug)]
 pub(super) struct Offer {
     heard: Heard,
-    scope: Arc<Scope>,
-    /// How often the code had been polled before.
-    polls: u64,
+    link: Arc<BodyLink>,
+    /// Number of the reply.
+    reply: u64,
 }
 
-/// The names that open waits wait for.
-pub(crate) fn names_waited_for(run: &Run) -> BTreeSet<Name> {
-    run.waits().filter_map(|(_, point)| Some(point.wait.as_ref()?.name.clone())).collect()
-}
-
-/// What lies in the inboxes of these names, of all that is listed below `signals/`.
-pub(crate) fn sort_inboxes(run: &Run, names: &BTreeSet<Name>, since: Time, listed: &[Listed]) -> Inboxes {
-    let mut found = Inboxes { since, names: names.iter().map(|name| (name.clone(), Seen::default())).collect() };
-    for listed in listed {
-        if let Ok(Key::Signal { name, suffix, .. }) = listed.key.parse::<Key>()
-            && let Some(seen) = found.names.get_mut(&name)
-        {
-            note(run, &name, suffix, seen);
-        }
-    }
-    add_late(run, &mut found);
-    found
-}
-
-/// The same by one listing for each name, from where it was read before.
-pub(crate) async fn list_inboxes(inner: &Inner, run: &Run, names: &BTreeSet<Name>, since: Time) -> Result<Inboxes> {
-    let mut found = Inboxes { since, ..Inboxes::default() };
-    for name in names {
-        let prefix = prefix::inbox(&run.run, name);
-        let floor = run.signals.get(name).map(|inbox| inbox.floor.as_str()).unwrap_or_default();
-        let mut seen = Seen::default();
-        let mut pages = Pages::after(&*inner.store, &prefix, &format!("{prefix}{floor}"));
-        while let Some(entries) = pages.next().await? {
-            for listed in entries {
-                if let Ok(Key::Signal { suffix, .. }) = listed.key.parse::<Key>() {
-                    note(run, name, suffix, &mut seen);
-                }
-            }
-        }
-        found.names.insert(name.clone(), seen);
-    }
-    add_late(run, &mut found);
-    Ok(found)
-}
-
-fn note(run: &Run, name: &Name, suffix: String, seen: &mut Seen) {
-    let floor = run.signals.get(name).map(|inbox| inbox.floor.as_str()).unwrap_or_default();
-    let is_taken = || run.signals.get(name).is_some_and(|inbox| !inbox.offers(&suffix, Mode::Queue));
-    if suffix.as_str() > floor && !is_taken() {
-        if wigwag_core::stamp_of(&suffix).is_some() {
-            seen.suffixes.insert(suffix);
-        } else {
-            warn!(run = %run.run, %name, suffix, "passed over: it is no signal's key");
-        }
-    }
-}
-
-fn add_late(run: &Run, found: &mut Inboxes) {
-    for (name, seen) in &mut found.names {
-        if let Some(inbox) = run.signals.get(name) {
-            seen.suffixes.extend(inbox.late.iter().cloned());
-        }
-    }
-}
-
-/// The next thing that follows from what was found; signals are read as far as that needs.
-pub(crate) async fn decide(
-    inner: &Inner,
-    run: &Run,
-    found: &mut Inboxes,
-    asked: impl Fn(&Path) -> bool,
-) -> Result<Option<Decision>> {
-    let fits = |_: &Path, wait: &Wait, signal: &Signal| match (wait.rejects_sender(&signal.source), &wait.schema) {
-        (Some(_), _) => false,
-        (None, Some(schema)) => inner.schemas.check(schema, &signal.payload).is_ok(),
-        (None, None) => true,
-    };
-    loop {
-        let decision = run.decide(found, &asked, fits);
-        // Before nothing counts as having come in time, all that came must have been read.
-        let settled = matches!(decision, Some(Decision::Receive { .. }));
-        if settled {
-            return Ok(decision);
-        }
-        if !read_more(inner, run, found, &asked).await? {
-            inner.misfits.remember(run, found, fits);
-            return Ok(decision);
-        }
-    }
-}
-
-/// Reads some more of the signals that open waits may take; says whether there were any.
-async fn read_more(inner: &Inner, run: &Run, found: &mut Inboxes, asked: impl Fn(&Path) -> bool) -> Result<bool> {
-    let mut wanted: BTreeSet<(Name, String)> = BTreeSet::new();
-    for (_, point, wait) in run.waits_in_order().into_iter().filter(|(path, ..)| asked(path)) {
-        let Some(seen) = found.names.get(&wait.name) else { continue };
-        let empty = Inbox::default();
-        let inbox = run.signals.get(&wait.name).unwrap_or(&empty);
-        let is_known = |one: &String| seen.signals.contains_key(one) || seen.misfits.contains(one);
-        let is_unread = |one: &&String| !is_known(one) && wait.is_offered(point, inbox, one);
-        let unread = seen.suffixes.iter().filter(is_unread);
-        let some: Vec<&String> = match wait.mode {
-            Mode::Queue => unread.take(limits::current().signals_read_at_once).collect(),
-            Mode::Latest => unread.rev().take(limits::current().signals_read_at_once).collect(),
-        };
-        wanted.extend(some.into_iter().map(|suffix| (wait.name.clone(), suffix.clone())));
-    }
-    let reads = wanted.iter().map(|(name, suffix)| read_signal(inner, run, name, suffix));
-    for ((name, suffix), signal) in wanted.iter().zip(try_join_all(reads).await?) {
-        let Some(seen) = found.names.get_mut(name) else { continue };
-        match signal {
-            Some(signal) => _ = seen.signals.insert(suffix.clone(), signal),
-            None => _ = seen.suffixes.remove(suffix),
-        }
-    }
-    Ok(!wanted.is_empty())
-}
-
-async fn read_signal(inner: &Inner, run: &Run, name: &Name, suffix: &str) -> Result<Option<Arc<Signal>>> {
-    let key = Key::Signal { run: run.run.clone(), name: name.clone(), suffix: suffix.into() }.to_string();
-    let Some(object) = crate::log::get_named(&*inner.store, &key).await? else { return Ok(None) };
-    match Signal::read(&object.body) {
-        Ok(signal) => Ok(Some(Arc::new(signal))),
-        Err(refusal) => {
-            warn!(key, %refusal, "passed over");
-            Ok(None)
-        }
+impl Offer {
+    /// Whether the code was polled since it was told.
+    fn is_seen(&self) -> bool {
+        self.link.has_seen(self.reply)
     }
 }
 
@@ -230,7 +111,7 @@ impl Turn {
         let over = SignalTimeout { point: path.clone(), at: self.now, error: Some(error.clone()), patch: None };
         self.log.stage(over, self.now)?;
         let reply = Reply::Failed { failure: Failure::recorded(error), at: self.now };
-        self.releases.push(Release::Reply(Arc::clone(&open.slot), reply));
+        self.plan.releases.push(Release::Reply(Arc::clone(&open.slot), reply));
         Ok(())
     }
 
@@ -239,7 +120,7 @@ impl Turn {
         let Some(signal) = node.signal.clone() else { return Ok(()) };
         if let Some(failure) = self.too_many_waits() {
             let failed = failure.at(&node.name).fault().clone();
-            self.ending.get_or_insert(wigwag_core::Ending::Failed(failed));
+            self.phase.end(wigwag_core::Ending::Failed(failed));
             return Ok(());
         }
         let waiting = SignalWaiting {
@@ -265,37 +146,16 @@ impl Turn {
     }
 
     fn stage_wait(&mut self, waiting: SignalWaiting) -> Result<(), Lost> {
-        if self.is_new {
-            // Nobody can have sent anything to a run that is not there yet.
-            self.inboxes.since = self.inboxes.since.max(self.now);
-            self.inboxes.names.entry(waiting.name.clone()).or_default();
-        } else {
-            self.unseen.insert(waiting.point.clone());
-            self.unlooked = true;
-            // What the waits before it did not take, this one may.
-            if let Some(seen) = self.inboxes.names.get_mut(&waiting.name) {
-                seen.misfits.clear();
-            }
-        }
+        self.waits.open(&waiting, self.claim.is_new(), self.now);
         self.log.stage(waiting, self.now)
     }
 
     /// Whether somebody waits there: a node of the graph, or code that looked at the wait since it was last told.
     pub(super) fn is_asked(&self, path: &Path) -> bool {
-        let Some(open) = self.slots.get(path) else {
+        let Some(open) = self.steps.slots.get(path) else {
             return self.workflow.definition.step(path).is_some_and(|node| node.kind == NodeKind::Signal);
         };
-        matches!(open.spec, Spec::Wait { .. }) && self.bodies.contains_key(&open.body) && open.slot.is_awaited()
-    }
-
-    /// The next moment at which a wait is over.
-    pub(super) fn next_deadline(&self) -> Option<Time> {
-        let asked = self.log.run.waits().filter(|(path, _)| self.is_asked(path));
-        // One on whose signal users' code failed is looked at again when the code is asked again: by a look that began
-        // after that time for sure.
-        let is_ahead = |again: &Time| *again > self.now || *again > self.inboxes.since;
-        let again = |point: &Point| point.wait.as_ref().and_then(|wait| wait.again).filter(is_ahead);
-        asked.filter_map(|(_, point)| again(point).or(point.until)).min()
+        matches!(open.spec, Spec::Wait { .. }) && self.code.bodies.contains_key(&open.body) && open.slot.is_awaited()
     }
 
     /// Lets waits take what is there, and times them out; says whether any was settled.
@@ -307,27 +167,27 @@ impl Turn {
         self.take_back_offers();
         let mut any = false;
         while !self.is_held_up() && !self.log.is_full() && self.log.run.waits().next().is_some() {
-            if !self.mail.is_empty() || self.mailbox.has_requests() || self.is_about_to_reply() {
+            if !self.mail.queue.is_empty() || self.mail.mailbox.has_requests() || self.is_about_to_reply() {
                 // What the code has just said or is about to hear comes first: a wait may be over by it.
                 break;
             }
-            let mut found = std::mem::take(&mut self.inboxes);
+            let mut found = std::mem::take(&mut self.waits.inboxes);
             let decision = decide(&self.inner, &self.log.run, &mut found, |path| self.may_take(path)).await;
-            self.inboxes = found;
+            self.waits.inboxes = found;
             let decision = decision?;
             let calls_code = |decision: &Decision| self.workflow.calls_code_at(decision.point());
             self.own_before_calling(decision.as_ref().is_some_and(calls_code)).await?;
             match decision {
-                Some(decision) if self.slots.contains_key(decision.point()) => {
-                    self.offer(&decision);
+                Some(decision) if self.steps.slots.contains_key(decision.point()) => {
+                    self.offer(&decision).await;
                     return Ok(any);
                 }
                 Some(Decision::Receive { point, signals }) => {
                     if let Some((taken, payload)) = self.read_signals(&point, &signals) {
-                        self.take_signals(&point, taken, &payload)?;
+                        self.take_signals(&point, taken, &payload).await?;
                     }
                 }
-                Some(Decision::TimeOut { point }) => self.time_out(&point)?,
+                Some(Decision::TimeOut { point }) => self.time_out(&point).await?,
                 None if self.needs_look().await? => {
                     self.look_into_inboxes().await?;
                     continue;
@@ -346,19 +206,19 @@ impl Turn {
         // What one wait was told of, another of that name is not.
         let told = !self.offers.is_empty() && self.offers.keys().any(|other| name(other) == name(path));
         // Code that was told something hears that first.
-        let is_idle = |open: &OpenSlot| self.bodies.get(&open.body).is_some_and(|body| body.scope.is_idle());
-        let listens = self.slots.get(path).is_none_or(is_idle);
+        let is_idle = |open: &OpenSlot| self.code.bodies.get(&open.body).is_some_and(|body| body.scope.link.is_idle());
+        let listens = self.steps.slots.get(path).is_none_or(is_idle);
         self.is_asked(path) && listens && !told
     }
 
     /// Whether code is to be told how a point came out, once the entry that is being made is durable.
     fn is_about_to_reply(&self) -> bool {
         let is_outcome = |reply: &Reply| !matches!(reply, Reply::Run { .. });
-        self.releases.iter().any(|release| matches!(release, Release::Reply(_, reply) if is_outcome(reply)))
+        self.plan.releases.iter().any(|release| matches!(release, Release::Reply(_, reply) if is_outcome(reply)))
     }
 
     /// Tells code what its wait takes, or that nothing came in time; those that race with it are told too.
-    fn offer(&mut self, decision: &Decision) {
+    async fn offer(&mut self, decision: &Decision) {
         let point = decision.point().clone();
         let rivals = self.log.run.losers_to(&point);
         let (heard, others) = match decision {
@@ -369,34 +229,36 @@ impl Turn {
             Decision::TimeOut { .. } => (Heard::TimedOut, Heard::TimedOut),
         };
         for rival in rivals {
-            self.tell(&rival, others.clone());
+            self.tell(&rival, others.clone()).await;
         }
-        self.tell(&point, heard);
+        self.tell(&point, heard).await;
     }
 
-    fn tell(&mut self, path: &Path, heard: Heard) {
-        let Some(open) = self.slots.get(path) else { return };
-        let Some(body) = self.bodies.get(&open.body) else { return };
-        let offer = Offer { heard: heard.clone(), scope: Arc::clone(&body.scope), polls: body.scope.polls() };
-        open.slot.reply(Reply::Heard { heard, at: self.now });
-        self.offers.insert(path.clone(), offer);
-        if is_mutated(Mutation::RecordedUnheard)
-            && let Some(open) = self.slots.get(path)
+    async fn tell(&mut self, path: &Path, heard: Heard) {
+        let Some(open) = self.steps.slots.get(path) else { return };
+        let Some(body) = self.code.bodies.get(&open.body) else { return };
+        let link = Arc::clone(&body.scope.link);
+        let reply = open.slot.reply(Reply::Heard { heard: heard.clone(), at: self.now });
+        // Code that no longer waits there says so in a moment.
+        let Some(reply) = reply else { return };
+        self.offers.insert(path.clone(), Offer { heard, link, reply });
+        if deliberate_bug!(RecordedUnheard)
+            && let Some(open) = self.steps.slots.get(path)
         {
             let slot = Arc::clone(&open.slot);
-            let _ = self.take_heard(path, &slot);
+            let _ = self.take_heard(path, &slot).await;
         }
     }
 
     /// Code has heard what it was told: now it is so.
-    pub(super) fn take_heard(&mut self, path: &Path, slot: &Arc<Slot>) -> Result<(), Lost> {
-        if !self.slots.get(path).is_some_and(|open| Arc::ptr_eq(&open.slot, slot)) {
+    pub(super) async fn take_heard(&mut self, path: &Path, slot: &Arc<Slot>) -> Result<(), Lost> {
+        if !self.steps.slots.get(path).is_some_and(|open| Arc::ptr_eq(&open.slot, slot)) {
             return Ok(());
         }
-        self.slots.remove(path);
+        self.steps.slots.remove(path);
         match self.offers.remove(path).map(|offer| offer.heard) {
-            Some(Heard::Signals { taken, payload }) => self.take_signals(path, taken, &payload),
-            Some(Heard::TimedOut) => self.time_out(path),
+            Some(Heard::Signals { taken, payload }) => self.take_signals(path, taken, &payload).await,
+            Some(Heard::TimedOut) => self.time_out(path).await,
             // That it lost a race is recorded with the winner.
             Some(Heard::Lost) | None => Ok(()),
         }
@@ -404,10 +266,10 @@ impl Turn {
 
     /// Code that was polled and did not listen does not want it now: it goes back into the inbox.
     fn take_back_offers(&mut self) {
-        let polled = self.offers.iter().filter(|(_, offer)| offer.scope.polls() > offer.polls);
+        let polled = self.offers.iter().filter(|(_, offer)| offer.is_seen());
         let polled: Vec<Path> = polled.map(|(path, _)| path.clone()).collect();
         for path in polled {
-            if self.slots.get(&path).is_some_and(|open| open.slot.retract()) {
+            if self.steps.slots.get(&path).is_some_and(|open| open.slot.retract()) {
                 self.offers.remove(&path);
             }
         }
@@ -415,7 +277,7 @@ impl Turn {
 
     /// What was told to code that is gone is not heard.
     pub(super) fn forget_offers(&mut self) {
-        let slots = &self.slots;
+        let slots = &self.steps.slots;
         self.offers.retain(|path, _| slots.contains_key(path));
     }
 
@@ -423,76 +285,89 @@ impl Turn {
     ///
     /// Code that blocks its thread is not waited for.
     pub(super) async fn hear_out(&mut self) -> bool {
-        let unheard = self.offers.values().any(|offer| offer.scope.polls() == offer.polls);
+        let unheard = self.offers.values().any(|offer| !offer.is_seen());
         // Code may have been quicker than this turn: on another thread it may have gone on since it was told. What it
         // asked for is in the mailbox then, and without a look there it would cost an entry of its own.
-        let told = unheard || !self.offers.is_empty() && self.mailbox.has_requests();
-        while self.offers.values().any(|offer| offer.scope.polls() == offer.polls) {
-            if !self.hear().await {
+        let told = unheard || !self.offers.is_empty() && self.mail.mailbox.has_requests();
+        let mut until = self.inner.clock.boot() + HEAR_OUT;
+        while self.offers.values().any(|offer| !offer.is_seen()) {
+            if !self.hear(&mut until).await {
                 return false;
             }
         }
         told
     }
 
-    /// Takes what code says, but does not wait long for it; `false` if it said nothing.
+    /// Waits for the next request of code that runs outside of the engine, so that it shares the staged entry. Does nothing if
+    /// the entry lets other code continue. Returns whether a request arrived.
+    pub(super) async fn hear_foreign(&mut self) -> bool {
+        let mut until = self.inner.clock.boot() + HEAR_OUT;
+        while self.log.is_staged() && !self.log.run.status.is_final() && !self.lets_go_on() {
+            if !self.mail.queue.is_empty() {
+                return true;
+            }
+            let is_foreign = self.code.bodies.values().any(|body| body.scope.link.is_foreign());
+            if !is_foreign || self.inner.stop() > Stop::Drain || !self.hear(&mut until).await {
+                // Its last request counts, too.
+                return self.mail.mailbox.has_requests();
+            }
+        }
+        false
+    }
+
+    /// Takes what code says, and waits for it until then at most; `false` if it said nothing. Code that said something
+    /// gets more time. The mailbox also changes when the engine stops, again and again, and the code of a stopped
+    /// engine says nothing more.
     ///
     /// Code mostly says it as soon as it gets a thread. So it gets one before a timer is made: that would wake another
     /// thread, one that sleeps until the next timer and must be told that there is an earlier one.
-    pub(super) async fn hear(&mut self) -> bool {
-        let (mailbox, clock) = (Arc::clone(&self.mailbox), Arc::clone(&self.inner.clock));
+    pub(super) async fn hear(&mut self, until: &mut std::time::Duration) -> bool {
+        let left = until.saturating_sub(self.inner.clock.boot());
+        if left.is_zero() {
+            return false;
+        }
+        let (mailbox, clock) = (Arc::clone(&self.mail.mailbox), Arc::clone(&self.inner.clock));
         tokio::select! {
             biased;
             () = mailbox.changed() => {}
-            () = async { tokio::task::yield_now().await; clock.sleep(HEAR_OUT).await } => return false,
+            () = async { tokio::task::yield_now().await; clock.sleep(left).await } => return false,
         }
-        self.mail.extend(mailbox.take());
+        let said = mailbox.take();
+        if !said.is_empty() {
+            *until = self.inner.clock.boot() + HEAR_OUT;
+        }
+        self.mail.queue.extend(said);
         true
     }
 
     /// Whether an inbox must be listed before it can be said that nothing is there.
     async fn needs_look(&mut self) -> Result<bool, Lost> {
-        let asked: Vec<(Path, Name, Option<Time>)> = self
-            .log
-            .run
-            .waits_in_order()
-            .into_iter()
-            .filter(|(path, ..)| self.may_take(path))
-            .map(|(path, point, wait)| (path.clone(), wait.name.clone(), wait.again.max(point.until)))
-            .collect();
-        let fresh =
-            |(path, name, _): &(Path, Name, _)| self.unseen.contains(path) || !self.inboxes.names.contains_key(name);
-        if asked.iter().any(fresh) {
-            return Ok(true);
-        }
-        let over: Vec<Time> = asked.iter().filter_map(|(_, _, until)| *until).filter(|at| *at <= self.now).collect();
-        if is_mutated(Mutation::TimeoutWithoutLook) {
-            self.inboxes.since = self.inboxes.since.max(self.now);
-        }
-        let Some(last) = over.into_iter().filter(|at| *at > self.inboxes.since).max() else {
-            self.look_at = None;
-            return Ok(false);
-        };
-        // A wait is over when by the cautious side of the clock its time has come.
-        let now = self.inner.now().await?;
-        self.look_at = Some(last.after(now.uncertainty));
-        Ok(now.at.before(now.uncertainty) >= last)
+        // Taken out, because which waits may take something is asked of the whole turn.
+        let mut waits = std::mem::take(&mut self.waits);
+        let need = waits.scan_need(&self.log.run, self.now, |path| self.may_take(path));
+        self.waits = waits;
+        Ok(match need {
+            ScanNeed::No => false,
+            ScanNeed::Now => true,
+            ScanNeed::Deadline(deadline) => {
+                let now = self.inner.now().await?;
+                self.waits.is_over(deadline, now.at, now.uncertainty)
+            }
+        })
     }
 
     /// Looks into the inboxes, and heeds late notes: whoever sent one before it sent the next signal is heard in order.
     async fn look_into_inboxes(&mut self) -> Result<(), Lost> {
-        let mut found = Found::default();
-        look_at_signals(&self.inner, &self.log.run, &mut found).await?;
+        let mut found = look_at_signals(&self.inner, &self.log.run, None).await?;
         // All else that is asked comes with a hint, and is folded between two entries.
         found.controls.retain(|(_, control)| matches!(control.order, Order::Late { .. }));
-        self.look_at = None;
         self.fold(found).await
     }
 
     /// A wait takes its signal, or as many as it wants.
-    fn take_signals(&mut self, path: &Path, taken: Vec<Taken>, payload: &Payload) -> Result<(), Lost> {
+    async fn take_signals(&mut self, path: &Path, taken: Vec<Taken>, payload: &Payload) -> Result<(), Lost> {
         let Some(wait) = self.open_wait(path) else { return Ok(()) };
-        let patch = match self.on_receive(path, payload) {
+        let patch = match self.on_receive(path, payload).await {
             Ok(patch) => patch,
             Err(failure) => {
                 self.note_refused(&taken);
@@ -500,7 +375,7 @@ impl Turn {
             }
         };
         let suffixes: Vec<String> = taken.iter().map(|taken| taken.signal.clone()).collect();
-        let (cursor, floor) = self.log.run.read_up_to(&wait, &suffixes, &self.inboxes);
+        let (cursor, floor) = self.log.run.read_up_to(&wait, &suffixes, &self.waits.inboxes);
         let data = self.log.data(Some(path), payload);
         let received = SignalReceived {
             point: path.clone(),
@@ -514,24 +389,22 @@ impl Turn {
         };
         let losers = self.log.run.losers_to(path);
         self.log.stage(received, self.now)?;
-        if let Some(seen) = self.inboxes.names.get_mut(&wait.name) {
+        if let Some(seen) = self.waits.inboxes.names.get_mut(&wait.name) {
             suffixes.iter().for_each(|suffix| seen.remove(suffix));
         }
         self.leave_index(path, &wait);
-        for loser in losers.into_iter().filter(|_| !is_mutated(Mutation::LosersStayOpen)) {
+        for loser in losers.into_iter().filter(|_| !deliberate_bug!(LosersStayOpen)) {
             self.close_wait(&loser, Closing::Lost)?;
         }
-        self.releases.push(Release::Output(path.clone(), data));
-        if let Some(frontier) = &mut self.frontier {
-            frontier.passed(path);
-        }
+        self.plan.releases.push(Release::Output(path.clone(), data));
+        self.pass(path);
         Ok(())
     }
 
     /// The signals that a wait takes, as it gets them.
     fn read_signals(&self, path: &Path, suffixes: &[String]) -> Option<(Vec<Taken>, Payload)> {
         let wait = self.open_wait(path)?;
-        let read = &self.inboxes.names.get(&wait.name)?.signals;
+        let read = &self.waits.inboxes.names.get(&wait.name)?.signals;
         let signals: Vec<&Arc<Signal>> = suffixes.iter().map(|suffix| read.get(suffix)).collect::<Option<_>>()?;
         let taken =
             |(suffix, signal): (&String, &&Arc<Signal>)| Taken { signal: suffix.clone(), by: signal.source.by.clone() };
@@ -544,20 +417,22 @@ impl Turn {
     }
 
     /// Asks users' code what a signal makes of the run's data.
-    fn on_receive(&self, path: &Path, payload: &Payload) -> Result<Option<Map<String, Value>>, Failure> {
-        let code = self.workflow.node_code(path).and_then(|code| code.on_receive.clone());
-        self.changed_by(code.map(|code| move |data: &Payload| code(data, payload)))
+    async fn on_receive(&self, path: &Path, payload: &Payload) -> Result<Option<Map<String, Value>>, Failure> {
+        match self.workflow.node_code(path).and_then(|code| code.on_receive.clone()) {
+            Some(code) => self.changed_by(|data| code(data, payload.clone())).await,
+            None => Ok(None),
+        }
     }
 
     /// Runs code on the run's data; a panic in it is a failure that another try may mend.
-    fn changed_by(
+    async fn changed_by(
         &self,
-        code: Option<impl FnOnce(&Payload) -> Result<Option<Map<String, Value>>, Failure>>,
+        code: impl FnOnce(Payload) -> BoxFuture<'static, Changed>,
     ) -> Result<Option<Map<String, Value>>, Failure> {
-        let Some(code) = code else { return Ok(None) };
         let before = self.data();
-        let data = data_payload(&before, &self.input);
-        let after = panics::catch(|| code(&data)).unwrap_or_else(|panic| Err(Failure::panic(&*panic)))?;
+        let data = data_payload(&before, &self.code.input);
+        let code = panics::catch(|| code(data)).map_err(|panic| Failure::panic(&*panic))?;
+        let after = Caught(code).await?;
         let patch = after.and_then(|after| crate::scope::patch_of(&before, &after));
         let returned = crate::mailbox::Returned { result: Payload::null(), patch };
         Ok(self.check_data(returned)?.patch)
@@ -570,7 +445,9 @@ impl Turn {
         let refused = point.filter(|point| point.wait.as_ref().is_some_and(|wait| wait.again.is_some()));
         let attempt = refused.map_or(1, |point| point.attempt.saturating_add(1));
         let error = failure.clone().at(path).fault().clone();
-        match self.retry_at(failure, attempt, &node.retry, self.now) {
+        let run_ends = self.phase.is_ending();
+        let retry_at = retry_at_after(failure.outcome(), attempt, &node.retry, self.now, fastrand::f64());
+        match retry_at.filter(|_| !run_ends) {
             Some(retry_at) => {
                 self.log.stage(SignalRefused { point: path.clone(), attempt, at: self.now, error, retry_at }, self.now)
             }
@@ -583,29 +460,22 @@ impl Turn {
         match node.on_failure {
             OnFailure::Pause => {
                 // The wait stays open: a signal that comes while the run is paused is in time.
-                let error = Some(error);
-                let paused =
-                    RunPaused { why: PauseCause::Failure, error, reason: None, control: None, refused: None, by: None };
-                self.log.stage(paused, self.now)
+                self.pause_for_failure(error)
             }
             OnFailure::Continue => {
                 self.close_wait(&node.name, Closing::Lost)?;
-                if let Some(frontier) = &mut self.frontier {
-                    frontier.passed(&node.name);
-                }
+                self.pass(&node.name);
                 Ok(())
             }
             OnFailure::Fail => {
-                if self.ending.is_none() {
-                    self.ending = Some(wigwag_core::Ending::Failed(error));
-                }
+                self.phase.end(wigwag_core::Ending::Failed(error));
                 Ok(())
             }
         }
     }
 
     /// Nothing came in time.
-    fn time_out(&mut self, path: &Path) -> Result<(), Lost> {
+    async fn time_out(&mut self, path: &Path) -> Result<(), Lost> {
         let Some(wait) = self.open_wait(path) else { return Ok(()) };
         let node = self.workflow.node(path, &self.log.run).filter(|node| node.kind == NodeKind::Signal);
         let (mut error, mut patch) = (None, None);
@@ -613,7 +483,7 @@ impl Turn {
             let code = self.workflow.node_code(path).and_then(|code| code.on_timeout.clone());
             match &code {
                 None => error = Some(Fault::signal_timeout().at(path)),
-                Some(code) => match self.changed_by(Some(|data: &Payload| code(data))) {
+                Some(code) => match self.changed_by(|data| code(data)).await {
                     Ok(changed) => patch = changed,
                     Err(failure) => error = Some(failure.at(path).fault().clone()),
                 },
@@ -629,9 +499,7 @@ impl Turn {
         match (node, error) {
             (Some(node), Some(error)) if node.on_failure == OnFailure::Fail => self.fail_wait(&node, error),
             (Some(node), _) => {
-                if let Some(frontier) = &mut self.frontier {
-                    frontier.passed(&node.name);
-                }
+                self.pass(&node.name);
                 Ok(())
             }
             (None, _) => Ok(()),
@@ -663,9 +531,9 @@ impl Turn {
         let same = |other: &Wait| other.name == wait.name && other.seq == wait.seq;
         let mut others = self.log.run.waits().filter(|(other, _)| *other != path);
         // One that is over in the entry that opened it never was there.
-        let stays = is_mutated(Mutation::IndexNotLeft);
+        let stays = deliberate_bug!(IndexNotLeft);
         if wait.seq < self.log.run.seq && !stays && !others.any(|(_, point)| point.wait.as_deref().is_some_and(same)) {
-            self.around.delete.push(waiting_key(&self.log.run, wait));
+            self.plan.around.delete.push(waiting_key(&self.log.run, wait));
         }
     }
 
@@ -677,7 +545,7 @@ impl Turn {
             .filter(|(_, _, wait)| wait.seq == run.seq)
             .map(|(path, point, wait)| (waiting_key(run, wait), waiting_facts(run, path, point)))
             .collect();
-        self.around.before.extend(puts);
+        self.plan.around.before.extend(puts);
     }
 }
 
@@ -691,24 +559,6 @@ fn together(wait: &Wait, signals: &[&Arc<Signal>]) -> Payload {
             serde_json::from_str(&text).expect("an array of JSON texts is JSON")
         }
     }
-}
-
-pub(crate) fn waiting_key(run: &Run, wait: &Wait) -> String {
-    Key::Waiting { name: wait.name.clone(), run: run.run.id.clone(), seq: wait.seq }.to_string()
-}
-
-/// What the index says of a wait.
-pub(crate) fn waiting_facts(run: &Run, path: &Path, point: &Point) -> bytes::Bytes {
-    let mut facts = serde_json::json!({
-        "type": run.of,
-        "run": run.run,
-        "point": path,
-        "since": point.started_at,
-    });
-    if let Some(until) = point.until {
-        facts["deadline"] = serde_json::json!(until);
-    }
-    format!("{facts}\n").into()
 }
 
 /// Whether a point that is recorded as open is a wait.

@@ -3,37 +3,38 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use wigwag_core::turn::step::{AfterFailure, Attempt, Begin, FailedAttempt, Owner, Policy};
 use wigwag_core::{
-    ChildStarted, Children, Closing, Data, Outcome, Parent, Path, Payload, PointDropped, PointKind, PointStatus,
-    RunRef, SleepFired, SleepStarted, StepCompleted, StepFailed, StepStarted, Then, Time, after_failure, limits,
+    ChildStarted, Children, Closing, Data, Ending, Fault, Parent, Path, PauseCause, Payload, PointDropped, PointKind,
+    RunPaused, RunRef, SleepFired, SleepStarted, StepCompleted, StepStarted, Time, limits,
 };
 
 use super::inbox::is_open_wait;
-use super::{OpenSlot, Release, Turn, is_retrying, step_policy};
+use super::{OpenSlot, Release, Turn, step_policy};
 use crate::error::Error;
 use crate::failure::{Failure, permanent};
-use crate::log::Lost;
+use crate::log::CommitError as Lost;
 use crate::mailbox::{BodyId, Reply, Request, Returned, Slot, Spec};
 
 /// A deliberate bug.
 fn is_early(at: Time, now: Time) -> bool {
-    use wigwag_core::mutation::{Mutation, is_mutated};
-    is_mutated(Mutation::SleepsEndEarly) && at <= now.after(Duration::from_secs(1))
+    use wigwag_core::deliberate_bug;
+    deliberate_bug!(SleepsEndEarly) && at <= now.after(Duration::from_secs(1))
 }
 
 impl Turn {
     pub(super) async fn take_mail(&mut self) -> Result<(), Lost> {
-        self.mail.extend(self.mailbox.take());
+        self.mail.queue.extend(self.mail.mailbox.take());
         while !self.log.is_full()
-            && let Some(request) = self.mail.pop_front()
+            && let Some(request) = self.mail.queue.pop_front()
         {
             match request {
                 Request::Open { body, path, spec, slot } => self.take_open(body, path, spec, slot).await?,
                 Request::Outcome { path, attempt, outcome, at } => self.take_outcome(&path, attempt, outcome, at)?,
                 Request::Dropped { path, slot } => self.take_dropped(&path, &slot)?,
-                Request::Heard { path, slot } => self.take_heard(&path, &slot)?,
+                Request::Heard { path, slot } => self.take_heard(&path, &slot).await?,
                 Request::Abandoned { body, path } => {
-                    if self.bodies.contains_key(&body) && self.ending.is_none() {
+                    if self.code.bodies.contains_key(&body) && !self.phase.is_ending() {
                         self.close_wait(&path, Closing::Lost)?;
                     }
                 }
@@ -46,76 +47,82 @@ impl Turn {
 
     /// A point is no longer waited for. That is recorded: run again, the code must not learn how it came out.
     fn take_dropped(&mut self, path: &Path, slot: &Arc<Slot>) -> Result<(), Lost> {
-        if !self.slots.get(path).is_some_and(|open| Arc::ptr_eq(&open.slot, slot)) {
+        if !self.steps.slots.get(path).is_some_and(|open| Arc::ptr_eq(&open.slot, slot)) {
             return Ok(());
         }
-        self.slots.remove(path);
+        self.steps.slots.remove(path);
         self.offers.remove(path);
-        self.held.retain(|request| !matches!(request, Request::Open { slot: held, .. } if Arc::ptr_eq(held, slot)));
+        self.mail
+            .held
+            .retain(|request| !matches!(request, Request::Open { slot: held, .. } if Arc::ptr_eq(held, slot)));
         let open = self.log.run.points.get(path).is_some_and(|point| !point.status.is_settled());
-        if is_open_wait(&self.log.run, path) && self.ending.is_none() {
+        if is_open_wait(&self.log.run, path) && !self.phase.is_ending() {
             return self.close_wait(path, Closing::Lost);
         }
-        match open && self.ending.is_none() {
+        match open && !self.phase.is_ending() {
             true => self.log.stage(PointDropped { point: path.clone(), at: self.now }, self.now),
             false => Ok(()),
         }
     }
 
     async fn take_open(&mut self, body: BodyId, path: Path, spec: Spec, slot: Arc<Slot>) -> Result<(), Lost> {
-        if !self.bodies.contains_key(&body) {
+        if !self.code.bodies.contains_key(&body) {
             return Ok(());
         }
         if self.is_held_up() {
             let resumed = self.log.run.points.get(&path).is_some_and(|point| !point.status.is_settled());
-            let waits = self.ending.is_none() && resumed && !matches!(spec, Spec::Step { .. });
+            let waits = !self.phase.is_ending() && resumed && !matches!(spec, Spec::Step { .. });
             if !waits {
-                self.slots.insert(
+                self.steps.slots.insert(
                     path.clone(),
                     OpenSlot { slot: Arc::clone(&slot), body: body.clone(), spec: spec.clone(), running: None },
                 );
-                self.held.push(Request::Open { body, path, spec, slot });
+                self.mail.held.push(Request::Open { body, path, spec, slot });
                 return Ok(());
             }
         }
         if self.log.run.points.len() >= limits::current().points_max && !self.log.run.points.contains_key(&path) {
             let failure = permanent(format!("a run has at most {} points", limits::current().points_max)).at(&path);
-            slot.reply(Reply::Failed { failure, at: self.now });
+            _ = slot.reply(Reply::Failed { failure, at: self.now });
             return Ok(());
         }
         let mut open = OpenSlot { slot, body, spec, running: None };
-        match self.log.run.points.get(&path).cloned() {
-            Some(point) if point.status.is_settled() => return self.answer_settled(&path, &point, &open).await,
-            Some(point) if point.kind == PointKind::Step && point.status == PointStatus::Running => {
-                // It was running when its worker died or gave up the turn: the same attempt again.
-                if point.interrupted >= limits::current().interruptions_max {
-                    self.slots.insert(path.clone(), open);
-                    return self.take_failure(&path, point.attempt, &Failure::lost(point.interrupted), self.now);
-                }
-                self.run_step(point.attempt, &mut open);
+        let begin = match open.spec {
+            Spec::Step { .. } => Begin::of(self.log.run.points.get(&path), self.now, false, false),
+            _ => match self.log.run.points.get(&path) {
+                None => Begin::New,
+                Some(point) if point.status.is_settled() => Begin::Settled,
+                Some(_) => Begin::Wait,
+            },
+        };
+        match begin {
+            Begin::New => self.open_new(&path, &mut open).await?,
+            Begin::Start { attempt } => self.start_attempt(&path, attempt, &mut open)?,
+            Begin::Rerun { attempt } => self.run_step(attempt, &mut open),
+            Begin::Lost { attempt, workers } => {
+                self.steps.slots.insert(path.clone(), open);
+                return self.fail_step(&path, attempt, &Failure::lost(workers), self.now);
             }
-            Some(point) if is_retrying(&point) && point.until.is_none_or(|at| at <= self.now) => {
-                self.start_attempt(&path, point.attempt.saturating_add(1), &mut open)?;
-            }
-            Some(_) => {}
-            None => self.open_new(&path, &mut open).await?,
+            Begin::Settled => return self.answer_settled(&path, &open).await,
+            Begin::RetryAt(_) | Begin::Wait => {}
         }
         // One that was answered at once is not waited for.
         if self.log.run.points.get(&path).is_some_and(|point| !point.status.is_settled()) {
-            self.slots.insert(path, open);
+            self.steps.slots.insert(path, open);
         }
         Ok(())
     }
 
     /// The record answers a point that was settled after the code that asks for it was started.
-    async fn answer_settled(&mut self, path: &Path, point: &wigwag_core::Point, open: &OpenSlot) -> Result<(), Lost> {
+    async fn answer_settled(&mut self, path: &Path, open: &OpenSlot) -> Result<(), Lost> {
+        let Some(point) = self.log.run.points.get(path).cloned() else { return Ok(()) };
         let at = point.ended_at.unwrap_or(self.now);
         let reply = match (&point.result, &point.error) {
             (Some(data), _) => Reply::Closed { result: self.payload(Some(path), data).await?, at },
             (None, Some(fault)) => Reply::Failed { failure: Failure::recorded(fault.clone()), at },
             (None, None) => Reply::Closed { result: Payload::null(), at },
         };
-        open.slot.reply(reply);
+        _ = open.slot.reply(reply);
         Ok(())
     }
 
@@ -130,7 +137,7 @@ impl Turn {
                 let done = StepCompleted { point: path.clone(), at: self.now, result, patch: None, mark: true };
                 self.log.stage(done, self.now)?;
                 let reply = Reply::Closed { result: Payload::null(), at: self.now };
-                self.releases.push(Release::Reply(Arc::clone(&open.slot), reply));
+                self.plan.releases.push(Release::Reply(Arc::clone(&open.slot), reply));
                 Ok(())
             }
             Spec::Child { of, input } => {
@@ -150,7 +157,7 @@ impl Turn {
                 if ids.iter().map(|id| id.as_str().len() + 3).sum::<usize>() > limits::current().task_ids_bytes_max =>
             {
                 let failure = permanent("too many tasks for one wait; use `fan_out`, or wait for some at a time");
-                open.slot.reply(Reply::Failed { failure: failure.at(path), at: self.now });
+                _ = open.slot.reply(Reply::Failed { failure: failure.at(path), at: self.now });
                 Ok(())
             }
             Spec::Tasks { ids, timeout } => {
@@ -179,13 +186,13 @@ impl Turn {
             return Err(Lost::Store(error.clone()));
         }
         let failure = permanent(error).at(path);
-        open.slot.reply(Reply::Failed { failure, at: self.now });
+        _ = open.slot.reply(Reply::Failed { failure, at: self.now });
         Ok(())
     }
 
     fn stage_children(&mut self, path: &Path, children: Children, deadline: Option<Time>) -> Result<(), Lost> {
         self.log.stage(ChildStarted { point: path.clone(), children, deadline }, self.now)?;
-        self.timers.extend(deadline.map(|at| (at, path.clone())));
+        self.steps.timers.extend(deadline.map(|at| (at, path.clone())));
         // A child may have ended before the turn looks for it the next time.
         _ = self.handle.poke(None);
         Ok(())
@@ -193,7 +200,7 @@ impl Turn {
 
     pub(super) fn start_sleep(&mut self, path: &Path, until: Time, relative: bool) -> Result<(), Lost> {
         self.log.stage(SleepStarted { point: path.clone(), until, relative }, self.now)?;
-        self.timers.insert((until, path.clone()));
+        self.steps.timers.insert((until, path.clone()));
         Ok(())
     }
 
@@ -208,16 +215,17 @@ impl Turn {
     /// Lets a step of a function run once the entry is durable.
     fn run_step(&mut self, attempt: u32, open: &mut OpenSlot) {
         let (_, timeout, _) = step_policy(&open.spec);
-        let deadline = self.now.after(timeout);
-        open.running = Some((attempt, deadline));
-        self.releases.push(Release::Reply(Arc::clone(&open.slot), Reply::Run { attempt, deadline }));
+        let running = Attempt::new(attempt, self.now, timeout);
+        open.running = Some(running);
+        let reply = Reply::Run { attempt, deadline: running.deadline };
+        self.plan.releases.push(Release::Reply(Arc::clone(&open.slot), reply));
         // Without an entry to wait for, it may run at once.
         if !self.log.is_staged() {
-            let now: Vec<Release> = self.releases.drain(..).collect();
+            let now: Vec<Release> = self.plan.releases.drain(..).collect();
             for release in now {
                 match release {
-                    Release::Reply(slot, reply) => slot.reply(reply),
-                    other => self.releases.push(other),
+                    Release::Reply(slot, reply) => _ = slot.reply(reply),
+                    other => self.plan.releases.push(other),
                 }
             }
         }
@@ -230,21 +238,15 @@ impl Turn {
         outcome: Result<Payload, Failure>,
         at: Time,
     ) -> Result<(), Lost> {
-        let running = self.slots.get(path).and_then(|open| open.running.map(|running| (running, &open.spec)));
-        let Some(((_, deadline), spec)) = running.filter(|((running, _), _)| *running == attempt) else {
-            return Ok(());
-        };
-        if at > deadline {
-            // It came too late, whether or not this turn had a thread to notice.
-            let timeout = Failure::timeout(step_policy(spec).1);
-            return self.take_failure(path, attempt, &timeout, deadline);
-        }
-        match outcome {
-            Ok(payload) => {
-                self.slots.remove(path);
+        let running = self.steps.slots.get(path).and_then(|open| open.running);
+        let Some(running) = running.filter(|running| running.number == attempt) else { return Ok(()) };
+        match (running.accept(at), outcome) {
+            (Ok(at), Ok(payload)) => {
+                self.steps.slots.remove(path);
                 self.complete_step(path, &payload, at, None)
             }
-            Err(failure) => self.take_failure(path, attempt, &failure, at),
+            (Ok(at), Err(failure)) => self.fail_step(path, attempt, &failure, at),
+            (Err(deadline), _) => self.fail_step(path, attempt, &Failure::timeout(running.timeout), deadline),
         }
     }
 
@@ -256,75 +258,92 @@ impl Turn {
         patch: Option<serde_json::Map<String, serde_json::Value>>,
     ) -> Result<(), Lost> {
         let result = self.log.data(Some(path), payload);
-        self.releases.push(Release::Output(path.clone(), result.clone()));
+        self.plan.releases.push(Release::Output(path.clone(), result.clone()));
         let at = at.max(self.log.run.created_at);
         self.log.stage(StepCompleted { point: path.clone(), at, result, patch, mark: false }, self.now)?;
         metrics::counter!("wigwag_steps_total", "outcome" => "completed").increment(1);
-        if let Some(frontier) = &mut self.frontier {
-            frontier.passed(path);
-        }
+        self.pass(path);
         Ok(())
     }
 
-    /// A step of a function failed: it is tried again, or the function learns of it.
-    fn take_failure(&mut self, path: &Path, attempt: u32, failure: &Failure, at: Time) -> Result<(), Lost> {
-        let Some(open) = self.slots.get_mut(path) else { return Ok(()) };
-        open.running = None;
-        let (retry, ..) = step_policy(&open.spec);
-        let slot = Arc::clone(&open.slot);
-        let retry_at = self.retry_at(failure, attempt, &retry, at);
-        let is_drop = |request: &Request| matches!(request, Request::Dropped { slot: dropped, .. } if Arc::ptr_eq(dropped, &slot));
-        if retry_at.is_none() && self.mail.iter().any(is_drop) {
-            // In the same breath the code turned to something else: how it came out was not heard.
-            return self.take_dropped(path, &slot);
+    /// Records that an attempt of a step failed, and what follows: a retry, or what its owner does about it.
+    pub(super) fn fail_step(&mut self, path: &Path, attempt: u32, failure: &Failure, at: Time) -> Result<(), Lost> {
+        let Some(policy) = self.failure_policy(path) else { return Ok(()) };
+        let (outcome, error) = (failure.outcome(), failure.fault().clone());
+        let failed = FailedAttempt { step: path.clone(), attempt, at, outcome, error, after: failure.after() };
+        let (event, then) = failed.settle(&policy, fastrand::f64());
+        let slot = self.steps.slots.get_mut(path).map(|open| {
+            open.running = None;
+            Arc::clone(&open.slot)
+        });
+        if let (AfterFailure::ReplyToCode, Some(slot)) = (&then, &slot)
+            && self.mail.queue.iter().any(|request| request.drops(slot))
+        {
+            // In the same poll the code turned to something else: it does not learn of the failure.
+            return self.take_dropped(path, slot);
         }
-        let error = failure.clone().at(path).fault().clone();
-        let failed = StepFailed { point: path.clone(), attempt, at, error: error.clone(), retry_at, held: false };
-        self.log.stage(failed, self.now)?;
+        let error = event.error.clone();
+        self.log.stage(event, self.now)?;
         metrics::counter!("wigwag_steps_total", "outcome" => "failed").increment(1);
-        match retry_at {
-            Some(again) => _ = self.timers.insert((again, path.clone())),
-            None => {
-                self.slots.remove(path);
-                self.releases.push(Release::Reply(slot, Reply::Failed { failure: Failure::recorded(error), at }));
+        match then {
+            AfterFailure::RetryAt(again) => _ = self.steps.timers.insert((again, path.clone())),
+            AfterFailure::ReplyToCode => {
+                self.steps.slots.remove(path);
+                let reply = Reply::Failed { failure: Failure::recorded(error), at };
+                self.plan.releases.extend(slot.map(|slot| Release::Reply(slot, reply)));
             }
+            AfterFailure::Pause => self.pause_for_failure(error)?,
+            AfterFailure::Continue => self.pass(path),
+            AfterFailure::EndRun(error) => self.phase.end(Ending::Failed(error)),
+            AfterFailure::Nothing => {}
         }
         Ok(())
     }
 
-    /// When a failed step is tried again; a run that ends tries nothing again.
-    pub(super) fn retry_at(
-        &self,
-        failure: &Failure,
-        attempt: u32,
-        retry: &wigwag_core::Retry,
-        at: Time,
-    ) -> Option<Time> {
-        let outcome = if self.ending.is_some() { Outcome::Permanent } else { failure.outcome() };
-        match after_failure(outcome, attempt, retry, false, fastrand::f64()) {
-            Then::Retry(delay) => Some(at.after(delay)),
-            _ => None,
+    /// Returns how a step is retried and what its failure means; `None` if nothing waits for it.
+    fn failure_policy(&self, path: &Path) -> Option<Policy> {
+        let run_ends = self.phase.is_ending();
+        if let Some(open) = self.steps.slots.get(path) {
+            return Some(Policy { retry: Some(step_policy(&open.spec).0), owner: Owner::Code, run_ends });
+        }
+        let node = self.workflow.node(path, &self.log.run)?;
+        let is_dispatched = self.log.run.points.get(path).is_some_and(|point| point.children.is_some());
+        let retry = (!is_dispatched).then_some(node.retry);
+        Some(Policy { retry, owner: Owner::Graph(node.on_failure), run_ends })
+    }
+
+    pub(super) fn pause_for_failure(&mut self, error: Fault) -> Result<(), Lost> {
+        let (why, error) = (PauseCause::Failure, Some(error));
+        self.log.stage(RunPaused { why, error, reason: None, control: None, refused: None, by: None }, self.now)
+    }
+
+    /// Lets the steps of a graph begin that waited for this one.
+    pub(super) fn pass(&mut self, path: &Path) {
+        if let Some(frontier) = &mut self.steps.frontier {
+            frontier.passed(path);
         }
     }
 
     fn take_returned(&mut self, body: &BodyId, outcome: Result<Returned, Failure>, at: Time) -> Result<(), Lost> {
-        let Some(finished) = self.bodies.remove(body) else { return Ok(()) };
-        self.slots.retain(|_, open| open.body != *body);
+        let Some(finished) = self.code.bodies.remove(body) else { return Ok(()) };
+        self.steps.slots.retain(|_, open| open.body != *body);
         self.forget_offers();
-        self.held.retain(|request| !matches!(request, Request::Open { body: of, .. } if of == body));
-        let late = finished.deadline.filter(|deadline| at > *deadline);
-        let outcome = if late.is_some() { Err(Failure::timeout(finished.timeout)) } else { outcome };
-        let at = late.unwrap_or(at);
+        self.mail.held.retain(|request| !matches!(request, Request::Open { body: of, .. } if of == body));
+        let number = finished.attempt.map_or(1, |attempt| attempt.number);
+        let (at, outcome) = match finished.attempt.map(|attempt| (attempt.accept(at), attempt.timeout)) {
+            Some((Err(deadline), timeout)) => (deadline, Err(Failure::timeout(timeout))),
+            _ => (at, outcome),
+        };
         match body {
             BodyId::Root => self.take_root(outcome, &finished.scope)?,
             BodyId::Step(path, _) => {
                 let outcome = outcome.and_then(|returned| self.check_data(returned));
                 match outcome {
                     Ok(Returned { result, patch }) => self.complete_step(path, &result, at, patch)?,
-                    Err(failure) => self.fail_node(path, finished.attempt, &failure, at)?,
+                    Err(failure) => self.fail_step(path, number, &failure, at)?,
                 }
             }
-            BodyId::Undo(path, _) => self.take_undone(path, finished.attempt, outcome.map(drop), at)?,
+            BodyId::Undo(path, _) => self.take_undone(path, number, outcome.map(drop), at)?,
         }
         Ok(())
     }
@@ -351,10 +370,10 @@ impl Turn {
         // What a wait was told is heard first, so that nothing else that its code waits for is settled meanwhile.
         while !self.log.is_full()
             && self.offers.is_empty()
-            && let Some((at, path)) = self.timers.first().cloned()
+            && let Some((at, path)) = self.steps.timers.first().cloned()
             && (at <= self.now || is_early(at, self.now))
         {
-            self.timers.pop_first();
+            self.steps.timers.pop_first();
             let Some(point) = self.log.run.points.get(&path).cloned() else { continue };
             if point.until != Some(at) {
                 continue;
@@ -364,9 +383,9 @@ impl Turn {
                 PointKind::Child => self.close_overdue(&path, &point)?,
                 PointKind::Step if point.children.is_some() => self.fail_overdue_task(&path, point.attempt)?,
                 PointKind::Step => {
-                    if let Some(mut open) = self.slots.remove(&path) {
+                    if let Some(mut open) = self.steps.slots.remove(&path) {
                         self.start_attempt(&path, point.attempt.saturating_add(1), &mut open)?;
-                        self.slots.insert(path, open);
+                        self.steps.slots.insert(path, open);
                     }
                     // Steps of a graph are started again by `advance`; a function that was not asked yet comes to it.
                 }
@@ -378,9 +397,9 @@ impl Turn {
 
     fn fire_sleep(&mut self, path: &Path) -> Result<(), Lost> {
         self.log.stage(SleepFired { point: path.clone(), at: self.now }, self.now)?;
-        if let Some(open) = self.slots.remove(path) {
+        if let Some(open) = self.steps.slots.remove(path) {
             let reply = Reply::Closed { result: Payload::null(), at: self.now };
-            self.releases.push(Release::Reply(open.slot, reply));
+            self.plan.releases.push(Release::Reply(open.slot, reply));
         }
         Ok(())
     }
@@ -388,46 +407,38 @@ impl Turn {
     /// Steps that took too long are stopped; what they would still say is not heard.
     pub(super) fn stop_the_late(&mut self) -> Result<(), Lost> {
         let now = self.now;
-        let late: Vec<BodyId> = self
-            .bodies
-            .iter()
-            .filter(|(_, body)| body.deadline.is_some_and(|at| at <= now))
-            .map(|(id, _)| id.clone())
-            .collect();
+        let is_overdue = |attempt: &Option<Attempt>| attempt.is_some_and(|attempt| attempt.is_overdue(now));
+        let late = self.code.bodies.iter().filter(|(_, body)| is_overdue(&body.attempt));
+        let late: Vec<BodyId> = late.map(|(id, _)| id.clone()).collect();
         for id in late {
             if self.log.is_full() {
                 return Ok(());
             }
-            let Some(body) = self.bodies.remove(&id) else { continue };
+            let Some(body) = self.code.bodies.remove(&id) else { continue };
             body.task.abort();
-            self.slots.retain(|_, open| open.body != id);
+            self.steps.slots.retain(|_, open| open.body != id);
             self.forget_offers();
-            let failure = Failure::timeout(body.timeout);
+            let Some(attempt) = body.attempt else { continue };
+            let failure = Failure::timeout(attempt.timeout);
             match &id {
-                BodyId::Step(path, _) => self.fail_node(path, body.attempt, &failure, now)?,
-                BodyId::Undo(path, _) => self.take_undone(path, body.attempt, Err(failure), now)?,
+                BodyId::Step(path, _) => self.fail_step(path, attempt.number, &failure, now)?,
+                BodyId::Undo(path, _) => self.take_undone(path, attempt.number, Err(failure), now)?,
                 BodyId::Root => {}
             }
         }
-        let late: Vec<(Path, u32, Duration)> = self
-            .slots
-            .iter()
-            .filter_map(|(path, open)| {
-                let (attempt, deadline) = open.running?;
-                (deadline <= now).then(|| (path.clone(), attempt, step_policy(&open.spec).1))
-            })
-            .collect();
-        for (path, attempt, timeout) in late {
+        let late = self.steps.slots.iter().filter(|(_, open)| is_overdue(&open.running));
+        let late: Vec<(Path, Attempt)> = late.filter_map(|(path, open)| Some((path.clone(), open.running?))).collect();
+        for (path, attempt) in late {
             if self.log.is_full() {
                 return Ok(());
             }
-            match self.slots.get(&path) {
+            match self.steps.slots.get(&path) {
                 // It has just come out, and says so in a moment.
                 Some(open) if !open.slot.decide() => continue,
-                Some(open) => open.slot.reply(Reply::Stop),
+                Some(open) => _ = open.slot.reply(Reply::Stop),
                 None => continue,
             }
-            self.take_failure(&path, attempt, &Failure::timeout(timeout), now)?;
+            self.fail_step(&path, attempt.number, &Failure::timeout(attempt.timeout), now)?;
         }
         Ok(())
     }

@@ -9,90 +9,72 @@
 //! A run whose first entry parks it needs no second look: nothing can have been sent to it before it was there.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use wigwag_core::mutation::{Mutation, is_mutated};
+use futures_util::future::try_join;
+use wigwag_core::deliberate_bug;
+use wigwag_core::turn::park::{BodyView, Situation, next_at};
+use wigwag_core::turn::phase::Claim;
 use wigwag_core::{Key, Path, RunParked, Status, Time};
 
 use super::{Turn, patrol_after};
-use crate::inner::Stop;
-use crate::log::Lost;
+use crate::engine_core::Stop;
+use crate::log::CommitError as Lost;
 use crate::mailbox::BodyId;
 use crate::turn::{decide, look_at_sources};
 
-/// A run that was parked by the entry that claimed it.
-#[derive(Debug)]
-pub(super) struct Parked {
-    hint: String,
-    /// By its first entry.
-    pub(super) begins: bool,
-}
-
 impl Turn {
-    /// Goes on after such an entry; says whether the turn is over.
-    pub(super) async fn finish_parked(&mut self, parked: Parked) -> Result<bool, Lost> {
-        if parked.begins {
+    /// Continues after a claim whose own entry parked the run; returns whether the turn is over.
+    pub(super) async fn finish_parked(&mut self, hint: String, is_first: bool) -> Result<bool, Lost> {
+        if is_first {
             self.log.write_snapshot().await?;
             return Ok(true);
         }
-        self.finish_park(parked.hint, true).await
+        self.finish_park(hint, true).await
     }
 
     /// Whether nothing can proceed now, or soon.
     pub(super) fn may_park(&self) -> bool {
-        if self.inner.stop() >= Stop::Now {
-            return true;
-        }
-        // More is ready than this entry has room for.
-        if self.log.is_full() {
-            return false;
-        }
-        if !self.mail.is_empty() || self.returned.is_some() || !self.offers.is_empty() {
-            return false;
-        }
-        let stopping = self.inner.stop() == Stop::Drain;
-        if !self.bodies.iter().all(|(id, body)| self.is_parkable(id, body)) {
-            return false;
-        }
-        // Looked at last: what the code asked for before it was seen to wait is here by now.
-        if self.mailbox.has_requests() {
-            return false;
-        }
-        let paused = self.log.run.status == Status::Paused && self.log.run.cancel.is_none();
-        if self.ending.is_some() && self.log.run.chain.is_none() && !paused {
-            return false;
-        }
-        if let Some(root) = self.root.as_ref().filter(|_| self.bodies.contains_key(&BodyId::Root))
-            && root.has_mismatched()
-        {
-            return true;
-        }
-        stopping || self.next_at().is_none_or(|at| at > self.now.after(self.inner.settings.linger))
+        let has_work = !self.mail.queue.is_empty() || !self.offers.is_empty();
+        // A run with many bodies or points is not searched while it has work.
+        let is_parkable = !has_work && self.code.bodies.iter().all(|(id, body)| self.is_parkable(id, body));
+        // Checked after the bodies: what the code asked for before it was idle is here by now.
+        let is_pending = has_work || self.mail.mailbox.has_requests();
+        let root = self.code.root.as_ref().filter(|_| self.code.bodies.contains_key(&BodyId::Root));
+        let situation = Situation {
+            stop: self.inner.stop(),
+            phase: &self.phase,
+            run: &self.log.run,
+            is_full: self.log.is_full(),
+            is_pending,
+            is_parkable,
+            mismatched: root.is_some_and(|root| root.has_mismatched()),
+            next_at: if is_parkable { self.next_at() } else { None },
+            now: self.now,
+            park_after: self.inner.settings.linger,
+        };
+        situation.may_park()
     }
 
-    /// Code that waits for points, none of which runs, may be dropped: it is run again from its top.
+    /// Whether code only waits for points, none of which runs.
     pub(super) fn is_parkable(&self, id: &BodyId, body: &super::Body) -> bool {
-        if matches!(id, BodyId::Undo(..)) || !body.scope.is_idle() {
-            return false;
-        }
-        let mut points = self.slots.values().filter(|open| open.body == *id).peekable();
-        let waits = points.peek().is_some() || (body.scope.has_mismatched() && *id == BodyId::Root);
-        waits && points.all(|open| open.running.is_none())
+        let is_idle = body.scope.link.is_idle();
+        let points = self.steps.slots.values().filter(|open| is_idle && open.body == *id);
+        let (waits, runs) = points.fold((0, false), |(waits, runs), open| (waits + 1, runs || open.running.is_some()));
+        let view = BodyView {
+            compensates: matches!(id, BodyId::Undo(..)),
+            is_idle,
+            waits,
+            runs_step: runs,
+            mismatched: *id == BodyId::Root && body.scope.has_mismatched(),
+        };
+        view.is_parkable()
     }
 
     /// When something is due next.
     fn next_at(&self) -> Option<Time> {
-        if let Some(chain) = &self.log.run.chain {
-            return chain.current.as_ref().and_then(|current| current.retry_at);
-        }
-        if self.log.run.status == Status::Paused {
-            return None;
-        }
-        let timer = self
-            .timers
-            .iter()
-            .find(|(at, path)| self.log.run.points.get(path).is_some_and(|point| point.until == Some(*at)))
-            .map(|(at, _)| *at);
-        timer.into_iter().chain(self.next_deadline()).min()
+        let deadline = self.waits.next_deadline(&self.log.run, self.now, |path| self.is_asked(path));
+        next_at(&self.log.run, &self.steps.timers, deadline)
     }
 
     /// Parks; says whether it came to that, or something arrived meanwhile.
@@ -102,7 +84,7 @@ impl Turn {
             self.pause_for_version(misfits)?;
             return Ok(false);
         }
-        let released = self.inner.stop() != Stop::No || self.give_back;
+        let released = self.inner.stop() != Stop::No || self.phase.is_releasing();
         let parked = self.stage_parked(released)?;
         self.commit().await?;
         self.finish_park(parked, !released).await
@@ -110,30 +92,30 @@ impl Turn {
 
     /// Adds to the claim that the run is parked, if nothing can proceed; the rest is done by [`Turn::finish_park`].
     pub(super) fn park_with_claim(&mut self) -> Result<(), Lost> {
-        let may = !self.lets_go_on() && self.inner.stop() == Stop::No && !self.give_back;
+        let may = !self.lets_go_on() && self.inner.stop() == Stop::No && !self.phase.is_releasing();
         if !may || !self.may_park() || !self.misfits().is_empty() {
             return Ok(());
         }
-        let lease_hint = self.lease_hint.clone();
+        let lease_hint = self.lease.hint.clone();
         // Tasks may have been there before the run, and ended.
         let has_children = self.log.run.open.iter().filter_map(|path| self.log.run.points.get(path));
-        let begins = self.is_new && !has_children.into_iter().any(|point| point.children.is_some());
+        let is_first = self.claim.is_new() && !has_children.into_iter().any(|point| point.children.is_some());
         let parked = self.stage_parked(false)?;
-        if begins {
+        if is_first {
             // Nobody looks at a run that is not there: it stands on the parked hint alone from its first entry on.
-            self.around.before.retain(|(key, _)| *key != lease_hint);
+            self.plan.around.before.retain(|(key, _)| *key != lease_hint);
         }
-        self.parked = Some(Parked { hint: parked, begins });
+        self.claim = Claim::Parking { hint: parked, is_first };
         Ok(())
     }
 
     /// What the code does not come to that the code which recorded this run did.
     fn misfits(&self) -> Vec<String> {
-        let settled = self.ending.is_some()
+        let settled = self.phase.is_ending()
             || self.inner.stop() != Stop::No
-            || self.give_back
+            || self.phase.is_releasing()
             || self.log.run.status == Status::Paused;
-        match self.root.as_ref().filter(|_| self.bodies.contains_key(&BodyId::Root) && !settled) {
+        match self.code.root.as_ref().filter(|_| self.code.bodies.contains_key(&BodyId::Root) && !settled) {
             // A restart drops the records of compensated steps, wherever they stand: while such a step is tried again, what
             // was recorded behind it has not been reached. Whether it is, shows when the function returns.
             Some(root) if self.log.run.restarts > 0 && !root.has_mismatched() => Vec::new(),
@@ -148,10 +130,10 @@ impl Turn {
         let (hint, body) = self.inner.hint(&self.log.run.index_type(), &self.log.run.run, due);
         let key = Key::Due(hint).to_string();
         self.log.stage(RunParked { next_at, hints: vec![key.clone()] }, self.now)?;
-        if !is_mutated(Mutation::ParkWithoutHint) {
-            self.around.before.push((key.clone(), body));
+        if !deliberate_bug!(ParkWithoutHint) {
+            self.plan.around.before.push((key.clone(), body));
         }
-        self.around.snapshot |= self.inner.store.traits().atomic;
+        self.plan.around.snapshot |= self.inner.store.traits().atomic;
         Ok(key)
     }
 
@@ -161,14 +143,25 @@ impl Turn {
         let mut left: BTreeSet<String> = self.handle.take_hints().into_iter().collect();
         // The one the run stands on now may have come due already, and led here.
         let due_already = left.remove(&parked_hint);
-        let look = look && !is_mutated(Mutation::SkipSecondLook);
+        let look = look && !deliberate_bug!(SkipSecondLook);
         if look && self.came_back(parked_hint.clone()).await? {
-            self.around.delete.extend(left);
+            self.plan.around.delete.extend(left);
             return Ok(false);
         }
-        self.log.write_snapshot().await?;
-        self.give_back_if_overtaken(&mut left).await?;
-        left.insert(self.lease_hint.clone());
+        // The snapshot goes under the version of the one before it, whatever else becomes of the run meanwhile.
+        let next = (!left.is_empty()).then(|| self.next_entry());
+        let store = Arc::clone(&self.inner.store);
+        let overtaken = async {
+            match next {
+                Some(next) => Ok::<_, Lost>(store.get(&next).await?.is_some()),
+                None => Ok(false),
+            }
+        };
+        let (overtaken, ()) = try_join(overtaken, self.log.write_snapshot()).await?;
+        if overtaken {
+            self.give_back(&mut left);
+        }
+        left.insert(self.lease.hint.clone());
         if self.log.holds_lease() {
             self.inner.delete_all(left).await?;
         }
@@ -185,20 +178,28 @@ impl Turn {
         if hints.is_empty() {
             return Ok(false);
         }
-        let next = Key::Entry { run: self.log.run.run.clone(), seq: self.log.run.seq + 1 }.to_string();
-        let overtaken = self.inner.store.get(&next).await?.is_some();
+        let overtaken = self.inner.store.get(&self.next_entry()).await?.is_some();
         if overtaken {
-            std::mem::take(hints).iter().for_each(|hint| _ = self.handle.poke(Some(hint)));
+            self.give_back(hints);
         }
         Ok(overtaken)
     }
 
+    fn give_back(&self, hints: &mut BTreeSet<String>) {
+        std::mem::take(hints).iter().for_each(|hint| _ = self.handle.poke(Some(hint)));
+    }
+
+    /// Key of the entry that whoever goes on with the run after us creates.
+    fn next_entry(&self) -> String {
+        Key::Entry { run: self.log.run.run.clone(), seq: self.log.run.seq + 1 }.to_string()
+    }
+
     /// Looks again at every source; if something is there, claims the run again and goes on.
     async fn came_back(&mut self, parked_hint: String) -> Result<bool, Lost> {
-        let mut found = look_at_sources(&self.inner, &self.log.run).await?;
-        self.unlooked = false;
+        let mut found = look_at_sources(&self.inner, &self.log.run, None).await?;
+        self.waits.scanned_after_entry();
         // Also while the engine stops: what is found then is left to whoever comes next, with a hint due now.
-        let heeds = self.log.run.status != Status::Paused && self.ending.is_none() && self.log.run.cancel.is_none();
+        let heeds = self.log.run.status != Status::Paused && !self.phase.is_ending() && self.log.run.cancel.is_none();
         let taken = heeds && {
             let asked = |path: &Path| self.is_asked(path);
             decide(&self.inner, &self.log.run, &mut found.inboxes, asked).await?.is_some()
@@ -208,12 +209,15 @@ impl Turn {
             return Ok(false);
         }
         self.now = self.inner.now().await?.at;
-        let old_lease = self.lease_hint.clone();
+        let old_lease = self.lease.hint.clone();
         self.stage_renewal().await?;
         // The run is parked: until this claim is durable, others may claim it.
-        self.is_claimed = false;
-        self.around.delete.push(parked_hint);
-        debug_assert!(self.around.delete.contains(&old_lease), "the hint of the old lease goes with the new claim");
+        self.claim = Claim::Staged { is_new: false };
+        self.plan.around.delete.push(parked_hint);
+        debug_assert!(
+            self.plan.around.delete.contains(&old_lease),
+            "the hint of the old lease goes with the new claim"
+        );
         // What follows is gathered and shares the entry of the claim.
         self.fold(found).await?;
         Ok(true)

@@ -3,24 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, try_join, try_join_all};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tracing::warn;
+use wigwag_core::turn::park::timers_of;
+use wigwag_core::turn::phase::Phase;
 use wigwag_core::{
     ChildCompleted, ChildFailed, Children, Control, Event, Inboxes, Key, Order, Path, Payload, Point, PointKind,
     PointStatus, Run, RunId, RunRef, Status, Time, limits, prefix,
 };
-use wigwag_store::{Listed, Store, limits::LIST_PAGE};
+use wigwag_store::{Listed, Page, Store, limits::LIST_PAGE};
 
 use super::advance::numbered_child;
 use super::ends::ChildEnd;
-use super::inbox::{list_inboxes, names_waited_for, sort_inboxes, waiting_key};
-use super::{Release, Turn, is_retrying};
+use super::scan::{list_inboxes, names_waited_for, sort_inboxes, waiting_key};
+use super::{Release, Turn};
 use crate::context::{Joined, TaskEnd};
+use crate::engine_core::EngineCore as Inner;
 use crate::error::Result;
 use crate::failure::Failure;
-use crate::inner::Inner;
-use crate::log::Lost;
+use crate::limits::CONTROLS_CONCURRENT;
+use crate::log::CommitError as Lost;
 use crate::mailbox::Reply;
 use crate::pages::Pages;
 
@@ -41,18 +44,54 @@ impl Found {
     pub(crate) fn is_empty(&self) -> bool {
         self.controls.is_empty() && self.children.is_empty()
     }
+
+    /// Whether there are signals that open waits may take.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.inboxes.names.values().any(|seen| seen.suffixes.len() > seen.misfits.len())
+    }
 }
 
-/// Looks at everything that may have come from outside.
-pub(crate) async fn look_at_sources(inner: &Arc<Inner>, run: &Run) -> Result<Found> {
-    let mut found = Found::default();
-    look_at_signals(inner, run, &mut found).await?;
+/// What lay in the inboxes of a run and among its control objects when the look began: listed while the run is read.
+///
+/// A run that moves on after the listing is no harm: what was sent after it began comes with a wake-up of its own, or is
+/// found by the owner who looks again after it recorded a wait.
+#[derive(Debug)]
+pub(crate) struct EarlyList {
+    since: Time,
+    page: Page,
+}
+
+impl EarlyList {
+    pub(crate) async fn of(inner: &Inner, run: &RunRef) -> Result<Self> {
+        let now = inner.now().await?;
+        let page = inner.store.list(&prefix::signals(run), "", LIST_PAGE).await?;
+        Ok(Self { since: now.at.before(now.uncertainty), page })
+    }
+
+    /// Whether there is a control object that the run did not fold.
+    pub(crate) fn has_controls(&self, run: &Run) -> bool {
+        self.page.entries.iter().any(|listed| match listed.key.parse() {
+            Ok(Key::Control { suffix, .. }) => !run.controls.contains_key(&suffix),
+            _ => false,
+        })
+    }
+}
+
+/// Looks at everything that may have come from outside: signals and control objects, and at the same time children.
+pub(crate) async fn look_at_sources(inner: &Arc<Inner>, run: &Run, early: Option<EarlyList>) -> Result<Found> {
+    let (mut found, children) = try_join(look_at_signals(inner, run, early), look_at_children(inner, run)).await?;
+    found.children = children;
+    Ok(found)
+}
+
+async fn look_at_children(inner: &Arc<Inner>, run: &Run) -> Result<Vec<(Path, BTreeMap<RunId, ChildEnd>)>> {
+    let mut children = Vec::new();
     let waiting: Vec<(&Path, &Point)> = run
         .open
         .iter()
         .filter_map(|path| run.points.get_key_value(path))
         // The task of a step that failed and is tried again has ended: its end is recorded.
-        .filter(|(_, point)| point.children.is_some() && !is_retrying(point))
+        .filter(|(_, point)| point.children.is_some() && point.status != PointStatus::Retrying)
         .collect();
     // While steps are undone nothing else is recorded: it would change what is to be undone.
     if !waiting.is_empty() && run.chain.is_none() {
@@ -60,49 +99,58 @@ pub(crate) async fn look_at_sources(inner: &Arc<Inner>, run: &Run) -> Result<Fou
         for (path, point) in waiting {
             let wanted = wanted_children(run, path, point);
             if wanted.iter().all(|id| ended.contains(id.as_str())) {
-                found.children.push((path.clone(), read_ends(inner, run, wanted).await?));
+                children.push((path.clone(), read_ends(inner, run, wanted).await?));
             }
         }
     }
-    Ok(found)
+    Ok(children)
 }
 
 /// One listing serves control objects and all inboxes while it fits a page; else each gets its own.
-pub(super) async fn look_at_signals(inner: &Arc<Inner>, run: &Run, found: &mut Found) -> Result<()> {
-    let now = inner.now().await?;
-    let since = now.at.before(now.uncertainty);
+pub(super) async fn look_at_signals(inner: &Arc<Inner>, run: &Run, early: Option<EarlyList>) -> Result<Found> {
     let names = if run.status.is_final() { Default::default() } else { names_waited_for(run) };
-    let page = inner.store.list(&prefix::signals(&run.run), "", LIST_PAGE).await?;
+    let mut found = Found::default();
+    let EarlyList { since, page } = match early {
+        Some(early) => early,
+        None => EarlyList::of(inner, &run.run).await?,
+    };
     if !page.more {
         found.inboxes = sort_inboxes(run, &names, since, &page.entries);
-        inner.misfits.mark(run, &mut found.inboxes);
-        return look_at_controls(inner, run, page.entries, found).await;
+        inner.caches.misfits.mark(run, &mut found.inboxes);
+        look_at_controls(inner, run, page.entries, &mut found).await?;
+        return Ok(found);
     }
     found.inboxes = list_inboxes(inner, run, &names, since).await?;
-    inner.misfits.mark(run, &mut found.inboxes);
+    inner.caches.misfits.mark(run, &mut found.inboxes);
     let below = prefix::controls(&run.run);
     let mut pages = Pages::new(&*inner.store, &below);
     while let Some(entries) = pages.next().await? {
-        look_at_controls(inner, run, entries, found).await?;
+        look_at_controls(inner, run, entries, &mut found).await?;
         // More than these are found when they are folded.
         if found.controls.len() >= LIST_PAGE {
             break;
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 async fn look_at_controls(inner: &Arc<Inner>, run: &Run, listed: Vec<Listed>, found: &mut Found) -> Result<()> {
+    let mut unread = Vec::new();
     for listed in listed {
         let Ok(Key::Control { suffix, .. }) = listed.key.parse::<Key>() else { continue };
-        if run.controls.contains_key(&suffix) {
-            found.folded.push(listed.key);
-            continue;
+        match run.controls.contains_key(&suffix) {
+            true => found.folded.push(listed.key),
+            false => unread.push((suffix, listed.key)),
         }
-        let Some(object) = inner.store.get(&listed.key).await? else { continue };
-        match Control::read(&object.body) {
-            Ok(control) => found.controls.push((suffix, control)),
-            Err(refusal) => warn!(key = listed.key, %refusal, "passed over"),
+    }
+    for some in unread.chunks(CONTROLS_CONCURRENT) {
+        let reads = try_join_all(some.iter().map(|(_, key)| inner.store.get(key))).await?;
+        for ((suffix, key), object) in some.iter().zip(reads) {
+            let Some(object) = object else { continue };
+            match Control::read(&object.body) {
+                Ok(control) => found.controls.push((suffix.clone(), control)),
+                Err(refusal) => warn!(key, %refusal, "passed over"),
+            }
         }
     }
     Ok(())
@@ -156,12 +204,12 @@ impl Turn {
     pub(super) async fn look_outside(&mut self) -> Result<(), Lost> {
         // Hints that come after this are for the next look.
         let mut hints: BTreeSet<String> = self.handle.take_hints().into_iter().collect();
-        let found = look_at_sources(&self.inner, &self.log.run).await?;
-        self.unlooked = false;
+        let found = look_at_sources(&self.inner, &self.log.run, None).await?;
+        self.waits.scanned_after_entry();
         self.now = self.inner.now().await?.at;
         self.fold(found).await?;
         if self.log.is_staged() {
-            self.around.delete.extend(hints);
+            self.plan.around.delete.extend(hints);
             return self.commit().await;
         }
         // The hints that led here have done their work; the lease's hint stands for the run.
@@ -183,9 +231,7 @@ impl Turn {
         // Waits take what is there when their code has been heard.
         // A look may take long; what follows from it is not older than it.
         self.now = self.now.max(found.inboxes.since);
-        self.inboxes = found.inboxes;
-        self.unseen.clear();
-        self.look_at = None;
+        self.waits.scanned(found.inboxes);
         for (path, ends) in found.children {
             if self.log.is_full() || !self.offers.is_empty() {
                 // The rest is found again.
@@ -195,7 +241,7 @@ impl Turn {
             self.fold_children(&path, ends).await?;
         }
         // Those that were folded by an entry that is not durable yet stay until it is.
-        self.releases.extend(found.folded.into_iter().map(Release::DeleteControl));
+        self.plan.releases.extend(found.folded.into_iter().map(Release::DeleteControl));
         for (suffix, control) in found.controls {
             if self.log.is_full() {
                 // The rest is found again.
@@ -207,29 +253,32 @@ impl Turn {
             if let Order::Late { name, signal } = &control.order {
                 refuse_if_received(&self.inner, &self.log.run, signal, &mut events).await?;
                 // It is looked for by its name, wherever it lies.
-                self.inboxes.names.remove(name);
+                self.waits.inboxes.names.remove(name);
             }
             let key = Key::Control { run: self.run_ref().clone(), suffix }.to_string();
-            self.around.delete.extend(index_of_closed(&self.log.run, &events));
+            self.plan.around.delete.extend(index_of_closed(&self.log.run, &events));
             let mut resumed = false;
             for event in events {
-                self.give_back |= match &event {
+                let begins_afresh = match &event {
                     Event::RunRestarted(event) => event.refused.is_none(),
                     Event::RunMigrated(event) => event.refused.is_none(),
                     _ => false,
                 };
+                if begins_afresh {
+                    self.phase = Phase::Releasing;
+                }
                 resumed |= matches!(&event, Event::RunResumed(event) if event.refused.is_none());
                 self.log.stage(event, self.now)?;
             }
-            self.releases.push(Release::DeleteControl(key));
+            self.plan.releases.push(Release::DeleteControl(key));
             if matches!(control.order, Order::Cancel { .. }) {
                 self.cancel_children().await?;
             }
             if resumed {
-                self.rebuild_timers();
-                self.mail.extend(std::mem::take(&mut self.held));
+                self.steps.timers = timers_of(&self.log.run);
+                self.mail.queue.extend(std::mem::take(&mut self.mail.held));
                 // A run that was claimed while it was paused has not started its function.
-                self.begin_again = true;
+                self.code.begins = true;
             }
         }
         Ok(())
@@ -288,8 +337,8 @@ impl Turn {
             self.log.stage(ChildFailed { point: path.clone(), at, error: error.clone() }, at)?;
             Reply::Failed { failure: Failure::recorded(error), at }
         };
-        if let Some(open) = self.slots.remove(path) {
-            self.releases.push(Release::Reply(open.slot, reply));
+        if let Some(open) = self.steps.slots.remove(path) {
+            self.plan.releases.push(Release::Reply(open.slot, reply));
         }
         Ok(())
     }
@@ -305,23 +354,23 @@ impl Turn {
             let returned = self.check_data(crate::mailbox::Returned { result: done.result, patch: done.patch });
             return match returned {
                 Ok(returned) => self.complete_step(path, &returned.result, self.now, returned.patch),
-                Err(failure) => self.fail_node(path, attempt, &failure, self.now),
+                Err(failure) => self.fail_step(path, attempt, &failure, self.now),
             };
         }
         let fault = end.error.unwrap_or_else(|| wigwag_core::Fault::new("TaskFailed", "it did not say why"));
-        self.fail_node(path, attempt, &Failure::recorded(fault), self.now)
+        self.fail_step(path, attempt, &Failure::recorded(fault), self.now)
     }
 
     /// Tasks were not all done in time: what is done counts.
     pub(super) fn close_overdue(&mut self, path: &Path, point: &Point) -> Result<(), Lost> {
-        self.overdue.push((path.clone(), point.clone()));
+        self.steps.overdue.push((path.clone(), point.clone()));
         Ok(())
     }
 
     /// Reads what those have to say that ended in time.
     pub(super) async fn close_all_overdue(&mut self) -> Result<(), Lost> {
         while !self.log.is_full()
-            && let Some((path, point)) = self.overdue.pop()
+            && let Some((path, point)) = self.steps.overdue.pop()
         {
             let wanted = wanted_children(&self.log.run, &path, &point);
             let mut ends = read_ends(&self.inner, &self.log.run, wanted).await?;
@@ -337,17 +386,17 @@ impl Turn {
         if text.len() > limits::current().joined_bytes_max {
             let error = wigwag_core::Fault::new("TooLarge", format!("the results take {} bytes together", text.len()));
             self.log.stage(ChildFailed { point: path.clone(), at, error: error.clone() }, at)?;
-            if let Some(open) = self.slots.remove(path) {
+            if let Some(open) = self.steps.slots.remove(path) {
                 let reply = Reply::Failed { failure: Failure::recorded(error), at };
-                self.releases.push(Release::Reply(open.slot, reply));
+                self.plan.releases.push(Release::Reply(open.slot, reply));
             }
             return Ok(());
         }
         let payload: Payload = serde_json::from_str(&text).expect("it was just written");
         let result = self.log.data(Some(path), &payload);
         self.log.stage(ChildCompleted { point: path.clone(), at, result }, at)?;
-        if let Some(open) = self.slots.remove(path) {
-            self.releases.push(Release::Reply(open.slot, Reply::Closed { result: payload, at }));
+        if let Some(open) = self.steps.slots.remove(path) {
+            self.plan.releases.push(Release::Reply(open.slot, Reply::Closed { result: payload, at }));
         }
         Ok(())
     }

@@ -10,11 +10,14 @@
 //! What if we die here? Until the entry is there nothing happened, and the next turn is refused in the same way.
 
 use tracing::warn;
-use wigwag_core::{Closing, Ending, Fault, PauseCause, RunCancelled, RunFailed, RunPaused, Status};
+use wigwag_core::turn::ending::Halt;
+use wigwag_core::turn::park::timers_of;
+use wigwag_core::turn::phase::Phase;
+use wigwag_core::{Closing, Fault, RunCancelled, RunFailed};
 
 use super::Turn;
 use crate::error::Error;
-use crate::log::{self, CommitPlan, Log, Lost};
+use crate::log::{self, CommitError as Lost, CommitPlan, Log};
 
 impl Turn {
     /// Stops the run that this turn holds. If even that fails, the run is tried again when the lease ends.
@@ -23,7 +26,7 @@ impl Turn {
         warn!(%run, %error, "an entry of the run can never be recorded; the run is stopped");
         if let Err(lost) = self.start_over_to_stop(error).await {
             warn!(%run, ?lost, "the run could not be stopped; another turn follows when its lease ends");
-            _ = self.handle.poke(Some(&self.lease_hint));
+            _ = self.handle.poke(Some(&self.lease.hint));
         }
     }
 
@@ -36,17 +39,17 @@ impl Turn {
             return Err(Lost::Taken);
         };
         self.abort_bodies();
-        self.mail.clear();
-        self.held.clear();
-        self.releases.clear();
-        self.overdue.clear();
-        self.around = CommitPlan::default();
-        (self.root, self.returned, self.ending, self.undo) = (None, None, None, None);
-        (self.begin_again, self.give_back, self.brings) = (false, false, None);
+        self.mail.queue.clear();
+        self.mail.held.clear();
+        self.plan.releases.clear();
+        self.steps.overdue.clear();
+        self.plan.around = CommitPlan::default();
+        (self.code.root, self.code.begins, self.plan.brings) = (None, false, None);
+        self.phase = Phase::Driving;
         let lease_ends = self.log.lease_ends;
         self.log = Log::new(std::sync::Arc::clone(&self.inner), loaded);
         self.log.lease_ends = lease_ends;
-        self.rebuild_timers();
+        self.steps.timers = timers_of(&self.log.run);
         self.now = self.inner.now().await?.at;
         self.stage_stop(error).await?;
         match self.log.run.status.is_final() {
@@ -58,26 +61,19 @@ impl Turn {
     /// Records why the run stops: paused where that is possible, else ended.
     pub(crate) async fn stage_stop(&mut self, error: &Error) -> Result<(), Lost> {
         let fault = Fault::new("Unrecordable", format!("the next entry of the run cannot be recorded: {error}"));
-        let run = &self.log.run;
-        if run.status == Status::Paused {
+        let halt = Halt::of(&self.log.run);
+        if halt == Halt::Nothing {
             return Ok(());
         }
-        if run.chain.is_none() && run.cancel.is_none() {
-            let error = Some(fault);
-            let paused =
-                RunPaused { why: PauseCause::Failure, error, reason: None, control: None, refused: None, by: None };
-            return self.log.stage(paused, self.now);
+        if halt == Halt::Pause {
+            return self.pause_for_failure(fault);
         }
-        let cancelled = match (&run.chain, &run.cancel) {
-            (Some(chain), _) => matches!(chain.cause, Ending::Cancelled(_)),
-            (None, cancel) => cancel.is_some(),
-        };
         while !self.close_waits(Closing::Cancelled)? {
             self.commit().await?;
         }
-        match cancelled {
-            true => self.log.stage(RunCancelled { reason: Some(fault.message) }, self.now),
-            false => self.log.stage(RunFailed { error: fault }, self.now),
+        match halt {
+            Halt::Cancel => self.log.stage(RunCancelled { reason: Some(fault.message) }, self.now),
+            _ => self.log.stage(RunFailed { error: fault }, self.now),
         }
     }
 }

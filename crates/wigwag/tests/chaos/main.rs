@@ -1,6 +1,6 @@
 //! Engines on one store that fails at times, and die and come back: every run ends as it should, and no signal is lost.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
-#![expect(clippy::print_stdout, reason = "what went wrong is shown")]
+#![expect(clippy::print_stdout, reason = "a failure is printed")]
 
 mod runs;
 mod signals;
@@ -8,8 +8,8 @@ mod signals;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wigwag::store::{Batch, Changes, Memory, Now, Object, Page, Peers, Receipt, Store, Traits};
 use wigwag::testing::ManualClock;
+use wigwag_store::{Batch, Changes, Memory, Now, Object, Page, Peers, Receipt, Store, Traits};
 
 /// A store that lets others run before and after it does something, as one does that really waits.
 #[derive(Clone, Debug)]
@@ -23,23 +23,23 @@ async fn others() {
 
 #[async_trait::async_trait]
 impl Store for Yielding {
-    async fn get(&self, key: &str) -> wigwag::store::Result<Option<Object>> {
+    async fn get(&self, key: &str) -> wigwag_store::Result<Option<Object>> {
         others().await;
         let found = self.0.get(key).await;
         others().await;
         found
     }
-    async fn write(&self, batch: Batch) -> wigwag::store::Result<Receipt> {
+    async fn write(&self, batch: Batch) -> wigwag_store::Result<Receipt> {
         others().await;
         let receipt = self.0.write(batch).await;
         others().await;
         receipt
     }
-    async fn list(&self, prefix: &str, after: &str, limit: usize) -> wigwag::store::Result<Page> {
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> wigwag_store::Result<Page> {
         others().await;
         self.0.list(prefix, after, limit).await
     }
-    async fn now(&self) -> wigwag::store::Result<Now> {
+    async fn now(&self) -> wigwag_store::Result<Now> {
         self.0.now().await
     }
     fn changes(&self, prefix: &str) -> Changes {
@@ -60,7 +60,7 @@ async fn pump(clock: &ManualClock, span: Duration) {
     }
 }
 
-/// Shows what is stored of a run that went wrong.
+/// Prints the stored objects of a failed run.
 async fn dump(memory: &Memory, run: &str) {
     for prefix in [format!("workflow/{run}/"), "due/".to_owned()] {
         for listed in memory.list(&prefix, "", 1_000).await.unwrap().entries {
@@ -70,7 +70,7 @@ async fn dump(memory: &Memory, run: &str) {
     }
 }
 
-/// Waits for something while the clock goes on.
+/// Waits for a future while the clock continues.
 async fn patient<T: Send + 'static>(clock: &ManualClock, what: impl Future<Output = T> + Send + 'static) -> T {
     let task = tokio::spawn(what);
     while !task.is_finished() {

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use wigwag::core::Event;
-use wigwag::store::{Batch, Faults, Faulty, LAYOUT_KEY, Memory, Retry as RetryLayer, RetrySettings, Store};
 use wigwag::testing::ManualClock;
 use wigwag::{Client, Ctx, Engine, Failure, Graph, Retry, Settings, Status, StepCtx, permanent, retryable};
+use wigwag_core::Event;
+use wigwag_store::{Batch, Faults, Faulty, LAYOUT_KEY, Memory, Retry as RetryLayer, RetrySettings, Store};
 
 use super::{Yielding, dump, patient, pump, seeds};
 
@@ -144,7 +144,7 @@ async fn all_ended(client: &Client) -> bool {
     true
 }
 
-/// What must hold once all is quiet.
+/// Checks the invariants once no work is left.
 async fn check(seed: u64, memory: &Memory, client: &Client, ledger: &Ledger) {
     for number in 0..RUNS {
         for of in ["graph", "function"] {
@@ -172,7 +172,7 @@ async fn check(seed: u64, memory: &Memory, client: &Client, ledger: &Ledger) {
         page.entries.into_iter().map(|listed| listed.key).collect::<Vec<_>>()
     };
     assert_eq!(left("live/").await, Vec::<String>::new(), "seed {seed}");
-    // A put that lands late may also bring back a hint; it goes when it is due.
+    // A put that lands late may also restore a wake-up; it is deleted when it is due.
     let now = memory.now().await.unwrap().at.to_string();
     let due = left("due/").await.into_iter().filter(|key| key[7..] < now[..]).collect::<Vec<_>>();
     assert_eq!(due, Vec::<String>::new(), "seed {seed}");
@@ -188,6 +188,7 @@ async fn one(seed: u64, as_bucket: bool) {
         answer_lost: 0.03,
         request_lost: 0.02,
         late: if as_bucket { 0.02 } else { 0.0 },
+        bucket_missing: if as_bucket { 0.01 } else { 0.0 },
         slow: 0.05,
         slow_for: Duration::from_millis(900),
     };
@@ -220,11 +221,11 @@ async fn one(seed: u64, as_bucket: bool) {
         let start = async move { engine(&store, &clock_of, &ledger).await };
         *place = patient(&clock, start).await.ok();
     }
-    // What was left half done is found by its hints, at the latest when a lease or a late write is over.
+    // Wake-ups lead to interrupted work, at the latest when a lease or a late write has ended.
     for _ in 0..150 {
         pump(&clock, Duration::from_millis(200)).await;
     }
-    // A put that lands late may bring back an index entry; the sweeper removes what is older than an hour.
+    // A put that lands late may restore an index entry; the sweeper removes entries older than an hour.
     if as_bucket {
         for _ in 0..5 {
             pump(&clock, Duration::from_secs(1_800)).await;

@@ -1,15 +1,15 @@
-//! Signals from several senders at once, some slow, some repeating themselves: what was acknowledged is taken once, in
-//! the order of its sender, and every wait is closed once.
+//! Signals from several concurrent senders, some slow, some with repeated requests: each acknowledged signal is
+//! consumed once, in the order of its sender, and every wait is closed once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use wigwag::core::Event;
-use wigwag::store::{Batch, Faults, Faulty, LAYOUT_KEY, Memory, Retry as RetryLayer, RetrySettings, Store};
 use wigwag::testing::ManualClock;
 use wigwag::{Client, Ctx, Engine, Failure, RunHandle, Settings};
+use wigwag_core::Event;
+use wigwag_store::{Batch, Faults, Faulty, LAYOUT_KEY, Memory, Retry as RetryLayer, RetrySettings, Store};
 
 use super::{Yielding, dump, patient, pump, seeds};
 
@@ -24,7 +24,7 @@ struct Word {
     number: usize,
 }
 
-/// Takes whatever comes, with timeouts and work in between, until it is told to stop; then all that is left.
+/// Consumes every signal, with timeouts and work in between, until it is told to stop; then all that are left.
 async fn collector(ctx: Ctx, (): ()) -> Result<Vec<Word>, Failure> {
     let mut got = Vec::new();
     loop {
@@ -41,7 +41,7 @@ async fn collector(ctx: Ctx, (): ()) -> Result<Vec<Word>, Failure> {
     drain(&ctx, got).await
 }
 
-/// The same by a race of its own making, whose losers are dropped.
+/// The same, with a race of waits whose losers are dropped.
 async fn racer(ctx: Ctx, (): ()) -> Result<Vec<Word>, Failure> {
     let mut got = Vec::new();
     loop {
@@ -120,12 +120,20 @@ async fn sender(client: Client, clock: ManualClock, run: String, sender: usize, 
 }
 
 async fn pause(clock: &ManualClock, chance: &mut fastrand::Rng) {
-    use wigwag::store::Clock as _;
+    use wigwag_store::Clock as _;
     clock.sleep(Duration::from_millis(chance.u64(..4_000))).await;
 }
 
 fn faulty(memory: &Memory, seed: u64, slow_for: Duration, late: f64, clock: &ManualClock) -> Arc<dyn Store> {
-    let faults = Faults { refused: 0.03, answer_lost: 0.03, request_lost: 0.02, late, slow: 0.05, slow_for };
+    let faults = Faults {
+        refused: 0.03,
+        answer_lost: 0.03,
+        request_lost: 0.02,
+        late,
+        slow: 0.05,
+        slow_for,
+        ..Faults::default()
+    };
     let shared = Arc::new(clock.clone());
     let faulty = Faulty::with_clock(Yielding(memory.clone()), faults, seed, shared.clone());
     Arc::new(RetryLayer::with_clock(faulty, RetrySettings::default(), shared))
@@ -233,7 +241,7 @@ async fn check(seed: u64, memory: &Memory, client: &Client, said: &Said) {
                     .collect();
                 if !order.is_sorted() {
                     dump(memory, name).await;
-                    panic!("seed {seed}: {name}: sender {sender} was heard in the order {order:?}");
+                    panic!("seed {seed}: {name}: signals of sender {sender} were consumed in the order {order:?}");
                 }
             }
         }

@@ -4,9 +4,9 @@ use std::future::IntoFuture as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wigwag::store::{Batch, Store as _};
 use wigwag::{Ctx, Engine, Failure, Status};
 use wigwag_core::{Control, Key, Order, RunRef, Time};
+use wigwag_store::{Batch, Store as _};
 
 use super::seat::{Fault, Seat, World, settle};
 
@@ -28,7 +28,7 @@ async fn control_objects_go_with_the_last_entry_of_a_run() {
 }
 
 #[tokio::test]
-async fn a_control_object_whose_answer_was_lost_takes_effect_at_once() {
+async fn a_control_object_with_a_lost_response_takes_effect_at_once() {
     let world = World::new().await;
     let kit = world.worker(|engine| engine.function("f", 1, wait)).await;
     let run = world.client.start("f", &()).id("r").await.unwrap();
@@ -68,7 +68,7 @@ async fn a_control_object_stays_until_the_entry_that_records_it_is_durable() {
 }
 
 #[tokio::test]
-async fn what_is_asked_beside_a_restart_has_an_event() {
+async fn a_control_request_beside_a_restart_has_an_event() {
     let world = World::new().await;
     let kit = world.worker(|engine| engine.function("f", 1, wait)).await;
     let run = world.client.start("f", &()).id("r").await.unwrap();
@@ -81,7 +81,7 @@ async fn what_is_asked_beside_a_restart_has_an_event() {
     put_control(&world, "r", 1, Order::Pause { reason: Some("beside".into()) }).await;
     put_control(&world, "r", 2, Order::Restart { from: None, expected_seq: seq }).await;
     put_control(&world, "r", 3, Order::Restart { from: None, expected_seq: seq }).await;
-    // This one brings a wake-up along.
+    // This request also writes a wake-up.
     run.restart().await.unwrap();
     let kit = world.worker(|engine| engine.function("f", 1, wait)).await;
     settle(&kit).await;

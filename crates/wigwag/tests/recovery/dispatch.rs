@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures_util::future::select;
 use serde_json::{Value, json};
-use wigwag::store::{Batch, Store as _};
 use wigwag::{Ctx, Failure, Graph, OnFailure, PruneOptions, Status, StepCtx, permanent};
+use wigwag_store::{Batch, Store as _};
 
 use super::seat::{Fault, Seat, World, settle};
 
@@ -56,11 +56,11 @@ async fn a_task_that_its_run_never_recorded_does_not_run_a_step_that_the_run_has
     let kit = world.worker(|engine| engine.workflow(graph(Some(&calls)))).await;
     settle(&kit).await;
     assert_eq!((run.status().await.unwrap(), calls.load(Ordering::SeqCst)), (Status::Completed, 1));
-    // Only now somebody takes the task.
+    // Only now a worker can claim the task.
     world.memory.write(Batch::new().put(hint, body)).await.unwrap();
     kit.clock().advance(Duration::from_secs(60));
     settle(&kit).await;
-    assert_eq!(calls.load(Ordering::SeqCst), 1, "what is recorded is not run again");
+    assert_eq!(calls.load(Ordering::SeqCst), 1, "a recorded step does not run again");
     assert_eq!(world.keys("live/").await, Vec::<String>::new(), "the task has ended");
 }
 

@@ -1,4 +1,4 @@
-//! Bugs that the simulator found, each as small as it can be: what is lost, left behind or tried without end when workers
+//! Bugs found by the simulator, each reduced to a minimum: objects lost, left behind or retried without end when workers
 //! die, clocks differ and indexes are damaged.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 

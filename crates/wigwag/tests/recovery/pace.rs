@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use tokio::sync::Notify;
-use wigwag::store::{Batch, Store as _};
 use wigwag::{Ctx, Failure, Status};
 use wigwag_core::{Key, Time};
+use wigwag_store::{Batch, Store as _};
 
 use super::seat::{Seat, World, settle};
 

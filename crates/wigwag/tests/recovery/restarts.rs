@@ -41,7 +41,7 @@ async fn fan_outs(ctx: Ctx, (): ()) -> Result<usize, Failure> {
     Ok(slow?.completed() + quick?.completed())
 }
 
-/// The run is restarted from `quick` while nobody has done the tasks of `slow`; then somebody comes who does.
+/// Restarts the run from `quick` while no worker serves the tasks of `slow`; then a worker for them starts.
 async fn restart_beside_an_open_fan_out(cancel: bool) {
     let world = World::new().await;
     let done = |_: StepCtx<u32>| async { Ok::<_, Failure>(()) };
@@ -68,11 +68,11 @@ async fn restart_beside_an_open_fan_out(cancel: bool) {
 
 /// The ids of tasks follow from the number of restarts: those of a fan-out that is kept have the earlier number.
 #[tokio::test]
-async fn a_restart_of_a_paused_run_keeps_the_tasks_of_a_fan_out_that_goes_on() {
+async fn a_restart_of_a_paused_run_keeps_the_tasks_of_a_continuing_fan_out() {
     restart_beside_an_open_fan_out(false).await;
 }
 
-/// They were cancelled with the run: one that waited for them would wait for ever.
+/// The tasks were cancelled with the run: a run that waited for them would never continue.
 #[tokio::test]
 async fn a_restart_of_a_cancelled_run_starts_the_tasks_again_that_were_cancelled_with_it() {
     restart_beside_an_open_fan_out(true).await;

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use wigwag::store::{
-    Batch, Changes, Error, ErrorKind, Memory, Now, Object, Page, Peers, Receipt, Result, Store, Traits,
-};
 use wigwag::testing::{Kit, ManualClock};
 use wigwag::{Builder, Client, Engine};
+use wigwag_store::{
+    Batch, Changes, Error, ErrorKind, Memory, Now, Object, Page, Peers, Receipt, Result, Store, Traits,
+};
 
 /// What happens to a write that a test looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(crate) struct Seat {
     dead: AtomicBool,
     /// How far off the process's idea of the time may be.
     pub(crate) uncertainty: Duration,
-    /// Moved by so much with each write of an entry.
+    /// Clock that advances by this duration with each write of an entry.
     pub(crate) tick: Option<(ManualClock, Duration)>,
     writing: AtomicUsize,
     /// Most writes that were under way at the same time.

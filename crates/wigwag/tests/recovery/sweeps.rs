@@ -1,9 +1,9 @@
-//! Indexes that do not say what is so.
+//! Indexes that contradict the runs.
 
 use std::time::Duration;
 
-use wigwag::store::{Batch, Store as _};
 use wigwag::{Ctx, Failure, Filter, Status};
+use wigwag_store::{Batch, Store as _};
 
 use super::seat::{World, settle};
 
@@ -15,7 +15,7 @@ async fn wait(ctx: Ctx, (): ()) -> Result<(), Failure> {
 async fn a_run_that_no_index_names_is_found_by_a_sweep() {
     let world = World::new().await;
     let kit = world.worker(|engine| engine.function("f", 1, wait)).await;
-    // Runs beside it: one that ended, and one with more objects than a page has keys.
+    // Two other runs: one that ended, and one with more objects than a page of a listing.
     let done = world.client.start("f", &()).id("a").await.unwrap();
     let long = world.client.start("f", &()).id("b").await.unwrap();
     let run = world.client.start("f", &()).id("c").await.unwrap();
@@ -61,11 +61,12 @@ async fn a_wake_up_that_the_sweeper_put_is_followed_by_another() {
     world.delete(world.keys("due/").await).await;
     assert_eq!(world.client.sweep(false).await.unwrap().lost_runs, 1);
     settle(&kit).await;
-    assert_eq!(world.keys("due/").await.len(), 1, "the run has nothing to do, and is still looked at one day");
+    assert_eq!(world.keys("due/").await.len(), 1, "the run has nothing to do, and is still checked one day");
     assert_eq!(world.client.sweep(false).await.unwrap().repaired(), 0);
 }
 
-/// Two start the same id with different types: the one that lost has put its key into the index.
+/// Two callers start the same id with different types: the one that lost has added its key
+/// to the index.
 #[tokio::test]
 async fn a_run_is_listed_once_and_the_key_of_another_type_goes() {
     let world = World::new().await;

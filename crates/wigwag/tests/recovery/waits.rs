@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use wigwag::store::Store;
 use wigwag::testing::Kit;
 use wigwag::{Ctx, Failure, Graph, Status, StepCtx, retryable};
 use wigwag_core::limits;
+use wigwag_store::Store;
 
 use super::seat::{Fault, Seat, World, settle};
 
-/// Moves the clock at once and lets everything happen that then can. A turn may go on: it waits for a time to be over for sure.
+/// Advances the clock and runs all work that is ready then. A turn may continue: it waits until a deadline has
+/// passed for certain.
 async fn pass(kit: &Kit, millis: u64) {
     kit.clock().advance(Duration::from_millis(millis));
     for _ in 0..2_000 {

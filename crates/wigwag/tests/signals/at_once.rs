@@ -1,10 +1,11 @@
-//! A run that its sender may drive takes a signal with the commit that brings it, and only if it is the next.
+//! Inline delivery: the commit that stores a signal also lets the run consume it, if the signal is the
+//! next in order.
 
 use serde_json::{Value, json};
-use wigwag::store::Store as _;
-use wigwag::store::{Memory, Meter};
 use wigwag::testing::{Kit, ManualClock};
 use wigwag::{Client, Ctx, Failure, Graph, Receipt, RunHandle, SignalState, Status, StepCtx};
+use wigwag_store::Store as _;
+use wigwag_store::{Memory, Meter};
 
 use super::world::{Gate, Hold, Kind, World, count, result, within};
 use std::sync::Arc;
@@ -38,7 +39,7 @@ async fn while_it_is_brought<T>(
 }
 
 #[tokio::test]
-async fn one_commit_brings_a_signal_takes_it_and_ends_the_run() {
+async fn one_commit_stores_a_signal_consumes_it_and_ends_the_run() {
     let (clock, meter) = (ManualClock::default(), Meter::new(Memory::new()));
     let graph = Graph::<Value>::new("g").signal("number");
     let code = |ctx: Ctx, (): ()| async move { ctx.wait::<u32>("number").await };
@@ -51,8 +52,8 @@ async fn one_commit_brings_a_signal_takes_it_and_ends_the_run() {
         let receipt = run.signal("number", &7).await.unwrap();
         let used = meter.usage().since(&before);
         assert_eq!(receipt.state, SignalState::Waiting);
-        assert_eq!(run.status().await.unwrap(), Status::Completed, "{of} had ended when its sender was told");
-        // The signal, the entry, the snapshot, and its place among those that have ended.
+        assert_eq!(run.status().await.unwrap(), Status::Completed, "{of} had ended when its sender got the response");
+        // The signal, the entry, the snapshot, and the key in the index of ended runs.
         assert_eq!((used.puts, used.lists), (4, 0), "{of}: {used:?}");
     }
     kit.crash(|engine| engine).await.unwrap();
@@ -81,7 +82,7 @@ async fn code_that_changes_data_is_called_after_the_claim_is_durable() {
 }
 
 #[tokio::test]
-async fn a_signal_that_was_acknowledged_first_is_taken_first() {
+async fn a_signal_that_was_acknowledged_first_is_consumed_first() {
     let (world, run, gate, stranger) = held().await;
     let other = stranger.signal("r", "number", &2);
     while_it_is_brought(&gate, run.signal("number", &1).into_future(), other.into_future()).await;
@@ -92,7 +93,7 @@ async fn a_signal_that_was_acknowledged_first_is_taken_first() {
 }
 
 #[tokio::test]
-async fn what_was_asked_of_a_run_before_is_heeded_before() {
+async fn an_earlier_control_request_takes_effect_before_the_signal() {
     let (world, run, gate, stranger) = held().await;
     let asked = stranger.run("r").unwrap();
     while_it_is_brought(&gate, run.signal("number", &1).into_future(), asked.pause().into_future()).await;
@@ -102,7 +103,7 @@ async fn what_was_asked_of_a_run_before_is_heeded_before() {
     run.resume().await.unwrap();
     run.signal("number", &2).await.unwrap();
     world.settle().await;
-    assert_eq!(result(&run).await, json!([1, 2]), "and what came meanwhile was kept");
+    assert_eq!(result(&run).await, json!([1, 2]), "and the signal sent in between was kept");
     world.end().await;
 }
 
@@ -114,7 +115,7 @@ async fn a_signal_whose_key_came_in_before_is_the_same_signal() {
     assert!(receipt.await.repeated);
     world.settle().await;
     assert_eq!(count(&run, "signal.received").await, 1);
-    // Its inbox holds nothing but what was taken now: only the key is in the way.
+    // Its inbox contains only the signal consumed now: the idempotency key alone prevents inline delivery.
     assert!(run.signal("number", &1).key("once").await.unwrap().repeated, "and once more");
     run.signal("number", &2).key("another").await.unwrap();
     world.settle().await;
@@ -123,7 +124,7 @@ async fn a_signal_whose_key_came_in_before_is_the_same_signal() {
 }
 
 #[tokio::test]
-async fn a_run_that_somebody_else_goes_on_with_gets_the_signal_as_any_other() {
+async fn a_run_that_another_worker_continues_gets_the_signal_in_the_normal_way() {
     let (world, run, gate, stranger) = held().await;
     let other = async {
         let clock = world.kit().clock().clone();
@@ -153,7 +154,7 @@ async fn a_sender_that_goes_away_does_not_take_the_turn_with_it() {
 }
 
 #[tokio::test]
-async fn signals_of_which_only_the_newest_counts_are_taken_at_once_again_and_again() {
+async fn signals_in_latest_mode_are_delivered_inline_repeatedly() {
     let meter = Meter::new(Memory::new());
     let code = |ctx: Ctx, (): ()| async move {
         let mut got = Vec::new();
@@ -169,7 +170,7 @@ async fn signals_of_which_only_the_newest_counts_are_taken_at_once_again_and_aga
         within(kit.settle()).await.unwrap();
         run.signal("price", &number).await.unwrap();
         let suffixes = meter.list("workflow/r/log/", "", 100).await.unwrap().entries.len();
-        assert_eq!(suffixes, 2 + number as usize, "an entry each, and there when the sender is told");
+        assert_eq!(suffixes, 2 + number as usize, "one entry each, durable when the sender gets the response");
     }
     assert_eq!(run.result::<Vec<u32>>().await.unwrap(), [0, 1, 2]);
     kit.crash(|engine| engine).await.unwrap();
@@ -214,7 +215,7 @@ async fn a_run_that_ended_and_was_removed_is_not_written_to() {
         let log = world.keys("workflow/r/log/").await;
         let (last, middle) = log[1..].split_last().unwrap();
         for key in middle {
-            world.store.write(wigwag::store::Batch::new().delete(key)).await.unwrap();
+            world.store.write(wigwag_store::Batch::new().delete(key)).await.unwrap();
         }
         assert!(last > &middle[0]);
     };
@@ -227,6 +228,6 @@ async fn a_run_that_ended_and_was_removed_is_not_written_to() {
     let (sent, ()) = within(async { tokio::join!(signal, meanwhile) }).await;
     assert!(sent.is_err(), "{sent:?}");
     let log = world.keys("workflow/r/log/").await;
-    assert_eq!(log.len(), 2, "nothing was added to what is left: {log:?}");
+    assert_eq!(log.len(), 2, "nothing was added to the remaining log: {log:?}");
     drop(stranger);
 }

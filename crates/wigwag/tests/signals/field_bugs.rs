@@ -115,7 +115,7 @@ async fn field_bug_a_races_loser_swallows_one_that_comes_with_the_winners() {
             run.signal("win", &1).await.unwrap();
             run.signal("lose", &2).await.unwrap();
             world.advance(HOUR).await;
-            // A plain race has no oldest: whoever won, the other's signal is still there.
+            // A plain race has no order: whichever wait won, the other's signal is still buffered.
             let winner = received(&run).await[0].name.to_string();
             run.signal("lose", &3).await.unwrap();
             world.run_until_idle().await;

@@ -1,13 +1,13 @@
 //! Idempotency keys: however often it is repeated, one signal arrives.
 
 use serde_json::{Value, json};
-use wigwag::core::{Fate, Key, Name, RunId, RunRef, sha256_hex, suffix};
-use wigwag::store::{Batch, Store as _};
 use wigwag::{Ctx, ErrorKind, Failure, Graph, SignalState, Status};
+use wigwag_core::{Fate, Key, Name, RunId, RunRef, sha256_hex, suffix};
+use wigwag_store::{Batch, Store as _};
 
 use crate::world::*;
 
-/// Takes so many numbers, with a nap after each, and gives them.
+/// Consumes this many numbers, sleeps after each, and returns them.
 async fn numbers(ctx: Ctx, count: usize) -> Result<Vec<Value>, Failure> {
     let mut all = Vec::new();
     for _ in 0..count {
@@ -42,7 +42,7 @@ async fn the_key_is_an_object_that_holds_the_suffix_and_a_hash_of_the_payload() 
 }
 
 #[tokio::test]
-async fn nobody_uses_up_the_key_of_another_sender() {
+async fn no_sender_uses_up_the_key_of_another() {
     for kind in KINDS {
         let world = world(kind).await;
         let run = world.begin_with("f", "r", &json!(1)).await;
@@ -179,7 +179,7 @@ async fn a_repeat_after_the_next_wait_wants_something_else_returns_the_first_rec
 }
 
 #[tokio::test]
-async fn another_payload_under_the_same_key_is_refused() {
+async fn another_payload_under_the_same_key_is_rejected() {
     for kind in KINDS {
         let world = world(kind).await;
         let run = world.begin_with("f", "r", &json!(1)).await;

@@ -1,12 +1,12 @@
-//! Late arrivals: a signal that appears behind the cursor is not skipped, and none is heard twice.
+//! Late arrivals: a signal that appears behind the cursor is not skipped, and none is consumed twice.
 
 use serde_json::{Value, json};
-use wigwag::core::{Event, Fate, SignalLate};
 use wigwag::{Ctx, ErrorKind, Failure, Graph, RunHandle, SignalState, Status};
+use wigwag_core::{Event, Fate, SignalLate};
 
 use crate::world::*;
 
-/// Takes so many numbers, and naps after each.
+/// A world with `numbers` and `prices`, which consume a count of signals and sleep after each.
 async fn world(kind: Kind) -> World {
     let world = World::start(kind, |engine| engine.function("numbers", 1, numbers).function("prices", 1, prices)).await;
     world.advance(HOUR).await;
@@ -19,7 +19,7 @@ async fn late_notes(run: &RunHandle) -> Vec<SignalLate> {
 }
 
 #[tokio::test]
-async fn a_signal_that_appears_behind_the_cursor_within_the_look_back_is_still_taken() {
+async fn a_signal_that_appears_behind_the_cursor_within_the_overlap_is_still_consumed() {
     for kind in KINDS {
         let world = world(kind).await;
         let run = world.begin_with("numbers", "r", &json!(3)).await;
@@ -39,7 +39,7 @@ async fn a_signal_that_appears_behind_the_cursor_within_the_look_back_is_still_t
 }
 
 #[tokio::test]
-async fn a_signal_behind_the_cursor_is_still_taken_long_after_it_appeared() {
+async fn a_signal_behind_the_cursor_is_still_consumed_long_after_it_appeared() {
     for kind in KINDS {
         let world = world(kind).await;
         let run = world.begin_with("numbers", "r", &json!(2)).await;
@@ -55,7 +55,7 @@ async fn a_signal_behind_the_cursor_is_still_taken_long_after_it_appeared() {
 }
 
 #[tokio::test]
-async fn a_signal_behind_the_look_back_whose_sender_was_never_told_yes_is_shown_as_that() {
+async fn an_unacknowledged_signal_behind_the_overlap_is_shown_as_unacknowledged() {
     for kind in KINDS {
         let world = world(kind).await;
         let run = world.begin_with("numbers", "r", &json!(2)).await;
@@ -69,8 +69,8 @@ async fn a_signal_behind_the_look_back_whose_sender_was_never_told_yes_is_shown_
     }
 }
 
-/// Sends a number under a key (so that its stamp is drawn beforehand on both kinds of store), and holds its put for so
-/// long that others are read meanwhile.
+/// Sends a number with an idempotency key (so that its stamp is drawn beforehand on both kinds of store), and holds
+/// its put while other signals are read.
 async fn send_slowly(world: &World, run: &RunHandle, name: &str) -> wigwag::Result<wigwag::Receipt> {
     let gate = world.hold(Hold::BeforeWrite, &format!("/signals/{name}/"));
     let slow = spawn(world.stranger().await.signal(run.id(), name, &1).key("slow"));
@@ -216,7 +216,7 @@ async fn a_late_note_is_looked_up_in_the_whole_log_of_a_long_run() {
 }
 
 #[tokio::test]
-async fn a_late_note_for_what_was_consumed_before_a_restart_has_no_effect() {
+async fn a_late_note_for_a_signal_consumed_before_a_restart_has_no_effect() {
     for kind in KINDS {
         let world = world(kind).await;
         let run = world.begin_with("numbers", "r", &json!(1)).await;
@@ -254,7 +254,7 @@ async fn two_late_notes_for_one_signal_offer_it_once() {
 }
 
 #[tokio::test]
-async fn a_late_note_to_an_open_wait_is_taken_at_once() {
+async fn a_late_note_to_an_open_wait_takes_effect_at_once() {
     for kind in KINDS {
         let graph = Graph::<Value>::new("graph").signal_at("first", "number");
         let graph = graph.signal_at("second", "number").after("first").delay(HOUR);
@@ -339,7 +339,7 @@ async fn under_latest_a_late_signal_at_or_below_the_cursor_is_superseded() {
 }
 
 #[tokio::test]
-async fn where_the_stores_time_is_too_uncertain_sending_is_refused() {
+async fn sending_is_rejected_if_the_stores_time_is_too_uncertain() {
     for kind in KINDS {
         let world = world(kind).await;
         world.begin_with("numbers", "r", &json!(1)).await;

@@ -43,7 +43,7 @@ async fn a_link_is_a_url_that_sends_exactly_this_signal_to_this_run() {
         assert!(token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)), "{token}");
         let link = world.client().read_link(token).await.unwrap();
         assert_eq!((link.run.as_str(), link.name.as_str(), link.once), ("r", "approval", false));
-        assert!(run.signals(None).await.unwrap().is_empty(), "to look at it sends nothing");
+        assert!(run.signals(None).await.unwrap().is_empty(), "reading a link sends no signal");
         let receipt = client_with(&world, "a secret of some length").await.use_link(token, "yes").await.unwrap();
         assert_eq!(receipt.state, SignalState::Waiting);
         world.settle().await;
@@ -119,7 +119,7 @@ async fn a_single_use_link_sends_once() {
 }
 
 #[tokio::test]
-async fn a_single_use_link_whose_payload_was_refused_can_still_be_used() {
+async fn a_single_use_link_with_a_rejected_payload_can_still_be_used() {
     for kind in KINDS {
         let typed = |ctx: Ctx, (): ()| async move { ctx.wait::<u32>("approval").typed().await };
         let settings = with_secret("a secret of some length");
@@ -134,7 +134,7 @@ async fn a_single_use_link_whose_payload_was_refused_can_still_be_used() {
     }
 }
 
-/// The token with something of what it says changed, under the old signature.
+/// The token with a changed field, under the old signature.
 fn forged(token: &str, change: impl FnOnce(&mut Value)) -> String {
     let (body, signature) = token.split_once('.').unwrap();
     let mut link: Value = serde_json::from_slice(&BASE64.decode(body).unwrap()).unwrap();
@@ -198,7 +198,7 @@ async fn a_link_that_another_secret_signed_is_not_valid() {
 }
 
 #[tokio::test]
-async fn a_link_is_refused_as_its_signal_would_be() {
+async fn a_link_is_rejected_for_the_same_reasons_as_its_signal() {
     for kind in KINDS {
         let world = World::start(kind, code).await;
         let token = world.client().link("nobody", "approval", HOUR).token().await.unwrap();
@@ -231,7 +231,7 @@ async fn the_secret_comes_from_the_settings_and_never_stands_in_the_bucket() {
         let token = client.link("r", "approval", HOUR).once().token().await.unwrap();
         client.use_link(&token, &1).await.unwrap();
         for key in world.keys("").await {
-            let object = wigwag::store::Store::get(&world.store, &key).await.unwrap().unwrap();
+            let object = wigwag_store::Store::get(&world.store, &key).await.unwrap().unwrap();
             let text = String::from_utf8_lossy(&object.body).into_owned();
             assert!(!text.contains("a secret of some length") && !text.contains(&token), "{key}");
         }
@@ -250,7 +250,7 @@ fn a_secret_is_long_enough_and_is_not_shown() {
 }
 
 #[tokio::test]
-async fn a_revoked_link_is_refused_in_every_process_and_other_links_stay_valid() {
+async fn a_revoked_link_is_rejected_in_every_process_and_other_links_stay_valid() {
     for kind in KINDS {
         let world = World::start(kind, code).await;
         let run = world.begin("f", "r").await;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
-use wigwag::core::Fate;
 use wigwag::{Builder, Failure, Graph, OnFailure, Retry, Status, StepCtx, permanent, retryable};
+use wigwag_core::Fate;
 
 use crate::world::*;
 
@@ -142,7 +142,7 @@ async fn if_on_receive_fails_as_often_as_it_is_retried_the_run_fails_with_the_si
 }
 
 #[tokio::test]
-async fn a_test_kit_goes_on_by_itself_while_on_receive_is_retried() {
+async fn a_test_kit_continues_by_itself_while_on_receive_is_retried() {
     for kind in KINDS {
         let calls = Calls::default();
         let world = World::start(kind, |engine| engine.workflow(graph(&calls, 2, |what| retryable(what)))).await;
@@ -227,7 +227,7 @@ async fn if_on_receive_fails_and_the_step_pauses_it_is_asked_again_with_the_same
 }
 
 #[tokio::test]
-async fn if_on_receive_fails_and_the_step_continues_the_run_goes_on_without_it() {
+async fn if_on_receive_fails_and_the_step_may_fail_the_run_continues_without_it() {
     for kind in KINDS {
         let graph = Graph::<Value>::new("g")
             .signal("approval")

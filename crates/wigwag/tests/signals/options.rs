@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use wigwag::core::Fate;
 use wigwag::{Ctx, ErrorKind, Failure, Graph, SignalState, Status, StepCtx, permanent};
+use wigwag_core::Fate;
 
 use crate::world::*;
 
@@ -15,7 +15,7 @@ async fn approval(ctx: Ctx, (): ()) -> Result<Option<Value>, Failure> {
     ctx.wait("approval").timeout(HOUR).await
 }
 
-/// Waits twice for the same: the second time for ever.
+/// Waits twice for the same signal: the second time without a timeout.
 async fn again(ctx: Ctx, (): ()) -> Result<Value, Failure> {
     let first: Option<Value> = ctx.wait("approval").timeout(HOUR).await?;
     let second: Value = ctx.wait("approval").await?;
@@ -73,7 +73,7 @@ async fn a_strict_signal_is_bound_to_its_wait_and_no_later_wait_takes_it_if_that
 }
 
 #[tokio::test]
-async fn a_signal_bound_to_a_wait_that_is_over_counts_as_consumed_and_its_fate_is_void() {
+async fn a_signal_bound_to_an_ended_wait_counts_as_consumed_and_its_outcome_is_void() {
     for kind in KINDS {
         let code = |ctx: Ctx, (): ()| async move {
             let both: Option<Vec<u32>> = ctx.wait("vote").quorum(2).timeout(HOUR).await?;
@@ -92,14 +92,14 @@ async fn a_signal_bound_to_a_wait_that_is_over_counts_as_consumed_and_its_fate_i
         assert_eq!(fate_of(&run, 1).await, Fate::Void);
         let view = run.get().await.unwrap();
         let (_, inbox) = view.run().signals.iter().next().unwrap();
-        assert_eq!(inbox.cursor, next.suffix, "the cursor passes what is void");
+        assert_eq!(inbox.cursor, next.suffix, "the cursor passes void signals");
         world.run_until_idle().await;
         assert_eq!(result(&run).await, json!([null, 2]));
         world.end().await;
     }
 }
 
-/// A graph that stands still where its run is told to.
+/// A graph whose step or compensation blocks until the test releases it.
 fn slow_graph(go: &Arc<Notify>) -> Graph<Value> {
     let (doing, undoing) = (Arc::clone(go), Arc::clone(go));
     Graph::<Value>::new("slow")
@@ -357,7 +357,7 @@ async fn start_if_absent_delivers_to_the_run_that_is_there() {
     for kind in KINDS {
         let world = World::start(kind, |engine| engine.function("f", 1, approval)).await;
         let run = world.begin("f", "r").await;
-        run.signal("approval", &1).start_if_absent("f", &"another input").await.unwrap();
+        run.signal("approval", &1).start_if_absent("f", &"a different input").await.unwrap();
         world.settle().await;
         assert_eq!(result(&run).await, json!(1));
         world.end().await;
@@ -414,7 +414,7 @@ async fn point_addresses_one_wait_when_several_wait_for_the_same_name() {
 }
 
 #[tokio::test]
-async fn a_signal_to_a_point_is_not_taken_by_the_earlier_wait_although_it_is_older() {
+async fn a_signal_to_a_step_is_not_consumed_by_an_earlier_wait_although_it_is_older() {
     for kind in KINDS {
         let graph = Graph::<Value>::new("g").signal_at("legal", "approval").signal_at("finance", "approval").quorum(2);
         let world = World::start(kind, |engine| engine.workflow(graph)).await;
@@ -521,7 +521,7 @@ async fn signal_many_is_concurrent() {
 }
 
 #[tokio::test]
-async fn a_sender_that_repeats_without_a_key_may_be_heard_twice() {
+async fn a_retry_without_a_key_may_be_consumed_twice() {
     for kind in KINDS {
         let world = World::start(kind, |engine| engine.function("f", 1, again)).await;
         let run = world.begin("f", "r").await;
@@ -536,11 +536,11 @@ async fn a_sender_that_repeats_without_a_key_may_be_heard_twice() {
 }
 
 #[tokio::test]
-async fn only_if_waiting_is_not_waiting_when_the_time_of_the_wait_is_over() {
+async fn only_if_waiting_is_rejected_after_the_deadline_of_the_wait() {
     for kind in KINDS {
         let world = World::start(kind, |engine| engine.function("f", 1, again)).await;
         let run = world.begin("f", "r").await;
-        // Nobody has noticed yet.
+        // No worker has noticed the timeout yet.
         world.move_clock(HOUR * 2);
         let outcome = run.signal("approval", &1).only_if_waiting().await;
         world.settle().await;

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use wigwag::core::Fate;
-use wigwag::store::{Batch, Store as _};
 use wigwag::{Ctx, Failure, Graph, SignalState, Status};
+use wigwag_core::Fate;
+use wigwag_store::{Batch, Store as _};
 
 use crate::world::*;
 
-/// Takes so many numbers, and naps after each.
+/// A world with `numbers` and `prices`, which consume a count of signals and sleep after each.
 async fn world(kind: Kind) -> World {
     World::start(kind, |engine| engine.function("numbers", 1, numbers).function("prices", 1, prices)).await
 }
@@ -81,7 +81,7 @@ async fn under_latest_the_cursor_moves_past_all_older_ones() {
 }
 
 #[tokio::test]
-async fn latest_has_no_look_back_so_that_an_old_value_never_comes_after_a_newer_one() {
+async fn latest_mode_has_no_overlap_so_that_an_old_value_never_follows_a_newer_one() {
     for kind in KINDS {
         let world = world(kind).await;
         world.advance(MINUTE).await;
@@ -145,7 +145,7 @@ async fn the_cursor_never_passes_an_unconsumed_signal_that_was_seen() {
         let view = run.get().await.unwrap();
         let inbox = view.run().signals.values().next().unwrap();
         assert!(inbox.cursor < left.suffix, "{inbox:?}");
-        assert_eq!(inbox.taken.len(), 2, "what was consumed beyond it is listed beside it: {inbox:?}");
+        assert_eq!(inbox.taken.len(), 2, "signals consumed beyond it are listed separately: {inbox:?}");
         world.run_until_idle().await;
         assert_eq!(result(&run).await, json!(3));
         world.end().await;
@@ -231,7 +231,7 @@ async fn a_timeout_is_committed_only_after_a_list_that_began_after_the_deadline(
         world.advance(HOUR - SECOND).await;
         world.put_signal("r", "b", world.now(), &json!(2)).await;
         world.hint(&run).await;
-        // Its worker lists before the deadline, and goes on after it.
+        // Its worker lists before the deadline, and continues after it.
         let gate = world.hold(Hold::AfterList, "workflow/r/signals/");
         let meanwhile = async {
             gate.reached().await;
@@ -283,7 +283,7 @@ async fn a_signal_stamped_after_the_deadline_loses_although_the_timeout_is_notic
 }
 
 #[tokio::test]
-async fn a_wait_is_over_only_when_its_time_has_surely_come_by_a_clock_that_may_be_off() {
+async fn a_wait_times_out_only_when_its_deadline_has_passed_for_certain() {
     for kind in KINDS {
         let code = |ctx: Ctx, (): ()| async move { ctx.wait::<u32>("number").timeout(HOUR).await };
         let world = World::start(kind, |engine| engine.function("f", 1, code)).await;
@@ -334,7 +334,7 @@ async fn however_many_signals_there_are_they_are_consumed_in_order() {
 }
 
 #[tokio::test]
-async fn what_is_no_signal_in_the_inbox_is_passed_over() {
+async fn invalid_objects_in_the_inbox_are_skipped() {
     for kind in KINDS {
         let world = world(kind).await;
         let run = world.begin_with("numbers", "r", &json!(2)).await;

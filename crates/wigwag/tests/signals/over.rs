@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
-use wigwag::core::{Closing, Event, Fate};
 use wigwag::{Builder, Ctx, Failure, Graph, Retry, SignalState, Status, StepCtx, retryable};
+use wigwag_core::{Closing, Event, Fate};
 
 use crate::world::*;
 
@@ -52,7 +52,7 @@ async fn a_wait_that_was_cancelled_consumes_nothing() {
         for (of, input) in [("f", json!(null)), ("g", json!({}))] {
             let run = world.begin_with(of, of, &input).await;
             run.cancel().await.unwrap();
-            // It is there before anybody folds the cancel.
+            // The signal is stored before a worker folds the cancel.
             stranger.signal(of, "number", &1).await.unwrap();
             world.settle().await;
             assert_eq!(run.status().await.unwrap(), Status::Cancelled);
@@ -253,7 +253,7 @@ async fn a_function_that_returns_while_a_wait_is_open_closes_it_as_finished_or_l
     }
 }
 
-/// A step of a graph that waits in its body, and fails so often after it.
+/// A step of a graph that waits in its body, and then fails this many times.
 fn shaky(fails: u32, between: fn(Ctx) -> wigwag::Point<()>) -> Graph<Value> {
     Graph::<Value>::new("shaky")
         .step("ask", move |ctx: StepCtx<Value>| async move {
@@ -349,7 +349,7 @@ async fn a_function_that_is_run_again_gets_the_signal_again_that_it_consumed() {
 }
 
 #[tokio::test]
-async fn a_large_payload_is_consumed_once_and_heard_again() {
+async fn a_large_payload_is_consumed_once_and_replayed() {
     for kind in KINDS {
         let code = |ctx: Ctx, (): ()| async move {
             let text: String = ctx.wait("text").await?;
@@ -392,7 +392,7 @@ async fn a_wait_that_was_closed_with_a_failed_run_is_waited_for_when_it_is_resta
         assert_eq!(run.status().await.unwrap(), Status::Failed);
         run.restart().from("pack").await.unwrap();
         world.run_until_idle().await;
-        assert_eq!(run.status().await.unwrap(), Status::WaitingSignal, "nobody has approved it");
+        assert_eq!(run.status().await.unwrap(), Status::WaitingSignal, "no signal has approved it");
         run.signal("approval", "ada").await.unwrap();
         world.settle().await;
         assert_eq!(result(&run).await["ship"], json!("ada"));
@@ -464,7 +464,7 @@ async fn a_wait_goes_with_its_step_when_that_has_another_name() {
         world.begin_with("g", "r", &json!({})).await;
         let world = world.crash(code("new")).await;
         let run = world.run("r");
-        // The code does not fit, which is found when the run is next looked at, and said after a lease.
+        // The code does not match, which is found at the next check of the run, and reported after a lease.
         run.signal("approval", &1).await.unwrap();
         world.settle().await;
         world.advance(MINUTE).await;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::future::IntoFuture as _;
 
 use serde_json::{Value, json};
-use wigwag::core::Fate;
 use wigwag::{Builder, Ctx, Failure, Status};
+use wigwag_core::Fate;
 
 use crate::world::*;
 
@@ -91,7 +91,7 @@ async fn whatever_happens_every_signal_that_was_sent_is_consumed_exactly_once() 
             if run.status().await.unwrap() == Status::Paused {
                 run.resume().await.unwrap();
             }
-            // Those that were put by hand came without a hint.
+            // Signals that the test stored directly came without a wake-up.
             for _ in 0..SIGNALS {
                 world.hint(&run).await;
                 world.advance(SECOND * 61).await;

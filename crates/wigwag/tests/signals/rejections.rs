@@ -1,11 +1,12 @@
-//! What is refused: each by its own kind, saying what was wrong and what helps.
+//! Rejected signals: each with a specific error kind, a message with the cause, and a hint.
 
 use serde_json::{Value, json};
 use wigwag::{ErrorKind, Graph, SignalCall};
 
 use crate::world::*;
 
-/// A signal that is refused: what it is, how, with these words in the message and in the hint.
+/// A rejected signal: its description, the call, the error kind, and expected words of the message
+/// and the hint.
 struct Refused {
     what: &'static str,
     call: SignalCall,
@@ -44,7 +45,7 @@ fn refusals(world: &World) -> Vec<Refused> {
             client.signal("r", "other", &"x".repeat(1_100_000)),
             ErrorKind::InvalidPayload,
             &["1048576", "1100002"],
-            "put the data elsewhere",
+            "store the data elsewhere",
         ),
         refused(
             "a payload against the schema",
@@ -65,7 +66,7 @@ fn refusals(world: &World) -> Vec<Refused> {
             client.signal("r", "approval", &json!({})).point("legal"),
             ErrorKind::UnknownPoint,
             &["`approval`", "`legal`", "it waits at: `ask`"],
-            "leave out the point",
+            "omit the step",
         ),
         refused(
             "a key that was used for something else",
@@ -78,7 +79,7 @@ fn refusals(world: &World) -> Vec<Refused> {
 }
 
 #[tokio::test]
-async fn each_rejection_has_its_kind_says_what_was_wrong_and_what_helps() {
+async fn each_rejection_has_a_kind_a_cause_and_a_hint() {
     for kind in KINDS {
         let schema = json!({"properties": {"by": {"properties": {"name": {"type": "string"}}}}});
         let graph = Graph::<Value>::new("g").signal_at("ask", "approval").schema(schema);
@@ -98,13 +99,13 @@ async fn each_rejection_has_its_kind_says_what_was_wrong_and_what_helps() {
             let advice = error.advice().unwrap_or_else(|| panic!("{}: no hint", refused.what));
             assert!(advice.contains(refused.advises), "{}: {advice}", refused.what);
         }
-        assert_eq!(world.keys("workflow/").await, before, "what is refused leaves nothing behind");
+        assert_eq!(world.keys("workflow/").await, before, "a rejected signal stores nothing");
         world.end().await;
     }
 }
 
 #[tokio::test]
-async fn what_is_no_id_no_point_no_sender_or_no_key_is_refused_before_anything_is_read() {
+async fn invalid_ids_steps_senders_and_keys_are_rejected_before_any_read() {
     let graph = Graph::<Value>::new("g").signal("approval");
     let world = World::start(Kind::Atomic, |engine| engine.workflow(graph)).await;
     let client = world.client();
@@ -130,7 +131,7 @@ async fn what_is_no_id_no_point_no_sender_or_no_key_is_refused_before_anything_i
 }
 
 #[tokio::test]
-async fn a_payload_of_just_the_limit_is_taken() {
+async fn a_payload_of_exactly_the_limit_is_accepted() {
     for kind in KINDS {
         let graph = Graph::<Value>::new("g").signal("approval");
         let world = World::start(kind, |engine| engine.workflow(graph)).await;

@@ -1,11 +1,11 @@
-//! Seeing what waits: open waits, the runs that wait, and what became of each signal.
+//! Inspection: open waits, the runs that wait, and the outcome of each signal.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use wigwag::core::Fate;
-use wigwag::store::{Batch, Store as _};
 use wigwag::{Client, Ctx, Failure, Graph, Mode, Status};
+use wigwag_core::Fate;
+use wigwag_store::{Batch, Store as _};
 
 use crate::world::*;
 
@@ -29,7 +29,7 @@ async fn waiting_gives_every_open_wait_with_name_point_since_deadline_and_schema
         world.advance(HOUR).await;
         let began = world.now();
         let run = world.begin_with("g", "r", &json!({})).await;
-        // Told the same by a process that has not the code.
+        // A process without the code returns the same.
         for client in [world.client(), world.stranger().await] {
             let open = client.run("r").unwrap().waiting().await.unwrap();
             let [price, vote] = &open[..] else { panic!("{open:?}") };
@@ -112,7 +112,8 @@ async fn runs_waiting_for_is_checked_against_the_run() {
         done.cancel().await.unwrap();
         world.begin("f", "d").await;
         world.advance(HOUR).await;
-        // Left by those who died: of no run, of an ended one, of a wait that is over, and no key of ours.
+        // Left by processes that died: for no run, for an ended run, for an ended wait, and
+        // an invalid key.
         let stale = ["a~0000000001", "c~0000000001", "d~0000000001", "nonsense"];
         for place in stale {
             let batch = Batch::new().put(format!("waiting/approval/{place}"), "{}");
@@ -159,7 +160,7 @@ async fn a_run_that_waits_while_a_step_of_it_runs_is_among_those_that_wait() {
         let found = world.client().runs_waiting_for("approval", 10, None).await.unwrap();
         go.notify_one();
         world.settle().await;
-        assert_eq!(found.runs.len(), 1, "somebody may approve it now");
+        assert_eq!(found.runs.len(), 1, "it can be approved now");
         world.end().await;
     }
 }
@@ -181,7 +182,7 @@ async fn waiting_runs_gives_the_runs_that_wait_for_anything() {
     }
 }
 
-/// What is shown of each signal, by what it carries.
+/// The view of each signal, by payload.
 async fn shown(world: &World, id: &str) -> BTreeMap<String, Value> {
     let views = world.stranger().await.run(id).unwrap().signals(None).await.unwrap();
     let one = |view: &wigwag::SignalView| (view.payload.value().to_string(), serde_json::to_value(view).unwrap());

@@ -1,9 +1,9 @@
-//! Sending: what is read, put and said, in which order.
+//! Sending: which requests are made, in which order, and the responses.
 
 use serde_json::{Value, json};
-use wigwag::core::{Fate, Key, Signal, stamp_of};
-use wigwag::store::Store as _;
 use wigwag::{Ctx, ErrorKind, Failure, Graph, PruneOptions, SignalState, Status, StepCtx, permanent};
+use wigwag_core::{Fate, Key, Signal, stamp_of};
+use wigwag_store::Store as _;
 
 use crate::world::*;
 
@@ -111,7 +111,7 @@ async fn for_functions_schema_and_mode_come_from_the_open_wait() {
 }
 
 #[tokio::test]
-async fn an_early_signal_to_a_function_is_checked_when_it_is_consumed_and_a_misfit_is_refused_kept_and_shown() {
+async fn an_early_signal_to_a_function_is_validated_when_consumed_and_a_mismatch_is_kept_and_shown() {
     for kind in KINDS {
         let code = |ctx: Ctx, (): ()| async move {
             ctx.sleep("nap", HOUR).await?;
@@ -202,7 +202,7 @@ async fn an_invalid_signal_is_never_stored() {
             assert!(run.signals(None).await.unwrap().is_empty());
             assert!(world.keys(&format!("workflow/{}/keys/", run.id())).await.is_empty());
         }
-        // The key is not used up by what was refused.
+        // The rejected signal did not use up the idempotency key.
         graph.signal("approval", &json!({"by": "ada"})).key("k").await.unwrap();
         world.settle().await;
         assert_eq!(result(&graph).await, json!({"by": "ada"}));
@@ -231,7 +231,7 @@ async fn the_stamp_is_behind_the_cursor_of_that_name() {
         for key in [None, Some("k")] {
             let world = World::start(kind, |engine| engine.function("f", 1, two_approvals)).await;
             let run = world.begin("f", "r").await;
-            // Sent by somebody whose clock is ahead, as far as a store's time may be off.
+            // Sent by a process whose clock is ahead, as far as a store's time may be off.
             let ahead = world.put_signal("r", "approval", world.now().after(SECOND * 2), &json!(1)).await;
             world.hint(&run).await;
             world.settle().await;
@@ -275,7 +275,7 @@ async fn if_the_run_waits_for_this_name_a_hint_due_now_is_put() {
         let due_now = async || {
             let keys = world.keys("due/").await.into_iter();
             let hints = keys.filter_map(|key| if let Ok(Key::Due(hint)) = key.parse() { Some(hint) } else { None });
-            hints.filter(|hint: &wigwag::core::Hint| hint.due <= world.now().after(SECOND)).count()
+            hints.filter(|hint: &wigwag_core::Hint| hint.due <= world.now().after(SECOND)).count()
         };
         let stranger = world.stranger().await;
         stranger.signal("r", "other", &1).await.unwrap();
@@ -312,7 +312,7 @@ async fn a_wait_that_opens_while_the_signal_is_put_is_hinted_too() {
 }
 
 #[tokio::test]
-async fn a_run_that_finished_meanwhile_is_not_running_and_the_object_stays_as_never_consumed() {
+async fn a_signal_to_a_run_that_finished_in_between_is_rejected_and_its_object_stays_unconsumed() {
     for kind in KINDS {
         for hold in [Hold::BeforeWrite, Hold::AfterWrite] {
             let code = |ctx: Ctx, (): ()| async move { ctx.sleep("nap", HOUR).await };
@@ -399,7 +399,7 @@ async fn the_receipt_says_buffered_when_no_wait_is_open() {
 }
 
 #[tokio::test]
-async fn the_receipt_says_superseded_when_a_newer_one_was_taken_meanwhile_and_only_the_newest_counts() {
+async fn the_receipt_says_superseded_when_a_newer_signal_was_consumed_in_latest_mode() {
     for kind in KINDS {
         let code = |ctx: Ctx, (): ()| async move {
             let first: u32 = ctx.wait("price").latest().await?;

@@ -1,19 +1,23 @@
-//! Senders in processes of their own, each with its own idea of the bucket's time.
+//! Senders in separate processes, each with a different estimate of the bucket's time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use wigwag::store::{Batch, Changes, Memory, Now, Object, Page, Peers, Receipt, Result, Stamp, Store, Traits};
 use wigwag::testing::{Kit, ManualClock};
 use wigwag::{Client, Ctx, Engine, Failure};
+use wigwag_store::{Batch, Changes, Memory, Now, Object, Page, Peers, Receipt, Result, Stamp, Store, Traits};
 
-/// A bucket as a process sees it whose estimate of the time is off by so many microseconds.
+/// A bucket seen by a process whose estimate of the time is wrong by this many microseconds.
 #[derive(Debug)]
 struct OffBy {
     memory: Memory,
     micros: i64,
     uncertainty: Duration,
+    /// How uncertain the estimate becomes with the first listing.
+    after_list: Option<Duration>,
+    has_listed: AtomicBool,
 }
 
 #[async_trait]
@@ -25,11 +29,13 @@ impl Store for OffBy {
         self.memory.write(batch).await
     }
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page> {
+        self.has_listed.store(true, Ordering::SeqCst);
         self.memory.list(prefix, after, limit).await
     }
     async fn now(&self) -> Result<Now> {
         let at = self.memory.now().await?.at.micros().saturating_add_signed(self.micros);
-        Ok(Now { at: Stamp::from_micros(at), uncertainty: self.uncertainty })
+        let later = self.after_list.filter(|_| self.has_listed.load(Ordering::SeqCst));
+        Ok(Now { at: Stamp::from_micros(at), uncertainty: later.unwrap_or(self.uncertainty) })
     }
     fn changes(&self, prefix: &str) -> Changes {
         self.memory.changes(prefix)
@@ -44,8 +50,15 @@ impl Store for OffBy {
 
 /// A new process.
 async fn process(memory: &Memory, clock: &ManualClock, micros: i64, uncertainty: Duration) -> Client {
-    let store = Arc::new(OffBy { memory: memory.clone(), micros, uncertainty });
-    Engine::builder(store).clock(Arc::new(clock.clone())).client().await.unwrap()
+    process_on(off_by(memory, micros, uncertainty), clock).await
+}
+
+fn off_by(memory: &Memory, micros: i64, uncertainty: Duration) -> OffBy {
+    OffBy { memory: memory.clone(), micros, uncertainty, after_list: None, has_listed: AtomicBool::new(false) }
+}
+
+async fn process_on(store: OffBy, clock: &ManualClock) -> Client {
+    Engine::builder(Arc::new(store)).clock(Arc::new(clock.clone())).client().await.unwrap()
 }
 
 #[tokio::test]
@@ -75,4 +88,26 @@ async fn senders_that_wait_for_each_other_are_consumed_in_the_order_of_their_ack
     kit.run_until_idle().await.unwrap();
     let got = kit.client().run(run.id()).unwrap().result::<Vec<usize>>().await.unwrap();
     assert_eq!(got, (0..2 * offsets.len()).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_sender_whose_idea_of_the_time_becomes_less_certain_stamps_after_signals_that_it_did_not_list() {
+    let clock = ManualClock::default();
+    let memory = Memory::bucket_with_clock(Arc::new(clock.clone()));
+    let code = |ctx: Ctx, (): ()| async move {
+        let first: usize = ctx.wait("n").await?;
+        let second: usize = ctx.wait("n").await?;
+        Ok::<_, Failure>(vec![first, second])
+    };
+    let well = Duration::from_millis(10);
+    let run = process(&memory, &clock, 0, well).await.start("f", &()).id("r").await.unwrap();
+    process(&memory, &clock, 0, well).await.signal("r", "n", &1).await.unwrap();
+    clock.advance(Duration::from_secs(1));
+    // It lists the last 20 ms, and then knows the time so badly that it might be before the first signal.
+    let after_list = Some(Duration::from_millis(1_500));
+    let wavering = process_on(OffBy { after_list, ..off_by(&memory, 0, well) }, &clock).await;
+    wavering.signal("r", "n", &2).await.unwrap();
+    let kit = Kit::on(Arc::new(memory), clock, |engine| engine.function("f", 1, code)).await.unwrap();
+    kit.run_until_idle().await.unwrap();
+    assert_eq!(kit.client().run(run.id()).unwrap().result::<Vec<usize>>().await.unwrap(), [1, 2]);
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use wigwag::core::{Closing, Event, Fate, Key, Name, RunId, RunRef, Signal, Source, suffix};
-use wigwag::store::{Batch, Store as _};
 use wigwag::{Ctx, ErrorKind, Failure, Graph, Payload, Status};
+use wigwag_core::{Closing, Event, Fate, Key, Name, RunId, RunRef, Signal, Source, suffix};
+use wigwag_store::{Batch, Store as _};
 
 use crate::world::*;
 
@@ -74,7 +74,7 @@ async fn of_a_race_whose_signals_are_all_there_the_oldest_wins_and_the_others_st
 }
 
 #[tokio::test]
-async fn a_race_in_which_nothing_comes_in_time_gives_none() {
+async fn a_race_that_times_out_returns_none() {
     for kind in KINDS {
         let world = World::start(kind, |engine| engine.function("f", 1, any)).await;
         let run = world.begin("f", "r").await;
@@ -104,7 +104,7 @@ async fn a_race_of_many_leaves_no_wait_open() {
 }
 
 #[tokio::test]
-async fn more_waits_than_the_limit_at_once_are_refused() {
+async fn more_concurrent_waits_than_the_limit_are_rejected() {
     let world = World::start(Kind::Atomic, |engine| {
         engine.function("f", 1, |ctx: Ctx, count: usize| async move {
             ctx.wait_any::<u32, _>((0..count).map(|number| format!("s{number}"))).await
@@ -137,7 +137,7 @@ async fn wait_all_takes_all_in_whatever_order_they_come() {
 }
 
 #[tokio::test]
-async fn wait_all_gives_those_that_came_in_time() {
+async fn wait_all_returns_the_signals_consumed_before_the_deadline() {
     for kind in KINDS {
         let code = |ctx: Ctx, (): ()| async move {
             let all = ctx.wait_all::<u32, _>(["a", "b"]).timeout(HOUR).await?;
@@ -178,7 +178,11 @@ async fn a_quorum_takes_one_each_of_so_many_distinct_senders() {
         let taken: Vec<bool> = views.iter().map(|view| took(&view.fate, "vote")).collect();
         assert_eq!(taken, [true, false, true, true]);
         world.run_until_idle().await;
-        assert_eq!(result(&run).await, json!([[1, 3, 4], 2]), "the cursor has not passed the one that did not count");
+        assert_eq!(
+            result(&run).await,
+            json!([[1, 3, 4], 2]),
+            "the cursor has not passed the signal that did not count"
+        );
         world.end().await;
     }
 }
@@ -230,7 +234,7 @@ async fn a_wait_for_authenticated_senders_rejects_claims() {
 }
 
 #[tokio::test]
-async fn claims_that_were_sent_before_a_wait_for_authenticated_senders_are_not_taken() {
+async fn earlier_signals_with_claimed_senders_are_not_consumed_by_an_authenticated_wait() {
     for kind in KINDS {
         let code = |ctx: Ctx, (): ()| async move {
             ctx.sleep("nap", HOUR).await?;
@@ -268,7 +272,7 @@ async fn a_quorum_that_is_not_reached_in_time_consumes_nothing() {
 }
 
 #[tokio::test]
-async fn a_quorum_of_less_than_two_senders_is_refused() {
+async fn a_quorum_of_less_than_two_senders_is_rejected() {
     for senders in [0, 1] {
         let code = move |ctx: Ctx, (): ()| async move { ctx.wait::<u32>("vote").quorum(senders).await };
         let world = World::start(Kind::Atomic, |engine| engine.function("f", 1, code)).await;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
-use wigwag::core::{Event, Fate, Key};
 use wigwag::{Ctx, ErrorKind, Failure, Graph, OnFailure, Retry, SignalState, Status, StepCtx, permanent};
+use wigwag_core::{Event, Fate, Key};
 
 use crate::world::*;
 
@@ -55,7 +55,7 @@ async fn a_signal_is_waited_for_in_a_function() {
 }
 
 #[tokio::test]
-async fn a_function_can_ask_who_sent_it_and_when() {
+async fn a_function_can_read_the_sender_and_time_of_a_signal() {
     for kind in KINDS {
         let code = |ctx: Ctx, (): ()| async move {
             let received = ctx.wait::<u32>("approval").details().await?;
@@ -66,7 +66,7 @@ async fn a_function_can_ask_who_sent_it_and_when() {
         let run = world.begin("f", "r").await;
         let receipt = run.signal("approval", &7).by("ada").await.unwrap();
         world.run_until_idle().await;
-        let stamp = wigwag::core::stamp_of(&receipt.suffix).unwrap();
+        let stamp = wigwag_core::stamp_of(&receipt.suffix).unwrap();
         assert_eq!(result(&run).await, json!([7, "ada", receipt.id, stamp]));
         world.end().await;
     }
@@ -89,7 +89,7 @@ async fn when_is_checked_on_entry_only() {
         };
         let world = World::start(kind, code).await;
         let small = world.begin_with("g", "small", &json!({"cents": 5})).await;
-        assert_eq!(result(&small).await["approval"], json!(null), "what is not entered is passed over");
+        assert_eq!(result(&small).await["approval"], json!(null), "a wait whose condition is false is skipped");
         assert_eq!(count(&small, "signal.waiting").await, 0);
         let large = world.begin_with("g", "large", &json!({"cents": 500})).await;
         let before = asked.load(Ordering::SeqCst);
@@ -143,7 +143,7 @@ async fn else_the_wait_is_recorded_with_point_and_deadline_and_the_run_parks() {
 }
 
 #[tokio::test]
-async fn its_place_in_the_waiting_index_is_put_and_taken_out_when_it_is_over() {
+async fn a_wait_is_added_to_the_waiting_index_and_removed_when_it_ends() {
     for kind in KINDS {
         let world = World::start(kind, |engine| engine.workflow(order()).function("f", 1, approval)).await;
         for (of, input) in [("order", json!({})), ("f", json!(null))] {
@@ -200,7 +200,7 @@ async fn a_timeout_without_on_timeout_fails_the_step_with_signal_timeout_for_goo
 }
 
 #[tokio::test]
-async fn on_timeout_returning_ok_goes_on_with_the_state_it_made() {
+async fn on_timeout_returning_ok_continues_with_its_state() {
     for kind in KINDS {
         let graph = Graph::<Value>::new("g")
             .signal("approval")
@@ -234,7 +234,7 @@ async fn on_timeout_returning_an_error_fails_the_run_with_it() {
 }
 
 #[tokio::test]
-async fn a_timeout_of_a_step_that_continues_goes_on_without_it() {
+async fn a_run_continues_after_the_timeout_of_an_optional_wait() {
     for kind in KINDS {
         let graph = Graph::<Value>::new("g")
             .signal("approval")
@@ -263,7 +263,7 @@ async fn in_a_function_a_timeout_gives_none() {
 }
 
 #[tokio::test]
-async fn a_wait_with_no_time_at_all_takes_what_is_there() {
+async fn a_wait_with_a_zero_timeout_consumes_a_buffered_signal() {
     for kind in KINDS {
         let code = |ctx: Ctx, (): ()| async move {
             let before: Option<u32> = ctx.wait("number").timeout(std::time::Duration::ZERO).await?;
@@ -295,8 +295,8 @@ async fn a_deadline_that_fires_after_the_signal_came_does_nothing() {
         run.signal("approval", &1).await.unwrap();
         world.settle().await;
         let body = json!({"type": "f", "run": "workflow/r"}).to_string();
-        let batch = wigwag::store::Batch::new().put(hint, body);
-        wigwag::store::Store::write(&world.store, batch).await.unwrap();
+        let batch = wigwag_store::Batch::new().put(hint, body);
+        wigwag_store::Store::write(&world.store, batch).await.unwrap();
         world.advance(HOUR * 2).await;
         assert_eq!(count(&run, "signal.timeout").await, 0);
         assert_eq!(run.status().await.unwrap(), Status::WaitingSignal);
@@ -314,7 +314,7 @@ async fn a_deadline_that_fires_after_cancellation_does_nothing() {
         for (of, input) in [("order", json!({})), ("f", json!(null))] {
             let run = world.begin_with(of, of, &input).await;
             run.cancel().await.unwrap();
-            // The cancel is there, and then the deadline passes before anybody looks.
+            // The cancel is stored, and then the deadline passes before a worker checks the run.
             world.move_clock(HOUR * 2);
             world.settle().await;
             assert_eq!(run.status().await.unwrap(), Status::Cancelled);
@@ -392,12 +392,12 @@ async fn a_signal_to_a_paused_run_is_consumed_when_it_is_resumed_although_its_de
 }
 
 #[tokio::test]
-async fn a_signal_that_comes_while_its_own_timeout_has_paused_the_run_is_in_time() {
+async fn a_signal_sent_while_the_waits_timeout_has_paused_the_run_is_consumed() {
     for kind in KINDS {
         let graph = Graph::<Value>::new("g").signal("approval").timeout(HOUR).on_failure(OnFailure::Pause);
         let world = World::start(kind, |engine| engine.workflow(graph)).await;
         let run = world.begin_with("g", "r", &json!({})).await;
-        // Nobody looked for ten minutes after the deadline.
+        // No worker checked the run for ten minutes after the deadline.
         world.advance(HOUR + MINUTE * 10).await;
         assert_eq!(run.status().await.unwrap(), Status::Paused);
         world.advance(MINUTE * 30).await;
@@ -411,7 +411,7 @@ async fn a_signal_that_comes_while_its_own_timeout_has_paused_the_run_is_in_time
 }
 
 #[tokio::test]
-async fn a_wait_beside_a_step_that_runs_takes_its_signal_at_once() {
+async fn a_wait_beside_a_running_step_consumes_its_signal_at_once() {
     for kind in KINDS {
         let go = Arc::new(tokio::sync::Notify::new());
         let wait = Arc::clone(&go);

@@ -1,4 +1,4 @@
-//! What all tests share: an engine on either kind of store, gates that hold a request, and what must hold at the end.
+//! Shared by all tests: an engine on either kind of store, gates that hold a request, and final invariants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, IntoFuture};
@@ -9,14 +9,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use wigwag::core::{
-    Control, Event, Family, Fate, Key, Name, Order, Payload, RunId, RunRef, Signal, SignalReceived, Source, suffix,
-};
-use wigwag::store::{
-    Batch, Changes, Clock as _, Memory, Now, Object, Page, Peers, Receipt as Written, Result as Stored, Store, Traits,
-};
 use wigwag::testing::{Kit, ManualClock};
 use wigwag::{Builder, Client, Ctx, Engine, ErrorKind, Failure, Result, RunHandle, SignalView, Status, Time};
+use wigwag_core::{
+    Control, Event, Family, Fate, Key, Name, Order, Payload, RunId, RunRef, Signal, SignalReceived, Source, suffix,
+};
+use wigwag_store::{
+    Batch, Changes, Clock as _, Memory, Now, Object, Page, Peers, Receipt as Written, Result as Stored, Store, Traits,
+};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
@@ -26,9 +26,9 @@ pub(crate) const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// What kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Batches land whole, stamps are drawn inside the commit, and who waits is told.
+    /// Batches land as a whole, stamps are drawn inside the commit, and waiting callers are notified.
     Atomic,
-    /// As a bucket: batches land in order, stamps are drawn beforehand, and nobody is told.
+    /// Like a bucket: batches land in order, stamps are drawn beforehand, and there are no notifications.
     Bucket,
 }
 
@@ -60,7 +60,7 @@ impl Gate {
         within(self.reached.notified()).await;
     }
 
-    /// Lets it go on.
+    /// Lets the held request continue.
     pub(crate) fn open(&self) {
         self.opened.notify_one();
     }
@@ -163,7 +163,7 @@ impl World {
         self.kit().client()
     }
 
-    /// A client in a process of its own, without workers and without the code.
+    /// A client in a separate process, without workers and without the code.
     pub(crate) async fn stranger(&self) -> Client {
         let clock = Arc::new(self.kit().clock().clone());
         Engine::builder(Arc::new(self.store.clone())).clock(clock).client().await.unwrap()
@@ -229,7 +229,7 @@ impl World {
         tokio::select! {
             biased;
             done = within(future) => done,
-            () = passing => unreachable!("time passes for ever"),
+            () = passing => unreachable!("time passes without end"),
         }
     }
 
@@ -292,10 +292,10 @@ impl World {
         self.hint(run).await;
     }
 
-    /// Puts a hint, as whoever sends something does.
+    /// Writes a wake-up, as every sender does.
     pub(crate) async fn hint(&self, run: &RunHandle) {
         let view = run.get().await.unwrap();
-        let kind = wigwag::core::kind_of(&view.run().index_type());
+        let kind = wigwag_core::kind_of(&view.run().index_type());
         let key = format!("due/00/{}~{kind}~{}~by-hand", self.now(), run.id());
         let body = json!({"type": view.of(), "run": format!("workflow/{}", run.id())});
         self.store.write(Batch::new().put(key, body.to_string())).await.unwrap();
@@ -377,7 +377,7 @@ pub(crate) async fn events(run: &RunHandle) -> Vec<Event> {
     run.history(1, 100_000).await.unwrap().into_iter().flat_map(|entry| entry.events).collect()
 }
 
-/// Their names.
+/// Names of the run's events.
 pub(crate) async fn event_names(run: &RunHandle) -> Vec<&'static str> {
     events(run).await.iter().map(Event::name).collect()
 }
@@ -387,13 +387,13 @@ pub(crate) async fn count(run: &RunHandle, name: &str) -> usize {
     event_names(run).await.into_iter().filter(|found| *found == name).count()
 }
 
-/// What was received, in order.
+/// The consumed signals, in order.
 pub(crate) async fn received(run: &RunHandle) -> Vec<SignalReceived> {
     let all = events(run).await.into_iter();
     all.filter_map(|event| if let Event::SignalReceived(received) = event { Some(received) } else { None }).collect()
 }
 
-/// What became of each signal of a name, in order.
+/// Outcome of each signal of a name, in order.
 pub(crate) async fn fates(run: &RunHandle, name: &str) -> Vec<Fate> {
     run.signals(Some(name)).await.unwrap().into_iter().map(|view| view.fate).collect()
 }
@@ -406,7 +406,7 @@ pub(crate) async fn signal_with(run: &RunHandle, payload: impl Into<Value>) -> S
     found.unwrap_or_else(|| panic!("no signal carries {payload}"))
 }
 
-/// What became of the signal that carries this.
+/// Outcome of the signal with this payload.
 pub(crate) async fn fate_of(run: &RunHandle, payload: impl Into<Value>) -> Fate {
     signal_with(run, payload).await.fate
 }
@@ -423,7 +423,7 @@ pub(crate) async fn result(run: &RunHandle) -> Value {
     within(run.result_payload()).await.unwrap().value()
 }
 
-/// Sends in a task of its own.
+/// Sends in a separate task.
 pub(crate) fn spawn<C>(call: C) -> JoinHandle<Result<C::Answer>>
 where
     C: Call,
@@ -431,7 +431,7 @@ where
     tokio::spawn(call.into_future())
 }
 
-/// What is awaited to be sent.
+/// A call that sends a request when awaited.
 pub(crate) trait Call: IntoFuture<Output = Result<Self::Answer>, IntoFuture: Send + 'static> {
     type Answer: Send + 'static;
 }
@@ -444,7 +444,7 @@ impl Call for wigwag::SignalAndWait {
     type Answer = wigwag::Consumed;
 }
 
-/// Takes so many of one name, with a nap after each.
+/// Consumes this many signals of one name, with a sleep after each.
 pub(crate) async fn numbers(ctx: Ctx, count: usize) -> Result<Vec<Value>, Failure> {
     let mut all = Vec::new();
     for _ in 0..count {

@@ -10,18 +10,13 @@ use wigwag_core::Time;
 use wigwag_store::{Store, limits::LIST_PAGE};
 
 use crate::error::Result;
+use crate::limits::{LIST_WINDOW_FACTOR, LIST_WINDOW_MICROS_FIRST};
 
 /// Index of finished runs.
 const PREFIX: &str = "done/";
 
 /// Sorts behind every day: `:` follows `9`.
 pub(super) const NEWEST: &str = "done/:";
-
-/// Width of the first window: one request for a store with up to 16 ends a second, few for a busier one.
-const FIRST_MICROS: u64 = 60 * 1_000_000;
-
-/// Factor by which windows grow and shrink.
-const FACTOR: u64 = 4;
 
 /// A scan of finished runs, newest first.
 #[derive(Debug)]
@@ -44,7 +39,7 @@ impl<'a> Backwards<'a> {
             Some(at) => one_before(at),
             None => now,
         };
-        Self { store, bound: bound.to_owned(), until, micros: FIRST_MICROS }
+        Self { store, bound: bound.to_owned(), until, micros: LIST_WINDOW_MICROS_FIRST }
     }
 
     /// Bound from which another scan continues exactly where this one stopped.
@@ -71,7 +66,7 @@ impl<'a> Backwards<'a> {
         let keys = page.entries.into_iter().map(|listed| listed.key).filter(|key| *key < self.bound);
         let keys: Vec<String> = keys.rev().collect();
         if keys.len() < LIST_PAGE / 4 {
-            self.micros = self.micros.max(1).saturating_mul(FACTOR);
+            self.micros = self.micros.max(1).saturating_mul(LIST_WINDOW_FACTOR);
         }
         self.until = one_before(start);
         if after < self.bound {
@@ -80,7 +75,8 @@ impl<'a> Backwards<'a> {
         Ok(Some(keys))
     }
 
-    /// Narrows a window whose first page ends at `reached`. Returns false if it is one moment and cannot be narrowed.
+    /// Narrows a window whose first page ends at `reached`. Returns false if it is a single moment and
+    /// cannot be narrowed.
     fn narrow(&mut self, start: Time, reached: Time) -> bool {
         if reached > self.until {
             // Clocks differ: keys are newer than the bound's time. Search for the newest in doubling steps.
@@ -91,7 +87,7 @@ impl<'a> Backwards<'a> {
         }
         let left = self.until.micros() - reached.micros();
         let was = self.micros;
-        self.micros = left.min(was / FACTOR);
+        self.micros = left.min(was / LIST_WINDOW_FACTOR);
         was > 0
     }
 
@@ -117,7 +113,7 @@ impl<'a> Backwards<'a> {
 }
 
 /// First key prefix of a moment.
-fn start_of(at: Time) -> String {
+pub(super) fn start_of(at: Time) -> String {
     format!("{PREFIX}{}/{at}", at.day())
 }
 
@@ -154,7 +150,8 @@ mod tests {
         store
     }
 
-    /// Scans to the end; a new scan begins after every 16 windows, as a new page does. Returns the keys and the requests.
+    /// Scans to the end; a new scan starts after every 16 windows, like a new page. Returns the keys and the
+    /// number of requests.
     async fn scan(store: &Memory) -> (Vec<String>, usize) {
         let (mut found, mut windows) = (Vec::new(), 0);
         let mut bound = NEWEST.to_owned();
@@ -182,7 +179,7 @@ mod tests {
         let now = NOW.micros();
         check(BTreeSet::new(), 20).await;
         check((0..5).map(|id| key(now - id, id)).collect(), 40).await;
-        // One a day for ten years.
+        // One key a day for ten years.
         check((0..3_650).map(|day| key(now - day * 86_400_000_000, day)).collect(), 100).await;
         // 25,000 on one day.
         check((0..25_000).map(|id| key(now - id * 3_000_000, id)).collect(), 400).await;
