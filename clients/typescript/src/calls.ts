@@ -1,14 +1,15 @@
 /**
- * What was said to the hub and is not settled: tells that wait to be written, asks that wait for an answer.
+ * Calls to the hub that are not settled: tells waiting to be written, asks waiting for an answer.
  *
- * Holds: every ask is settled within three attempts, connected or not; what is not settled is bounded; an ask keeps its id.
- * Absent on purpose: sockets, timers and promises. Time comes in as `now`, answers go out as what the methods return.
+ * Holds: every ask is settled within three attempts, connected or not; the number of unsettled calls is bounded; an
+ * ask keeps its id.
+ * Deliberately without sockets, timers and promises: the time is the argument `now`, and results are return values.
  */
 import { HubError } from "./errors.js";
 import { ASK_ATTEMPTS, ASK_TIMEOUT_MS, ASK_WAIT_MS, REPLY_GRACE_MS } from "./limits.js";
 import { byteLength, HUB, type Metadata, type Pattern } from "./protocol.js";
 
-/** Who wants to know how it ended. */
+/** The part of the client that gets the outcome. */
 export type Owner = { kind: "user"; key: number } | { kind: "lease"; address: string } | { kind: "topic"; topic: string };
 
 export interface Call {
@@ -21,7 +22,7 @@ export interface Call {
   ttl?: number | null | undefined;
   metadata?: Metadata | undefined;
   id?: string | undefined;
-  /** It undoes something that ends with the connection too, and is done if that ends first. */
+  /** Whether a disconnect has the same effect as the call and so completes it, as for `hub:unsubscribe`. */
   endsWithConnection?: boolean;
 }
 
@@ -34,31 +35,31 @@ export interface Pending {
   readonly payload: string;
   readonly bytes: number;
   readonly createdAt: number;
-  /** Which call it was: earlier ones go first. */
+  /** Sequence number of the call: earlier calls are sent first. */
   readonly order: number;
   state: State;
-  /** How often it was written; the number of the attempt that the hub sees. */
+  /** How often it was written; the attempt number that the hub sees. */
   sends: number;
-  /** How many attempts went unanswered or were refused for now. */
+  /** Number of attempts that failed temporarily or had no answer. */
   failures: number;
-  /** When `state` ends by itself. Tells wait for a connection as long as it takes. */
+  /** End of the current `state`. Tells wait for a connection without a limit. */
   deadline: number;
 }
 
 export type Failed = { pending: Pending; error: HubError };
 
-/** What an envelope takes besides its payload, about. */
+/** Approximate size of an envelope without its payload. */
 const ENVELOPE_BYTES = 512;
 
 export class Calls {
   private readonly pending = new Map<string, Pending>();
-  /** Of leases and topics: they go before all others, for others depend on them. */
+  /** Calls of leases and topics, which are sent first because other calls depend on them. */
   private urgent: string[] = [];
   private normal: string[] = [];
   private bytes = 0;
   private users = 0;
   private count = 0;
-  /** No deadline lies before this; it may be too early, never too late. */
+  /** Lower bound of all deadlines; it may be too early, never too late. */
   private nextDue = Infinity;
 
   constructor(
@@ -66,7 +67,7 @@ export class Calls {
     private readonly bytesMax: number,
   ) {}
 
-  /** Whether a call of the user would be refused. An empty buffer takes any call, however large. */
+  /** Whether to reject a call of the user. An empty buffer accepts any call, however large. */
   isFull(call: Call): boolean {
     if (this.users === 0) return false;
     const payload = this.users < this.messagesMax ? asJson(call.payload) : null;
@@ -98,12 +99,12 @@ export class Calls {
     if (pending.owner.kind === "user") this.users -= 1;
   }
 
-  /** The next to be written; `urgentOnly` until all leases stand again. */
+  /** Returns the next call to write; only urgent ones until all leases are registered again. */
   next(urgentOnly: boolean): Pending | undefined {
     return this.first(this.urgent) ?? (urgentOnly ? undefined : this.first(this.normal));
   }
 
-  /** It is written: a tell is settled by that, an ask waits for its answer. */
+  /** Marks a call as written: a tell is settled, an ask waits for its answer. */
   sent(pending: Pending): void {
     const queue = pending.owner.kind === "user" ? this.normal : this.urgent;
     if (queue[0] === pending.id) queue.shift();
@@ -112,7 +113,7 @@ export class Calls {
     if (pending.call.pattern === "tell") this.remove(pending);
   }
 
-  /** The hub has it; the reply is still to come. */
+  /** Handles the hub's acknowledgement of a request; the reply is still to come. */
   acknowledged(pending: Pending, now: number): void {
     pending.state = "acknowledged";
     pending.deadline = now + (pending.call.ttl ?? ASK_TIMEOUT_MS) + REPLY_GRACE_MS;
@@ -127,7 +128,7 @@ export class Calls {
     this.due(pending.deadline);
   }
 
-  /** Goes to where it was, in this attempt. */
+  /** Puts a call back into its queue within the same attempt. */
   again(pending: Pending): void {
     if (pending.state !== "sent") return; // it was refused before, and waits already
     pending.state = "waiting";
@@ -136,7 +137,7 @@ export class Calls {
     queue.splice(place < 0 ? queue.length : place, 0, pending.id);
   }
 
-  /** The attempt failed; the error is final if it was the last. */
+  /** Handles a failed attempt. Returns the error if it was the last. */
   failed(pending: Pending, error: HubError, now: number): HubError | null {
     if (pending.state === "resting") return null; // that attempt has failed already
     pending.failures += 1;
@@ -151,8 +152,8 @@ export class Calls {
   }
 
   /**
-   * After a cut: those of leases and topics are made anew by whoever wants them, all others are to be sent again at once, in
-   * order. Returns what the cut has settled.
+   * Handles a disconnect: leases and topics issue their calls again, all other calls are sent again immediately, in
+   * order. Returns the calls that the disconnect settled.
    */
   requeue(now: number): Pending[] {
     const settled: Pending[] = [];
@@ -173,7 +174,7 @@ export class Calls {
     return settled;
   }
 
-  /** Lets time pass: what has waited too long rests, is sent again, or fails. */
+  /** Advances the time: calls past their deadline pause, are retried, or fail. */
   tick(now: number): Failed[] {
     if (now < this.nextDue) return [];
     const failed: Failed[] = [];
@@ -186,12 +187,12 @@ export class Calls {
     return failed;
   }
 
-  /** When `tick` is wanted. */
+  /** Time of the next `tick`. */
   get wakeAt(): number {
     return this.nextDue;
   }
 
-  /** Whether a lease waits for its answer. */
+  /** Whether a registration waits for its answer. */
   get hasLeases(): boolean {
     for (const pending of this.pending.values()) if (pending.owner.kind === "lease") return true;
     return false;
@@ -201,7 +202,7 @@ export class Calls {
     return this.first(this.normal) === undefined && this.first(this.urgent) === undefined;
   }
 
-  /** Everything, which is given up. */
+  /** Removes and returns all calls, which are abandoned. */
   drain(): Pending[] {
     const all = [...this.pending.values()];
     this.pending.clear();
@@ -231,7 +232,7 @@ export class Calls {
     return this.failed(pending, timeout(pending), now);
   }
 
-  /** The first that is still wanted and still waits; others have been settled since they were put there. */
+  /** Returns the first call in the queue that still waits; settled calls stay in the queue until then. */
   private first(queue: string[]): Pending | undefined {
     while (queue.length > 0) {
       const pending = this.pending.get(queue[0] as string);
@@ -246,7 +247,7 @@ export class Calls {
   }
 }
 
-/** The text of a frame. The payload was made into text when the call came, so that later changes of it do not matter. */
+/** Returns the text of a frame. The payload was serialised at the time of the call, so that later changes to it have no effect. */
 export function render(pending: Pending, from: string): string {
   const { call, id, createdAt } = pending;
   const attempt = call.pattern === "ask" ? { attemptNumber: pending.sends + 1 } : {};
@@ -265,7 +266,7 @@ export function render(pending: Pending, from: string): string {
   return `${head.slice(0, -1)},"payload":${pending.payload}}`;
 }
 
-/** The error of a frame that the hub would not read, or null. */
+/** Returns an error if the frame exceeds the hub's size limit, else null. */
 export function tooLarge(text: string, max: number): HubError | null {
   if (text.length * 3 <= max) return null;
   const size = byteLength(text);
@@ -274,7 +275,7 @@ export function tooLarge(text: string, max: number): HubError | null {
   return new HubError("message_too_large", `a message has at most ${max} bytes, this one has ${size}`, fields);
 }
 
-/** The error of a message whose `ttl` has passed before it could be written, or null. */
+/** Returns an error if the message's `ttl` passed before it could be written, else null. */
 export function expired(pending: Pending, now: number): HubError | null {
   const ttl = pending.call.ttl ?? null;
   if (ttl === null || pending.createdAt + ttl >= now) return null;

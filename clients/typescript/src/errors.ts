@@ -1,7 +1,7 @@
-/** What goes wrong, with what to do about it. */
+/** Errors with a hint for their solution. */
 import { object, type Envelope } from "./protocol.js";
 
-/** The hub's own codes, and those of this client: `buffer_full`, `closed`, `inbox_full`, `already_subscribed`, `invalid_call`. */
+/** The hub's error codes, and those of this client: `buffer_full`, `closed`, `inbox_full`, `already_subscribed`, `invalid_call`. */
 export type ErrorCode =
   | "timeout"
   | "message_expired"
@@ -37,7 +37,7 @@ export class HubError extends Error {
   /** Whether the same call may succeed later. */
   readonly retryable: boolean;
   readonly details: unknown;
-  /** After so many ms; only of `rate_limited`. */
+  /** Milliseconds to wait before a retry; only for `rate_limited`. */
   readonly retryAfter: number | null;
 
   constructor(code: ErrorCode, message: string, fields: ErrorFields = {}) {
@@ -50,7 +50,7 @@ export class HubError extends Error {
   }
 }
 
-/** The error that a frame of the hub tells, or null if it tells none. */
+/** Returns the error that a frame of the hub reports, or null. */
 export function errorIn(frame: Envelope): HubError | null {
   const payload = object(frame.payload);
   const code = codeOf(frame.type, payload["code"]);

@@ -1,7 +1,8 @@
 /**
- * The hub as the user holds it: promises, handlers and iterators around a `Session`, which decides everything.
+ * The user's side of the hub: promises, handlers and iterators around a `Session`, which makes all decisions.
  *
- * Holds: inputs are taken one at a time, in order, also those that handlers cause; a socket that was let go is not heard.
+ * Holds: inputs are processed one at a time, in order, also those caused by handlers; events of an
+ * abandoned socket are ignored.
  */
 import type { Call } from "./calls.js";
 import { Emitter } from "./emitter.js";
@@ -16,12 +17,19 @@ import { deafen, listen, socketConstructor, socketUrl, type SocketConstructor, t
 import type { HubEvent, Input, Output } from "./steps.js";
 import { Subscription } from "./subscription.js";
 
-/** Opens a connection and keeps it until `close()`. Calls may be made at once; they wait for it. */
+/** Opens a connection and keeps it until `close()`. Calls can be made immediately; they wait for the connection. */
 export function connect(url: string, options: options.ConnectOptions = {}): Hub {
   return new Hub(url, options);
 }
 
-/** A page of actors; `next` asks for the one after. */
+/** A page of topics: subscribers of each, and the number of its newest message. */
+export interface TopicPage {
+  topics: { topic: string; subscribers: number; epoch: number; seq: number }[];
+  hasMore: boolean;
+  next: string | null;
+}
+
+/** A page of actors; `next` is the cursor of the next page. */
 export interface ActorPage {
   actors: Actor[];
   hasMore: boolean;
@@ -44,7 +52,7 @@ type Settle = { resolve: (frame: Envelope | null) => void; reject: (error: unkno
 
 export class Hub {
   private url: string;
-  /** The server that the client was made for. */
+  /** The server that the client was created for. */
   private readonly home: string;
   private readonly WebSocket: SocketConstructor;
   private readonly session: Session;
@@ -55,12 +63,12 @@ export class Hub {
   private readonly inputs: Input[] = [];
   private readonly waiters: { key: number; call: Call }[] = [];
   private socket: SocketLike | null = null;
-  /** Grows with every socket that is opened or let go; what belongs to an older one is not heard. */
+  /** Incremented whenever a socket is opened or abandoned; events of older sockets are ignored. */
   private generation = 0;
   private timer: ReturnType<typeof setTimeout> | undefined;
   private stepping = false;
   private nextKey = 1;
-  /** Resolves when the hub has ended; with the error, if it was not closed by the user. */
+  /** Resolves when the hub has ended, with the error unless the user closed it. */
   readonly closed: Promise<HubError | null>;
   private onEnded: (error: HubError | null) => void = () => undefined;
 
@@ -85,17 +93,17 @@ export class Hub {
     this.put({ kind: "start" });
   }
 
-  /** The session's own address, once there has been a connection. */
+  /** The session's own address, once it was connected. */
   get address(): string | null {
     return this.session.address;
   }
 
-  /** Listens to an event; returns what ends the listening. */
+  /** Adds a listener. Returns a function that removes it. */
   on<Type extends HubEvent["type"]>(type: Type, listener: (event: Extract<HubEvent, { type: Type }>) => void): () => void {
     return this.emitter.on(type, listener);
   }
 
-  /** Resolves at the next connection whose addresses are all registered (not before, even if there is one now). */
+  /** Resolves at the next connection with all addresses registered, not with the current one. */
   nextConnection(): Promise<Connected> {
     return new Promise((resolve, reject) => {
       const off = this.on("connected", ({ connected }) => (off(), resolve(connected)));
@@ -105,26 +113,26 @@ export class Hub {
 
   // Messages to actors
 
-  /** At most once. Resolves when it is written; lost if the target is away, unless `queue`. */
+  /** Sends at most once. Resolves when the message is written; it is lost if the target is away, unless `queue` is set. */
   async tell(to: string, type: string, data?: unknown, options: options.TellOptions = {}): Promise<void> {
     const queue = options.queue === true ? { queue: true } : {};
     await this.call({ type: "hub:send", payload: { to, type, data }, pattern: "tell", ...common(options, queue) });
   }
 
-  /** At least once, and known: resolves with what became of it. */
+  /** Sends at least once. Resolves with the delivery receipt. */
   async ask(to: string, type: string, data?: unknown, options: options.AskOptions = {}): Promise<Delivery> {
     const frame = await this.call({ type: "hub:send", payload: { to, type, data }, pattern: "ask", ...asking(options) });
     return delivery(frame);
   }
 
-  /** Asks, and resolves with what the target replies. */
+  /** Sends a request. Resolves with the target's reply. */
   async request<T = unknown>(to: string, type: string, data?: unknown, options: options.AskOptions = {}): Promise<Reply<T>> {
     const payload = { to, type, data, expectReply: true };
     const frame = await this.call({ type: "hub:send", payload, pattern: "ask", expectReply: true, ...asking(options) });
     return { type: frame.type, data: frame.payload as T, from: frame.from, metadata: frame.metadata };
   }
 
-  /** To all actors that this client may send to. */
+  /** Sends to all actors that this client may send to. */
   async broadcast(type: string, data?: unknown, options: options.BroadcastOptions = {}): Promise<Broadcast> {
     const { excludeSelf, capability } = options;
     const payload = { message: { type, payload: data }, excludeSelf, capability };
@@ -134,8 +142,9 @@ export class Hub {
   }
 
   /**
-   * Takes the messages to this client's addresses, one after another: the next waits for the promise of the one before.
-   * There is one handler; what came before it was set waits for it. Returns what takes it away.
+   * Sets the handler of messages to this client's addresses, which is called for one at a time: the next
+   * waits for its promise.
+   * There is one handler; earlier messages wait for it. Returns a function that removes it.
    */
   onMessage(handler: (message: Message) => unknown): () => void {
     if (this.inbox.isHandled) throw new HubError("already_subscribed", "there is a handler of messages already");
@@ -145,7 +154,7 @@ export class Hub {
 
   // Addresses
 
-  /** Holds an address from now on. Resolves with its version, a fencing token, when the hub has registered it. */
+  /** Registers an address and keeps it registered. Resolves with its version, a fencing token, once the hub has registered it. */
   async register(registration: Registration): Promise<{ address: string; version: number; expiresAt: number }> {
     const frame = await this.promise((key) => ({ kind: "register", key, registration }));
     const { version, expiresAt } = object(frame?.payload);
@@ -164,6 +173,10 @@ export class Hub {
     return (await this.query("hub:list_actors", { ...options })) as unknown as ActorPage;
   }
 
+  async topics(options: options.PageOptions = {}): Promise<TopicPage> {
+    return (await this.query("hub:list_topics", { ...options })) as unknown as TopicPage;
+  }
+
   queueStats(): Promise<Metadata> {
     return this.query("hub:queue_stats", {});
   }
@@ -174,13 +187,13 @@ export class Hub {
 
   // Topics
 
-  /** Resolves with the place of the message in its topic. */
+  /** Resolves with the position of the message in its topic. */
   async publish(topic: string, type: string, data?: unknown, options: options.SendOptions = {}): Promise<Published> {
     const frame = await this.call({ type: "hub:publish", payload: { topic, type, data }, pattern: "ask", ...common(options) });
     return frame.payload as Published;
   }
 
-  /** Messages of a topic, to a handler (one after another) or by iterating over what is returned. */
+  /** Subscribes to a topic, with a handler (one message at a time) or by iterating over the result. */
   subscribe<T = unknown>(topic: string, options?: options.SubscribeOptions): Subscription<T>;
   subscribe<T = unknown>(
     topic: string,
@@ -205,12 +218,12 @@ export class Hub {
     return this.ask(runAddress(run), name, data, options);
   }
 
-  /** The entries of a run's log, from the beginning or `after`. Iterating ends with the run. */
+  /** Follows a run's log, from the beginning or `after`. The iteration ends with the run. */
   follow(run: string, options: options.SubscribeOptions = {}): Subscription<RunEntry> {
     return this.subscribe<RunEntry>(runTopic(run), options);
   }
 
-  /** Says goodbye. What is not settled is rejected with `closed`. */
+  /** Disconnects. Unsettled calls are rejected with `closed`. */
   async close(): Promise<void> {
     this.put({ kind: "close" });
     await this.closed;
@@ -222,7 +235,7 @@ export class Hub {
     return object((await this.call({ type, payload, pattern: "ask" })).payload);
   }
 
-  /** Of a tell there is no frame, and nobody looks for it. */
+  /** Sends a call. A tell has no answer frame, and its callers ignore the result. */
   private async call(call: Call): Promise<Envelope> {
     const wait = this.options.buffer?.whenFull === "wait" && (this.waiters.length > 0 || !this.session.hasRoomFor(call));
     return (await this.promise((key) => (wait ? (this.waiters.push({ key, call }), null) : { kind: "call", key, call }))) as Envelope;
@@ -326,7 +339,7 @@ export class Hub {
       const there = socketUrl(url);
       if (there.startsWith("wss:") || !this.url.startsWith("wss:")) this.url = there;
     } catch {
-      // Not an address: the next connection is made where this one was.
+      // Not a valid address: the next connection uses the same server.
     }
   }
 
@@ -350,7 +363,7 @@ export class Hub {
     this.socket = null;
   }
 
-  // What comes in
+  // Incoming frames and events
 
   private receive(frame: Envelope): void {
     const made = message(frame, {
@@ -378,7 +391,7 @@ export class Hub {
     };
     const done = await this.handled(message.type, () => handler({ ...message, ack }));
     if (done && message.wantsAck) ack();
-    // What was not dealt with may come again, if the hub still has it.
+    // An unprocessed message may be delivered again, if the hub still has it.
     if (!done && !acknowledged) this.put({ kind: "forget", id: message.id });
   }
 
@@ -391,7 +404,7 @@ export class Hub {
       drained: () => this.put({ kind: "drained", topic }),
       close: () => this.unsubscribe(topic, subscription as Subscription),
     });
-    // The session refuses a second one of the same topic; it ends with that error, the first goes on.
+    // The session rejects a second subscription to the same topic: it ends with that error, and the first continues.
     ready.catch((error: HubError) => subscription.end(null, error));
     if (!this.subscriptions.has(topic)) this.subscriptions.set(topic, subscription as Subscription);
     return subscription;
@@ -441,12 +454,12 @@ function delivery(frame: Envelope): Delivery {
   return { id, status: status === "queued" ? "queued" : "delivered", deliveredAt: typeof deliveredAt === "number" ? deliveredAt : null };
 }
 
-/** Milliseconds since 1970 that never jump, as a clock that is set does; the hub measures the difference at each connection. */
+/** Returns monotonic milliseconds since 1970, unaffected by clock changes; the hub measures the offset at each connection. */
 function now(): number {
   return Math.round(performance.timeOrigin + performance.now());
 }
 
-/** `randomUUID` is there in secure contexts only, and a page on a plain address of this network is none. */
+/** Returns a random id. `randomUUID` exists only in secure contexts, which excludes pages on plain HTTP in a local network. */
 function randomId(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -1,4 +1,4 @@
-/** The addresses that the user wants, and the leases on them. */
+/** The addresses that the user registers, and their leases. */
 import { RENEWALS_PER_LEASE } from "./limits.js";
 import type { Metadata } from "./protocol.js";
 
@@ -6,7 +6,7 @@ export interface Registration {
   address: string;
   capabilities?: string[];
   metadata?: Metadata;
-  /** 10 to 3600; the hub takes 300 unless told. */
+  /** 10 to 3600; the hub's default is 300. */
   ttlSeconds?: number;
 }
 
@@ -32,7 +32,7 @@ export function registerPayload({ address, capabilities, metadata, ttlSeconds }:
   };
 }
 
-/** Both times are the hub's, so that this machine's clock does not matter. */
+/** Returns when to renew. Both times are the hub's, so that this machine's clock is irrelevant. */
 export function renewTime(now: number, expiresAt: number, answeredAt: number): number {
   return now + Math.max(0, expiresAt - answeredAt) / RENEWALS_PER_LEASE;
 }

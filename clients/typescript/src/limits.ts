@@ -1,29 +1,29 @@
 /** Every limit and time of this client, each with its reason. */
 
-/** What the hub's page asks for: 30 s for each of three attempts, with waits of 1 s × attempt between them. */
+/** As the hub's protocol requires: 30 s for each of three attempts, with waits of 1 s × attempt between them. */
 export const ASK_TIMEOUT_MS = 30_000;
 export const ASK_ATTEMPTS = 3;
 export const ASK_WAIT_MS = 1_000;
 
-/** The hub answers for a reply that does not come; this much later the client does it itself, should the hub have forgotten. */
+/** The hub sends a timeout for a missing reply; this much later the client does so itself, in case the hub has lost the request. */
 export const REPLY_GRACE_MS = 5_000;
 
-/** What may wait in the client while there is no connection, or a pause. */
+/** Limits of unsettled calls while there is no connection, or during a pause. */
 export const BUFFER_MESSAGES = 1_000;
 export const BUFFER_BYTES = 8 * 1024 * 1024;
 
-/** What may lie in the socket: it has no bound of its own, and says nothing when it has written. */
+/** Maximum bytes buffered in the socket, which has no limit of its own and does not report completed writes. */
 export const SOCKET_BYTES = 1024 * 1024;
 export const SOCKET_LOOK_AGAIN_MS = 10;
 
-/** What may wait for handlers and iterators that are slower than the hub. */
+/** Maximum messages that wait for slow handlers and iterators. */
 export const INBOX_MESSAGES = 1_000;
 export const TOPIC_MESSAGES = 1_000;
 
-/** As many forwarded ids are remembered; a queue holds 100, so a repeat lies far below. */
+/** Number of forwarded ids remembered; the hub's queue holds 100, so a repeat is far more recent. */
 export const SEEN_IDS = 10_000;
 
-/** The hub wants `hub:connect` within 10 s of the opening; a handshake beyond this will not come. */
+/** The hub requires `hub:connect` within 10 s of the opening; after this time, the handshake has failed. */
 export const CONNECT_TIMEOUT_MS = 15_000;
 
 /** Waits between attempts to connect: doubled each time, and a random part of them. */
@@ -40,13 +40,13 @@ export const HOME_AFTER = 3;
 /** A connection that lived this long was a good one: the next wait is short again. */
 export const SETTLED_MS = 5_000;
 
-/** After so many heartbeat intervals without a frame the connection counts as dead, as it does for the hub. */
+/** After this many heartbeat intervals without a frame, the connection counts as dead, as it does for the hub. */
 export const SILENT_INTERVALS = 3;
 
 /** Two renewals may be lost before a lease ends. */
 export const RENEWALS_PER_LEASE = 3;
 
-/** An address that could not be registered for now is tried again after this. */
+/** Delay before a failed registration is retried. */
 export const REGISTER_AGAIN_MS = 10_000;
 
 /** How long `close()` waits for the hub to close. */

@@ -1,7 +1,7 @@
-/** Messages as the user sees them, and the one queue in which they wait for the user. */
+/** Messages as the user receives them, and the bounded queue in which they wait. */
 import type { Envelope, Metadata, Pattern } from "./protocol.js";
 
-/** What became of a message: written to its target (or acknowledged by it), or kept until the target comes back. */
+/** Outcome of an ask: written to its target (or acknowledged by it), or queued until the target returns. */
 export interface Delivery {
   /** The id under which the hub recognises a repeat. */
   id: string;
@@ -28,12 +28,12 @@ export interface Message<T = unknown> {
   pattern: Pattern;
   timestamp: number;
   metadata: Metadata;
-  /** Whether somebody waits for `reply`. */
+  /** Whether the sender waits for `reply`. */
   wantsReply: boolean;
   /** Whether the sender waits for `ack`. */
   wantsAck: boolean;
   reply(type: string, data?: unknown): Promise<Delivery>;
-  /** Says that it is dealt with. Done for the handler once it has returned, if the sender wants it. */
+  /** Acknowledges the message. Happens automatically after the handler returns, if the sender requires it. */
   ack(): void;
   /** Extends the deadline for `ack` or `reply` to 30 s from now. Call it as often as needed. */
   progress(): void;
@@ -80,7 +80,7 @@ export function topicMessage(topic: string, at: { epoch: number; seq: number }, 
   return { topic, ...at, from, type, data, timestamp, metadata };
 }
 
-/** A bounded queue that is worked off by one handler, one after another, in order. */
+/** A bounded queue with one handler, which processes the items in order, one at a time. */
 export class Inbox<T> {
   private readonly waiting: T[] = [];
   private handler: ((item: T) => Promise<void>) | null = null;
@@ -88,7 +88,7 @@ export class Inbox<T> {
 
   constructor(private readonly max: number) {}
 
-  /** False if there is no room. */
+  /** Adds an item. Returns false if the queue is full. */
   push(item: T): boolean {
     if (this.waiting.length >= this.max) return false;
     this.waiting.push(item);
@@ -96,7 +96,7 @@ export class Inbox<T> {
     return true;
   }
 
-  /** The handler must not throw. */
+  /** Sets the handler, which must not throw. */
   handle(handler: ((item: T) => Promise<void>) | null): void {
     this.handler = handler;
     void this.work();

@@ -1,41 +1,41 @@
-/** What the user may say about a connection and a message. */
+/** Options of connections and messages. */
 import type { Registration } from "./leases.js";
 import type { Metadata, Position } from "./protocol.js";
 import type { SocketConstructor } from "./socket.js";
 
 export interface ConnectOptions {
-  /** A token, or what gives one; it is asked for one at every connection, and must give another after one was refused. */
+  /** A token, or a function called at each connection, which must return another token after one was rejected. */
   token?: string | (() => string | Promise<string>);
   /** Addresses to hold for as long as the hub is open. */
   register?: Registration[];
   capabilities?: string[];
-  /** Where there is no global `WebSocket` (Node 20). */
+  /** A constructor for runtimes without a global `WebSocket` (Node 20). */
   WebSocket?: SocketConstructor;
   buffer?: BufferOptions;
 }
 
-/** What may be unsettled: tells that are not written, asks that are not answered. */
+/** Limits of unsettled calls: tells that are not written, asks that are not answered. */
 export interface BufferOptions {
-  /** 1,000 unless told. */
+  /** Maximum number of calls; 1,000 by default. */
   messages?: number;
-  /** 8 MiB unless told. */
+  /** Maximum bytes; 8 MiB by default. */
   bytes?: number;
-  /** `reject` (unless told): the call fails with `buffer_full`. `wait`: it begins when there is room. */
+  /** When the buffer is full: `reject` (the default) fails the call with `buffer_full`, `wait` delays it until there is room. */
   whenFull?: "reject" | "wait";
 }
 
 export interface SendOptions {
-  /** One of this client's addresses; unless told the first that it holds, or the session's. */
+  /** One of this client's addresses; by default the first one registered, or the session's. */
   from?: string;
-  /** How long the message is worth anything, in ms. */
+  /** Time to live in ms. */
   ttl?: number;
   metadata?: Metadata;
-  /** To recognise a repeat by, also across restarts of this program; random unless told. */
+  /** Id for deduplication, also across restarts of this program; random by default. */
   id?: string;
 }
 
 export interface AskOptions extends SendOptions {
-  /** `delivered` then means that the target has dealt with it. */
+  /** Require an acknowledgement: `delivered` then means that the target has processed the message. */
   requireAck?: boolean;
 }
 
@@ -50,14 +50,14 @@ export interface BroadcastOptions extends SendOptions {
 }
 
 export interface SubscribeOptions {
-  /** What came after this is sent first, as far as the hub still has it. */
+  /** Replay messages after this position first, as far as the hub still has them. */
   after?: Position;
 }
 
 export interface PageOptions {
-  /** 1 to 1000; 100 unless told. */
+  /** Page size, 1 to 1000; 100 by default. */
   limit?: number;
-  /** `next` of the page before. */
+  /** `next` of the previous page. */
   after?: string;
 }
 

@@ -1,4 +1,4 @@
-/** The frames of the hub, as `docs/reference/hub.md` has them. */
+/** The frames of the hub, as specified in `docs/reference/hub.md`. */
 
 export const PROTOCOL_VERSION = "0.1.0";
 export const HUB = "@(hub)";
@@ -20,13 +20,13 @@ export interface Envelope {
   ttl: number | null;
 }
 
-/** Where a topic is: its epoch, and the number of a message in it. */
+/** A position in a topic: its epoch, and the number of a message. */
 export interface Position {
   epoch: number;
   seq: number;
 }
 
-/** What `hub:connected` says. */
+/** Payload of `hub:connected`. */
 export interface Connected {
   sessionId: string;
   address: string;
@@ -39,7 +39,7 @@ export interface Connected {
   limits: Metadata;
 }
 
-/** Messages of a topic that cannot be had any more; `from` null: nobody knows how many. */
+/** Messages of a topic that are no longer available; `from` null: their number is unknown. */
 export interface Gap {
   topic: string;
   epoch: number;
@@ -47,7 +47,7 @@ export interface Gap {
   to: number | null;
 }
 
-/** An actor as `discover` and `actors` show it. */
+/** An actor as listed by `discover` and `actors`. */
 export interface Actor {
   actorAddress: string;
   capabilities: string[];
@@ -57,22 +57,22 @@ export interface Actor {
   expiresAt: number;
 }
 
-/** The address of a run, which takes signals. */
+/** Returns the address of a run, which accepts signals. */
 export function runAddress(run: string): string {
   return `@(workflow/${run})`;
 }
 
-/** The topic with a run's log. */
+/** Returns the topic with a run's log. */
 export function runTopic(run: string): string {
   return `run/${run}`;
 }
 
-/** A log is read from its beginning unless told otherwise; other topics from now on. */
+/** Whether a topic is a run's log: by default, a log is read from its beginning, other topics from now on. */
 export function isRunTopic(topic: string): boolean {
   return topic.startsWith("run/");
 }
 
-/** The frame in a text, or null if it is none (a `pong` is none). */
+/** Parses a frame; null if the text is not an envelope (a `pong` is not). */
 export function parse(text: string): Envelope | null {
   let value: unknown;
   try {
@@ -97,12 +97,12 @@ export function parse(text: string): Envelope | null {
   };
 }
 
-/** The value as an object; an empty one if it is none. */
+/** Returns the value if it is an object, else an empty one. */
 export function object(value: unknown): { [key: string]: unknown } {
   return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as { [key: string]: unknown }) : {};
 }
 
-/** How many bytes a text has on the wire. */
+/** Returns the length of a text in bytes of UTF-8. */
 export function byteLength(text: string): number {
   return encoder.encode(text).length;
 }

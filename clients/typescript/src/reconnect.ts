@@ -1,9 +1,9 @@
-/** Whether to come back after a connection has ended, and when. */
+/** Whether to reconnect after a connection has ended, and when. */
 import { BACKOFF_MAX_MS, BACKOFF_MIN_MS } from "./limits.js";
 
 export type Return = "at once" | "later" | "with a new token" | "never";
 
-/** The hub's table of close codes. */
+/** Implements the hub's table of close codes. */
 export function comeBack(code: number): Return {
   switch (code) {
     case 1001:
@@ -20,7 +20,7 @@ export function comeBack(code: number): Return {
   }
 }
 
-/** The wait before the attempt with this number (from 0): half of it is random, so that not all come back at the same time. */
+/** Returns the delay before the attempt with this number (from 0): half of it is random, so that clients do not reconnect simultaneously. */
 export function backoff(attempt: number, random: number): number {
   const whole = Math.min(BACKOFF_MAX_MS, BACKOFF_MIN_MS * 2 ** Math.min(attempt, 30));
   return Math.round(whole / 2 + (whole / 2) * random);

@@ -1,10 +1,10 @@
-/** The ids of messages that have come, so that one that comes twice is dropped. The oldest go first. */
+/** Dedup window: ids of messages received, so that repeats are dropped. The oldest are evicted first. */
 export class Seen {
   private readonly ids = new Map<string, "new" | "acknowledged">();
 
   constructor(private readonly max: number) {}
 
-  /** Whether it is new. */
+  /** Adds an id. Returns whether it is new. */
   add(id: string): boolean {
     if (this.ids.has(id)) return false;
     this.ids.set(id, "new");
@@ -16,12 +16,12 @@ export class Seen {
     if (this.ids.has(id)) this.ids.set(id, "acknowledged");
   }
 
-  /** The hub has not seen the acknowledgement if the message comes again. */
+  /** Whether to repeat the acknowledgement: if the message is repeated, the hub did not receive it. */
   isAcknowledged(id: string): boolean {
     return this.ids.get(id) === "acknowledged";
   }
 
-  /** It was not dealt with: let it come again. */
+  /** Forgets an unprocessed message, so that a repeat is accepted. */
   forget(id: string): void {
     this.ids.delete(id);
   }

@@ -1,8 +1,9 @@
 /**
- * The client's side of the protocol, without sockets, timers or promises: inputs and the time go in, outputs come out.
+ * The client's side of the protocol, without sockets, timers or promises: inputs and the time are
+ * arguments, outputs are returned.
  *
- * Holds: after a (re)connection addresses are registered before anything else is sent; whatever was promised to the user is
- * resolved, rejected, or still pending with a deadline; nothing is sent while the hub says pause, but signs of life and acks.
+ * Holds: after a (re)connection, addresses are registered before anything else is sent; every promise to the user is
+ * resolved, rejected, or pending with a deadline; during a pause only heartbeats and acks are sent.
  */
 import { Calls, expired, render, tooLarge, type Call, type Owner, type Pending } from "./calls.js";
 import { errorIn, HubError } from "./errors.js";
@@ -26,15 +27,15 @@ type Phase =
 export class Session {
   private phase: Phase = { name: "idle" };
   private connected: Connected | null = null;
-  /** The session to go on with, a secret. */
+  /** Id of the session to resume, a secret. */
   private resume: string | null = null;
   private token: string | null = null;
   private refusedToken: string | null | undefined;
   private refusal: HubError | null = null;
   private attempt = 0;
-  /** When it moved to another server. */
+  /** Times of moves to another server. */
   private moves: number[] = [];
-  /** It is not at its first server. */
+  /** Whether it is connected to another than its first server. */
   private away = false;
   private paused = false;
   private holdUntil = 0;
@@ -47,14 +48,14 @@ export class Session {
   private owedAcks: { id: string; from: string }[] = [];
   private out: Output[] = [];
   private crowded = false;
-  /** When what is held back by `holdUntil` may go; Infinity if nothing is. */
+  /** When calls delayed by `holdUntil` may be sent; Infinity if there are none. */
   private heldUntil = Infinity;
 
   constructor(private readonly options: SessionOptions) {
     this.calls = new Calls(options.bufferMessages, options.bufferBytes);
   }
 
-  /** One step; `room` is how many bytes the socket may take. */
+  /** Processes one input; `room` is how many bytes the socket accepts. */
   step(input: Input, now: number, room: number): Output[] {
     this.out = [];
     this.take(input, now);
@@ -62,7 +63,7 @@ export class Session {
     return this.out;
   }
 
-  /** When the next `tick` is wanted; Infinity if nothing is to come by itself. */
+  /** Time of the next `tick`; Infinity if no timer is pending. */
   get wakeAt(): number {
     const phase = this.phase;
     if (phase.name === "idle" || phase.name === "ended") return Infinity;
@@ -70,7 +71,7 @@ export class Session {
     return Math.min(own, this.calls.wakeAt, this.heldUntil);
   }
 
-  /** Whether the socket had no room for all that is to be written. It does not say when it has: look again soon. */
+  /** Whether the socket had no room for all frames. It does not report when it has, so poll it. */
   get isCrowded(): boolean {
     return this.crowded;
   }
@@ -79,7 +80,7 @@ export class Session {
     return this.phase.name === "ended";
   }
 
-  /** Whether this call would be taken. */
+  /** Whether this call would be accepted. */
   hasRoomFor(call: Call): boolean {
     return !this.calls.isFull(call);
   }
@@ -137,7 +138,7 @@ export class Session {
   // Connecting
 
   private open(now: number): void {
-    // The other server may be gone; the first one knows the current place.
+    // The other server may be down; the first one knows the current location.
     if (this.away && this.attempt >= limits.HOME_AFTER) {
       this.away = false;
       this.out.push({ kind: "move", url: null });
@@ -191,15 +192,15 @@ export class Session {
       this.out.push({ kind: "shut", code: 1000 });
       return this.end(error, 1000, "version_mismatch");
     }
-    // A session that cannot be resumed is not asked for again.
+    // Do not try again to resume a session that cannot be resumed.
     if (error?.code === "invalid_message") this.resume = null;
-    // The hub closes with 4001 itself; any other refusal may pass.
+    // The hub closes with 4001 itself; any other rejection may be temporary.
     if (error?.code === "unauthorized") return;
     if (error !== null) this.event({ type: "error", error });
     this.lost(1006, error?.message ?? "not connected", now);
   }
 
-  /** All leases stand again, or were given up: the others may go. */
+  /** Handles the last registration after a reconnect: other calls may now be sent. */
   private restored(now: number): void {
     if (this.phase.name !== "restoring" || this.calls.hasLeases) return;
     this.phase = { name: "ready", since: now };
@@ -226,7 +227,7 @@ export class Session {
     this.event({ type: "disconnected", code, reason, returns: true, inMs });
   }
 
-  /** The connection is of no use any more: lets it go, and does as if it had broken. */
+  /** Abandons a broken connection and handles it like a disconnect. */
   private lost(code: number, reason: string, now: number): void {
     this.out.push({ kind: "shut", code: 1000 });
     this.closed(code, reason, now);
@@ -292,7 +293,7 @@ export class Session {
       return;
     }
     if (!this.isOpen) return;
-    // Others may choose types that look like the hub's, but not its address.
+    // Other actors may choose types like the hub's, but not its address.
     if (frame.from === HUB && frame.type.startsWith("hub:")) return this.fromHub(frame, now);
     if (frame.to.startsWith("@(topic/")) return this.topicMessage(frame, now);
     if (frame.correlationId !== null) return this.reply(frame);
@@ -324,7 +325,7 @@ export class Session {
     this.event({ type: "error", error });
   }
 
-  /** Several messages have arrived: each is answered as if it had been told alone. */
+  /** Handles a combined acknowledgement as one acknowledgement per message. */
   private acknowledged(frame: Envelope, payload: Record<string, unknown>, now: number): void {
     const { status, deliveredAt, messageIds } = payload;
     if (!Array.isArray(messageIds)) return;
@@ -352,7 +353,7 @@ export class Session {
     this.failed(pending, error, now);
   }
 
-  /** Moves to the server of the target. Returns false after too many moves. */
+  /** Moves to the target's server. Returns false after too many moves. */
   private moveTo(pending: Pending, error: HubError, now: number): boolean {
     const { url } = object(error.details);
     this.moves = this.moves.filter((at) => at + limits.MOVES_WITHIN_MS >= now);
@@ -408,7 +409,7 @@ export class Session {
   private acknowledge(id: string, from: string, now: number): void {
     this.seen.acknowledge(id);
     if (this.phase.name === "ready") return this.sendAck(id, from, now);
-    // The message comes again if the hub still wants this; older acks are of no more use than that.
+    // If the hub still needs this acknowledgement, it repeats the message; older acks can be dropped.
     this.owedAcks.push({ id, from });
     if (this.owedAcks.length > limits.INBOX_MESSAGES) this.owedAcks.shift();
   }
@@ -438,7 +439,7 @@ export class Session {
     const lease = this.leases.get(address);
     this.leases.delete(address);
     this.reject(lease?.key ?? null, new HubError("closed", "unregistered before it was registered"));
-    // Without a connection there is nothing that the hub could still hold.
+    // Without a connection, the hub holds no registration to end.
     if (!this.isOpen) return this.resolve(key, null);
     this.undo(key, "hub:unregister", { actorAddress: address }, now);
   }
@@ -472,7 +473,7 @@ export class Session {
     if (lease === undefined) return this.restored(now);
     // A lease that cannot be renewed may have ended while nothing could be sent.
     if (pending.call.type === "hub:renew") return this.askLease(lease, now);
-    // Nobody waits for an address that is to be held all the time: it is asked for again, unless that is of no use.
+    // A permanent registration has no waiting caller: it is retried, unless the error is permanent.
     const again = lease.key === null && error.retryable;
     if (again) lease.renewAt = now + limits.REGISTER_AGAIN_MS;
     else this.leases.delete(address);
@@ -575,7 +576,7 @@ export class Session {
     if (error !== null) this.reject(keyOf(owner), error);
   }
 
-  /** Writes what may be written now. */
+  /** Writes all calls that may be written now. */
   private flush(now: number, room: number): void {
     this.crowded = false;
     this.heldUntil = Infinity;
@@ -609,13 +610,13 @@ export class Session {
     return text.length;
   }
 
-  /** Who sends, unless a call says otherwise: the first address that is held, or the session itself. */
+  /** Returns the default sender: the first registered address, or the session itself. */
   private sender(): string {
     for (const lease of this.leases.values()) if (lease.renewalToken !== null) return lease.wanted.address;
     return (this.connected as Connected).address;
   }
 
-  /** Frames that may always go: they wait for nothing, and nothing waits for them. */
+  /** Returns a frame that is exempt from pauses and queues. */
   private control(type: string, pattern: "ask" | "tell", payload: unknown, now: number, id?: string, from?: string): void {
     const head = { id: id ?? this.options.newId(), from: from ?? this.address ?? "@(session/new)", to: HUB, type, pattern };
     const rest = { correlationId: null, timestamp: now, payload, metadata: {}, ttl: null, signature: null };

@@ -1,4 +1,4 @@
-/** What this client needs of a WebSocket: what browsers and Node from 22 on have, and the `ws` package too. */
+/** The subset of WebSocket that this client needs: available in browsers, in Node from 22 on, and in the `ws` package. */
 import { HubError } from "./errors.js";
 
 export interface SocketLike {
@@ -13,7 +13,7 @@ export interface SocketLike {
 
 export type SocketConstructor = new (url: string) => SocketLike;
 
-/** The constructor that was given, or the one that is there. */
+/** Returns the given constructor, or the global one. */
 export function socketConstructor(given: SocketConstructor | undefined): SocketConstructor {
   const found = given ?? (globalThis as { WebSocket?: SocketConstructor }).WebSocket;
   if (found !== undefined) return found;
@@ -22,7 +22,7 @@ export function socketConstructor(given: SocketConstructor | undefined): SocketC
   });
 }
 
-/** The address to open; `http` is read as `ws`, since the hub is where the server is. */
+/** Returns the WebSocket URL; `http` is converted to `ws`, since the hub is part of the server. */
 export function socketUrl(url: string): string {
   const parsed = new URL(url);
   if (parsed.protocol === "http:") parsed.protocol = "ws:";
@@ -31,7 +31,7 @@ export function socketUrl(url: string): string {
   return parsed.href;
 }
 
-/** Ears for one socket. */
+/** Callbacks of one socket. */
 export interface Ears {
   opened(): void;
   heard(text: string): void;
@@ -44,11 +44,11 @@ export function listen(socket: SocketLike, ears: Ears): void {
     if (typeof event.data === "string") ears.heard(event.data);
   };
   socket.onclose = (event: { code?: number; reason?: string }) => ears.closed(event.code ?? 1006, String(event.reason ?? ""));
-  // `close` follows at once and says more; but in Node 20 none follows if the connection was never made.
+  // `close` usually follows with more detail, but not in Node 20 if the connection was never established.
   socket.onerror = () => setTimeout(() => socket.onclose?.({ code: 1006, reason: "the connection failed" } as never), 0);
 }
 
-/** Nothing is heard from this socket any more. */
+/** Removes all callbacks of this socket. */
 export function deafen(socket: SocketLike): void {
   socket.onopen = null;
   socket.onmessage = null;

@@ -1,4 +1,4 @@
-/** What goes into a session, and what comes out of it. */
+/** Inputs and outputs of a session. */
 import type { Call } from "./calls.js";
 import type { HubError } from "./errors.js";
 import type { Registration } from "./leases.js";
@@ -24,7 +24,7 @@ export type Input =
 
 export type Output =
   | { kind: "open" }
-  /** From the next `open` on another server is used; null: the first one again. */
+  /** Use another server from the next `open` on; null: the first one again. */
   | { kind: "move"; url: string | null }
   | { kind: "send"; text: string }
   | { kind: "shut"; code: number }
@@ -50,7 +50,7 @@ export interface SessionOptions {
   capabilities: string[];
   bufferMessages: number;
   bufferBytes: number;
-  /** Whether a refused token may be followed by another. */
+  /** Whether a rejected token can be replaced by another. */
   freshTokens: boolean;
   newId: () => string;
   random: () => number;

@@ -1,13 +1,13 @@
-/** A subscription as the user holds it: a handler, or an async iterator, fed from a bounded buffer. */
+/** A subscription of the user: a handler or an async iterator, fed from a bounded buffer. */
 import type { HubError } from "./errors.js";
 import type { TopicMessage } from "./messages.js";
 import type { Position } from "./protocol.js";
 
-/** What a subscription asks of its hub. */
+/** Callbacks of a subscription to its hub. */
 export interface Feed {
   /** Half of the buffer is free again after it was full. */
   drained(): void;
-  /** The user wants no more. */
+  /** The user closed the subscription. */
   close(): Promise<void>;
 }
 
@@ -19,26 +19,26 @@ export class Subscription<T = unknown> implements AsyncIterable<TopicMessage<T>>
 
   constructor(
     readonly topic: string,
-    /** Where the topic was when the hub had subscribed; rejected if it would not. */
+    /** Position of the topic at the time of subscribing; rejected if the hub rejects the subscription. */
     readonly ready: Promise<Position>,
     private readonly max: number,
     private readonly feed: Feed,
   ) {
-    // Who iterates gets the error from the iterator.
+    // An iterating caller gets the error from the iterator.
     ready.catch(() => undefined);
   }
 
-  /** Why the hub ended it, if it said so. */
+  /** The hub's reason for ending the subscription, if it gave one. */
   get reason(): string | null {
     return this.ended?.reason ?? null;
   }
 
-  /** Ends it: iterators finish with what they have. */
+  /** Ends the subscription: iterators finish with the buffered messages. */
   close(): Promise<void> {
     return this.feed.close();
   }
 
-  /** The messages in order. Several iterators share them. Throws what ended the subscription, if it did not end well. */
+  /** Iterates over the messages in order. Several iterators share them. Throws the error that ended the subscription, if any. */
   async *[Symbol.asyncIterator](): AsyncGenerator<TopicMessage<T>, void, undefined> {
     try {
       for (;;) {

@@ -1,21 +1,21 @@
 /**
- * Where each subscription is.
+ * State of each subscription.
  *
- * Holds: the user sees the messages of an epoch in the order of `seq`, none twice; what is missed is told once.
- * A message that is missing in the middle is asked for again before anything is told.
+ * Holds: the user gets the messages of an epoch in the order of `seq`, each at most once; a gap is reported once.
+ * A missing message is requested again before later messages or a gap are reported.
  */
 import { isRunTopic, type Gap, type Position } from "./protocol.js";
 
 /**
- * `asked`: `hub:subscribe` is on its way, what comes before its answer comes again after it.
- * `live`: messages go through. `stalled`: the user is too slow, and catches up later.
+ * `asked`: `hub:subscribe` was sent; messages received before its answer are sent again after it.
+ * `live`: messages are delivered. `stalled`: the user is too slow, and catches up later.
  */
 type State = "asked" | "live" | "stalled";
 
 export class Topic {
   private state: State = "asked";
   private position: Position | null;
-  /** Since the last `hub:subscribed` no message has come: what the hub leaves out now it cannot give. */
+  /** No message since the last `hub:subscribed`: messages missing now are no longer available from the hub. */
   private fresh = true;
 
   constructor(
@@ -27,12 +27,12 @@ export class Topic {
     this.position = after;
   }
 
-  /** What to ask for: from where the user is, or from where the hub begins. */
+  /** Position to subscribe after: the user's, or the hub's default. */
   get after(): Position | null {
     return this.position;
   }
 
-  /** A subscription is asked for (again). */
+  /** Handles a subscribe request that was sent, or sent again. */
   ask(): void {
     this.state = "asked";
   }
@@ -40,11 +40,11 @@ export class Topic {
   subscribed(at: Position): void {
     this.state = "live";
     this.fresh = true;
-    // A log begins at its beginning, wherever it is now.
+    // A log starts at its beginning, whatever its current position.
     if (this.position === null && !isRunTopic(this.name)) this.position = at;
   }
 
-  /** What to do with a message that came. */
+  /** Decides what to do with a message. */
   message(at: Position): "deliver" | "drop" | "recover" {
     if (this.state !== "live") return "drop";
     const last = this.position;
@@ -57,17 +57,17 @@ export class Topic {
     return "deliver";
   }
 
-  /** What to do about a gap that the hub announces. */
+  /** Decides what to do about a gap that the hub announces. */
   gap(gap: Gap): "tell" | "recover" | "drop" {
     if (this.state !== "live") return "drop";
     if (gap.from !== null && !this.fresh) return "recover";
-    // In a new epoch what was kept of it comes now, from wherever it begins.
+    // In a new epoch, the history follows, from whatever number it starts with.
     this.position = { epoch: gap.epoch, seq: gap.from === null ? 0 : (gap.to ?? gap.from) };
     this.fresh = true;
     return "tell";
   }
 
-  /** The user had no room for this message: it and what follows is asked for again later. */
+  /** Handles a message that the user had no room for: it and later ones are requested again. */
   overflow(at: Position): void {
     this.position = { epoch: at.epoch, seq: at.seq - 1 };
     this.state = "stalled";
@@ -77,7 +77,7 @@ export class Topic {
     return this.state === "stalled";
   }
 
-  /** Whether the user has seen all that came before. If not, it is asked for again, and ends again. */
+  /** Whether the user has all earlier messages. If not, they are requested again, and the log ends again. */
   get isLive(): boolean {
     return this.state === "live";
   }

@@ -73,7 +73,7 @@ describe("in a browser", { ...NEEDS, timeout: 180_000 }, () => {
     assert.equal(seen.reason, "ended");
   });
 
-  test("a page comes back when its server does", async () => {
+  test("a page reconnects when its server is back", async () => {
     const page = await visit(pages!);
     await page.evaluate(watchNews, { url: hub!.hub, token: token.token });
     await page.waitForFunction("window.seen.includes('before')");
@@ -86,7 +86,7 @@ describe("in a browser", { ...NEEDS, timeout: 180_000 }, () => {
     assert.deepEqual(await page.evaluate("window.seen"), ["before", "disconnected", "connected again", "gap", "after"]);
   });
 
-  test("a page of another origin is not let in", async () => {
+  test("a page of another origin is rejected", async () => {
     const page = await visit(strangers!);
     const returns = await page.evaluate(firstEnd, { url: hub!.hub, token: token.token });
     assert.equal(returns.connected, false);
@@ -125,7 +125,7 @@ interface Watching {
   seen: unknown[];
 }
 
-/** Runs in the page: notes what it sees of a topic and of the connection. */
+/** Runs in the page: records messages of a topic and changes of the connection. */
 async function watchNews({ url, token }: Given) {
   const page = window as unknown as Watching;
   page.seen = [];
@@ -144,7 +144,7 @@ async function publishNews(news: string) {
   await (window as unknown as Watching).hub.publish("news", "headline", news);
 }
 
-/** Runs in the page: what comes first, a connection or the end of the attempt. */
+/** Runs in the page: returns whichever comes first, a connection or the end of the attempt. */
 async function firstEnd({ url, token }: Given) {
   const { connectHub } = window as unknown as { connectHub: typeof import("../dist/index.js").connect };
   const hub = connectHub(url, { token });

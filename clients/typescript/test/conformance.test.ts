@@ -19,7 +19,7 @@ describe("conformance", NEEDS_SERVER, () => {
 
 describe("the schema", () => {
   const frames = (steps: Step[]): Json[] => steps.flatMap((step) => ("steps" in step ? frames(step.steps) : "from" in step && "frame" in step ? [step.frame] : []));
-  // What stands for a value that is known at run time only.
+  // Placeholder for a value that is known only at run time.
   const plain = (value: Json): Json => {
     if (Array.isArray(value)) return value.map(plain);
     if (typeof value === "object" && value !== null) {
@@ -32,14 +32,14 @@ describe("the schema", () => {
 
   for (const { name, steps } of vectors()) {
     const hasMalformed = name.startsWith("malformed-");
-    test(`takes what \`${name}\` sends${hasMalformed ? ", but not all of it" : ""}`, () => {
+    test(`accepts the frames of \`${name}\`${hasMalformed ? ", except malformed ones" : ""}`, () => {
       const wrongs = frames(steps).map((frame) => mismatch("toHub", plain(frame))).filter((wrong) => wrong !== null);
       if (!hasMalformed) assert.deepEqual(wrongs, []);
       else if (!["malformed-abuse", "malformed-text", "malformed-longest-id"].includes(name)) assert.notDeepEqual(wrongs, []);
     });
   }
 
-  test("knows what is not a frame from the hub", () => {
+  test("rejects frames that the hub never sends", () => {
     const answer = { id: "1", from: "@(hub)", to: "@(a)", type: "hub:registered", pattern: "tell", timestamp: 1, correlationId: "2", metadata: {} };
     const payload = { actorAddress: "@(a)", expiresAt: 1, renewalToken: "r", version: 1 };
     assert.equal(mismatch("toClient", { ...answer, payload }), null);

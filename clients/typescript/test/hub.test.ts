@@ -8,10 +8,10 @@ import { connect, HubError, type ConnectOptions, type Hub, type Message, type So
 import { makeToken, NEEDS_SERVER, Server, temporaryFolder } from "./server.js";
 import { Line, Sleeper } from "./wire.js";
 
-/** What the test opened, closed after it, the last first. */
+/** Resources of a test, closed after it in reverse order. */
 const opened: { close(): unknown }[] = [];
 
-/** A server of the test's own. */
+/** Starts a server for this test. */
 async function started(starting: Promise<Server>): Promise<Server> {
   const server = await starting;
   opened.push({ close: () => server.stop() });
@@ -28,10 +28,10 @@ afterEach(async () => {
   for (const one of opened.splice(0).reverse()) await one.close();
 });
 
-/** How long something may take that must come. */
+/** Time limit for an expected event. */
 const PATIENCE_MS = 30_000;
 
-/** What comes in, to be waited for. */
+/** Collects events that a test waits for. */
 class Heard<T> {
   readonly all: T[] = [];
   private wake: () => void = () => undefined;
@@ -102,7 +102,7 @@ describe("a hub", { ...NEEDS_SERVER, timeout: 120_000 }, () => {
     await assert.rejects(hub.ask(unusedAddress(), "note"), code("unknown_actor"));
   });
 
-  test("keeps asks for one who is away", async () => {
+  test("queues asks for an actor that is away", async () => {
     const [a, b] = [await actor(), await actor()];
     await b.hub.close();
     for (const i of [1, 2, 3]) assert.equal((await a.hub.ask(b.address, "note", i)).status, "queued");
@@ -113,7 +113,7 @@ describe("a hub", { ...NEEDS_SERVER, timeout: 120_000 }, () => {
     assert.deepEqual((await heard.count(4)).map(({ data }) => data), [1, 2, 3, 4]);
   });
 
-  test("brings replies, in the order of the handler, one message at a time", async () => {
+  test("delivers replies in the order of the handler, one message at a time", async () => {
     const a = await actor();
     const b = open(server.hub);
     const address = unusedAddress();
@@ -152,7 +152,7 @@ describe("a hub", { ...NEEDS_SERVER, timeout: 120_000 }, () => {
     assert.deepEqual(order, ["handled", "delivered"]);
   });
 
-  test("reports a handler that throws, and goes on", async () => {
+  test("reports a handler that throws, and continues", async () => {
     const a = await actor();
     const b = open(server.hub);
     const address = unusedAddress();
@@ -189,6 +189,10 @@ describe("a hub", { ...NEEDS_SERVER, timeout: 120_000 }, () => {
     assert.equal(first.hasMore, true);
     const second = await hub.actors({ limit: 1, after: first.next! });
     assert.notEqual(second.actors[0]!.actorAddress, first.actors[0]!.actorAddress);
+    const topic = unique("listed");
+    await hub.subscribe(topic, () => {}).ready;
+    const { topics } = await hub.topics({ after: topic.slice(0, -1), limit: 1 });
+    assert.deepEqual([topics[0]!.topic, topics[0]!.subscribers, topics[0]!.seq], [topic, 1, 0]);
     assert.ok(Object.keys(await hub.metrics()).length > 0);
     assert.ok(Object.keys(await hub.queueStats()).length > 0);
   });
@@ -232,7 +236,7 @@ describe("a hub", { ...NEEDS_SERVER, timeout: 120_000 }, () => {
     assert.deepEqual(gaps.all, []);
   });
 
-  test("comes back after a cut: same session, same address, nothing of a topic missed, asks answered", async () => {
+  test("reconnects after a cut: same session, same address, nothing of a topic missed, asks answered", async () => {
     const line = await Line.to(server.port);
     opened.push(line);
     const topic = unique("news");
@@ -258,7 +262,7 @@ describe("a hub", { ...NEEDS_SERVER, timeout: 120_000 }, () => {
     assert.equal((await b.hub.ask(a.address, "note")).status, "delivered");
   });
 
-  test("delivers an ask once, whose answer was lost", async () => {
+  test("delivers an ask once although its answer was lost", async () => {
     const line = await Line.to(server.port);
     opened.push(line);
     const [a, b, address] = [await actor({}, line.hub), open(server.hub), unusedAddress()];
@@ -267,7 +271,7 @@ describe("a hub", { ...NEEDS_SERVER, timeout: 120_000 }, () => {
     b.onMessage(async ({ data }) => {
       heard.hear(data);
       if (data !== 1) return;
-      // The asker is away when this is acknowledged: it comes back, and asks again.
+      // The asker is disconnected when this is acknowledged: it reconnects and retries.
       const lost = new Promise((resolve) => a.hub.on("disconnected", resolve));
       line.cut();
       await lost;
@@ -277,7 +281,7 @@ describe("a hub", { ...NEEDS_SERVER, timeout: 120_000 }, () => {
     assert.deepEqual(await heard.count(2), [1, 2]);
   });
 
-  test("asks more than the hub takes at once: all arrive, each once", async () => {
+  test("sends more asks than the hub accepts at once: all arrive, each once", async () => {
     const [a, b] = [await actor({ buffer: { messages: 4_000 } }), await actor()];
     const COUNT = 2_500; // it takes 2,000, then 1,000 a second
     const asks = await Promise.all(Array.from({ length: COUNT }, (_, n) => a.hub.ask(b.address, "note", n)));
@@ -286,7 +290,7 @@ describe("a hub", { ...NEEDS_SERVER, timeout: 120_000 }, () => {
     assert.deepEqual(all.sort((one, other) => one - other), Array.from({ length: COUNT }, (_, n) => n));
   });
 
-  test("ends when another takes its address, and says so", async () => {
+  test("ends with an error when another session registers its address", async () => {
     const first = await actor();
     const events = new Heard<{ code: number; returns: boolean }>();
     first.hub.on("disconnected", events.hear);
@@ -298,7 +302,7 @@ describe("a hub", { ...NEEDS_SERVER, timeout: 120_000 }, () => {
     await assert.rejects(first.hub.ask(first.address, "note"), code("closed"));
   });
 
-  test("has a buffer with an end: it rejects, or waits", async () => {
+  test("has a bounded buffer: a call is rejected, or waits", async () => {
     const port = await freePort();
     const url = `ws://127.0.0.1:${port}/hub`;
     const own = [unusedAddress(), unusedAddress()] as const;
@@ -318,7 +322,7 @@ describe("a hub", { ...NEEDS_SERVER, timeout: 120_000 }, () => {
     assert.deepEqual(await numbers(1, 35), Array.from({ length: 35 }, (_, n) => n));
   });
 
-  test("sends nothing while it is paused, and goes on when the hub says so", async () => {
+  test("sends nothing while it is paused, and continues after hub:resume", async () => {
     const sent: string[] = [];
     class Recorder extends WebSocket {
       override send(data: string): void {
@@ -345,7 +349,7 @@ describe("a hub", { ...NEEDS_SERVER, timeout: 120_000 }, () => {
       stop = await Promise.race([tells.at(-1)!.then(() => new Promise<boolean>((resolve) => setImmediate(resolve, false))), paused.then(() => true)]);
     }
     const [last, before] = [hub.ask(address, "last", 1), await paused];
-    // Others go on: so the server does, and the client had time to send if it would.
+    // Other clients continue, which shows that the server runs and this client had time to send.
     for (let i = 0; i < 20; i++) await other.hub.ask(other.address, "note");
     assert.deepEqual(sent.slice(before), []);
     sleeper.wake();
@@ -389,7 +393,7 @@ describe("a hub whose server goes away", { ...NEEDS_SERVER, timeout: 120_000 }, 
 });
 
 describe("a hub and a run", { ...NEEDS_SERVER, timeout: 120_000 }, () => {
-  test("a signal lets the run go on, and its log is seen from the beginning to the end", async () => {
+  test("a signal resumes the run, and its log is read from the beginning to the end", async () => {
     const server = await started(Server.dev(temporaryFolder(), { demo: true }));
     const hub = open(server.hub);
     const run = server.run!;
@@ -430,14 +434,14 @@ describe("a hub with tokens", { ...NEEDS_SERVER, timeout: 120_000 }, () => {
     }
   });
 
-  test("asks for another token after a wrong one", async () => {
+  test("requests another token after a wrong one", async () => {
     const tokens = ["wrong", admin.token];
     const hub = open(server.hub, { token: () => tokens.shift()! });
     await hub.nextConnection();
     assert.deepEqual(tokens, []);
   });
 
-  test("does what its scopes allow, and no more", async () => {
+  test("is limited to its scopes", async () => {
     const [worker, hub] = [open(server.hub, { token: admin.token }), open(server.hub, { token: page.token })];
     await worker.register({ address: "@(worker/a)" });
     await hub.register({ address: "@(page/1)" });

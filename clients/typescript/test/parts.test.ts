@@ -24,7 +24,7 @@ describe("addresses of a hub", () => {
     });
   }
 
-  test("without a WebSocket it says what to do", () => {
+  test("a missing WebSocket is an error with a hint", () => {
     const given = globalThis.WebSocket;
     try {
       Reflect.deleteProperty(globalThis, "WebSocket");
@@ -46,13 +46,13 @@ describe("frames", () => {
   ];
   for (const [text, isFrame] of cases) test(`${text} is ${isFrame ? "one" : "none"}`, () => assert.equal(parse(text) !== null, isFrame));
 
-  test("what is absent reads as null, metadata as empty", () => {
+  test("absent fields read as null, absent metadata as empty", () => {
     const frame = parse('{"id":"1","from":"@(a)","to":"@(b)","type":"t","pattern":"ask","timestamp":1}')!;
     assert.deepEqual([frame.payload, frame.correlationId, frame.ttl, frame.metadata, frame.pattern], [null, null, null, {}, "ask"]);
   });
 });
 
-test("ids that were seen: the oldest go first", () => {
+test("the dedup window evicts the oldest ids first", () => {
   const seen = new Seen(2);
   assert.deepEqual(["a", "b", "a", "c", "a", "c"].map((id) => seen.add(id)), [true, true, false, true, true, false]);
   assert.equal(seen.size, 2);
@@ -76,7 +76,7 @@ test("a listener that throws does not stop the others", async () => {
   assert.deepEqual(heard, [1]);
 });
 
-test("an inbox is worked off one by one, keeps what came before its handler, and has an end", async () => {
+test("an inbox is processed one item at a time, keeps items from before its handler, and is bounded", async () => {
   const inbox = new Inbox<number>(2);
   assert.deepEqual([inbox.push(1), inbox.push(2), inbox.push(3)], [true, true, false]);
   const order: string[] = [];
@@ -102,7 +102,7 @@ describe("a subscription", () => {
     return subscription;
   };
 
-  test("gives what it has, then ends", async () => {
+  test("yields the buffered messages, then ends", async () => {
     const subscription = make();
     subscription.push(message(1));
     subscription.push(message(2));
@@ -113,7 +113,7 @@ describe("a subscription", () => {
     assert.equal(subscription.reason, "ended");
   });
 
-  test("throws what ended it, after what it has", async () => {
+  test("throws its final error after the buffered messages", async () => {
     const subscription = make();
     subscription.push(message(1));
     subscription.end(null, new HubError("unauthorized", "no"));
@@ -124,7 +124,7 @@ describe("a subscription", () => {
     assert.deepEqual(seen, [1]);
   });
 
-  test("is closed by who leaves the loop", async () => {
+  test("is closed when the loop is left", async () => {
     const calls: string[] = [];
     const subscription = make(calls);
     subscription.push(message(1));
@@ -132,7 +132,7 @@ describe("a subscription", () => {
     assert.deepEqual(calls, ["close"]);
   });
 
-  test("refuses what it has no room for, and says when half of it is free", async () => {
+  test("rejects messages when it is full, and reports when half of it is free", async () => {
     const calls: string[] = [];
     const subscription = make(calls);
     assert.deepEqual([1, 2, 3, 4, 5].map((seq) => subscription.push(message(seq))), [true, true, true, true, false]);

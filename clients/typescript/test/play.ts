@@ -1,4 +1,4 @@
-/** A session under test: time and chance are the test's, outputs are told in a line each. */
+/** A session under test: the test controls time and randomness, and each output is reported as one line. */
 import assert from "node:assert/strict";
 import { Session } from "../dist/session.js";
 import { mismatch } from "./schema.js";
@@ -10,7 +10,7 @@ export class Play {
   readonly session: Session;
   now = 1_000_000;
   room = Infinity;
-  /** What was sent, latest last. */
+  /** All frames sent, the newest last. */
   sent: Frame[] = [];
   outputs: Output[] = [];
   private ids = 0;
@@ -27,7 +27,7 @@ export class Play {
     });
   }
 
-  /** Puts an input, and says what came of it. */
+  /** Passes an input to the session and returns its outputs. */
   put(input: Input): string[] {
     this.outputs = this.session.step(input, this.now, this.room);
     for (const output of this.outputs) if (output.kind === "send") this.check(JSON.parse(output.text) as Frame);
@@ -43,7 +43,7 @@ export class Play {
     assert.deepEqual(this.put(input), lines);
   }
 
-  /** Lets time pass to when the session wants to be woken, and wakes it. */
+  /** Advances the time to the session's next timer and fires it. */
   wake(): string[] {
     assert.ok(this.session.wakeAt < Infinity, "nothing is to come by itself");
     this.now = Math.max(this.now, this.session.wakeAt);
@@ -55,7 +55,7 @@ export class Play {
     return this.put({ kind: "tick" });
   }
 
-  /** A frame from the hub; `to` the last that was sent, or to the one named. */
+  /** Returns a frame from the hub; `to` is the last frame sent, or the named one. */
   hub(type: string, payload: unknown = {}, correlationId: string | null = null): string[] {
     return this.frame({ from: "@(hub)", to: "@(session/s)", type, payload, correlationId });
   }
@@ -73,7 +73,7 @@ export class Play {
     return this.sent.at(-1)!;
   }
 
-  /** The id of the last frame of this type. */
+  /** Returns the id of the last frame of this type. */
   id(type: string): string {
     const found = this.sent.filter((frame) => frame["type"] === type).at(-1);
     assert.ok(found !== undefined, `nothing was sent with type \`${type}\``);

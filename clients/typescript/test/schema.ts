@@ -1,4 +1,4 @@
-/** As much of JSON Schema 2020-12 as `docs/reference/hub.schema.json` uses; a keyword that is not known here is an error. */
+/** The subset of JSON Schema 2020-12 that `docs/reference/hub.schema.json` uses; an unknown keyword is an error. */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { isDeepStrictEqual } from "node:util";
@@ -9,7 +9,7 @@ type Schema = { [keyword: string]: unknown };
 const SCHEMA = JSON.parse(readFileSync(new URL("../../../docs/reference/hub.schema.json", import.meta.url), "utf8")) as Schema;
 export const DEFINITIONS = SCHEMA["$defs"] as { [name: string]: Schema };
 
-/** Why a value does not match the definition, or null. */
+/** Returns why a value does not match the definition, or null. */
 export function mismatch(definition: string, value: Value): string | null {
   return check({ $ref: `#/$defs/${definition}` }, value, "");
 }
@@ -54,7 +54,7 @@ const RULES: { [keyword: string]: Rule } = {
     const wrongs = schemas.map((schema) => check(schema, value, at));
     return wrongs.includes(null) ? null : `\`${at}\` matches none of ${schemas.length}: ${wrongs.slice(0, 60).join("; ")}`;
   },
-  not: (schema: Schema, value, at) => unless(check(schema, value, at) !== null, at, "matches what it must not"),
+  not: (schema: Schema, value, at) => unless(check(schema, value, at) !== null, at, "matches the schema of `not`"),
 };
 
 function isOfType(name: string, value: Value): boolean {

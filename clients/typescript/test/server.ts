@@ -1,4 +1,4 @@
-/** The real server, started for a test on a free port and a store of its own. */
+/** A real server, started for one test on a free port with its own store. */
 import { spawn, spawnSync, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -7,16 +7,16 @@ import { join } from "node:path";
 
 export const BIN = process.env["WIGWAG_BIN"];
 
-/** For `test` and `describe`: says aloud what is not tested. */
+/** Options for `test` and `describe` that skip with a message. */
 export const NEEDS_SERVER = BIN === undefined ? { skip: "SKIPPED: WIGWAG_BIN does not name the program, so nothing is tried on a real server" } : {};
 
 const START_MS = 60_000;
 
-/** What must not outlive the tests, however they end. */
+/** Resources that must not outlive the tests, however they end. */
 const leftovers: (() => void)[] = [];
 process.once("exit", () => leftovers.forEach((remove) => remove()));
 
-/** A folder that is removed when the tests are over. */
+/** Returns a folder that is removed after the tests. */
 export function temporaryFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), "wigwag-hub-"));
   leftovers.push(() => rmSync(folder, { recursive: true, force: true }));
@@ -42,7 +42,7 @@ export class Server {
   /** `wigwag dev`: no tokens; with `demo` a run that waits for an approval. */
   static dev(store: string, options: { demo?: boolean; port?: number } = {}): Promise<Server> {
     const demo = options.demo === true ? ["--demo"] : [];
-    const waits = options.demo === true ? /The run `([^`]+)` waits/ : null;
+    const waits = options.demo === true ? /Run `([^`]+)` waits for signal/ : null;
     return Server.start(["dev", "--store", store, "--bind", `127.0.0.1:${options.port ?? 0}`, ...demo], waits);
   }
 
@@ -67,7 +67,7 @@ export class Server {
       };
       const hear = (chunk: Buffer): void => {
         said += chunk.toString();
-        const port = /at https?:\/\/127\.0\.0\.1:(\d+)/.exec(said)?.[1];
+        const port = /on https?:\/\/127\.0\.0\.1:(\d+)/.exec(said)?.[1];
         const run = waits === null ? null : waits.exec(said)?.[1];
         if (port === undefined || run === undefined) return;
         clearTimeout(limit);
@@ -94,7 +94,7 @@ export interface Token {
   token: string;
 }
 
-/** A token as `wigwag token` makes it. */
+/** Creates a token as `wigwag token` does. */
 export function makeToken(name: string, scopes: string[]): Token {
   const made = spawnSync(BIN as string, ["token", name, "--json", ...scopes.flatMap((scope) => ["--scope", scope])], { encoding: "utf8" });
   if (made.status !== 0) throw new Error(`no token: ${made.stderr}`);

@@ -1,4 +1,4 @@
-/** What a session does, input by input. */
+/** The outputs of a session for each input. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { Play } from "./play.js";
@@ -18,7 +18,7 @@ describe("connecting", () => {
     assert.equal(play.session.address, "@(session/s)");
   });
 
-  test("addresses are registered before subscriptions, and both before what waits", () => {
+  test("addresses are registered before subscriptions, and both before waiting calls", () => {
     const play = new Play();
     play.put(register("@(a)"));
     play.put(subscribe("news", 1));
@@ -29,7 +29,7 @@ describe("connecting", () => {
     assert.equal(play.last["from"], "@(a)");
   });
 
-  test("a hub that does not answer is left, and asked again", () => {
+  test("a connection without an answer is abandoned and retried", () => {
     const play = new Play();
     play.open();
     assert.deepEqual(play.wake(), ["shut", "event disconnected"]);
@@ -45,7 +45,7 @@ describe("connecting", () => {
     play.expect({ kind: "call", key: 2, call: { type: "x", payload: 1, pattern: "ask" } }, "reject 2 closed");
   });
 
-  test("a session that cannot be resumed is begun anew", () => {
+  test("a session that cannot be resumed is replaced by a new one", () => {
     const play = new Play();
     play.connect();
     play.put(cut());
@@ -92,7 +92,7 @@ describe("coming back", () => {
     });
   }
 
-  test("waits double up to half a minute, and are short again after a connection that lasted", () => {
+  test("the backoff doubles up to half a minute, and is reset by a stable connection", () => {
     const play = new Play();
     play.put({ kind: "start" });
     const waits: number[] = [];
@@ -109,14 +109,14 @@ describe("coming back", () => {
     assert.equal(play.session.wakeAt - play.now, 100);
   });
 
-  test("half of a wait is random", () => {
+  test("half of the backoff is random", () => {
     const play = new Play({ random: () => 0 });
     play.connect();
     play.put(cut());
     assert.equal(play.session.wakeAt - play.now, 50);
   });
 
-  test("a token that was refused is not tried again", () => {
+  test("a rejected token is not used again", () => {
     const play = new Play({ freshTokens: true });
     play.put({ kind: "start" });
     play.put({ kind: "opened", token: "old" });
@@ -133,7 +133,7 @@ describe("coming back", () => {
     other.expect({ kind: "opened", token: "new" }, "send hub:connect");
   });
 
-  test("all is made again: session, addresses, subscriptions, then asks in order with the same id and a higher attempt", () => {
+  test("everything is restored: session, addresses, subscriptions, then asks in order with the same id and a higher attempt", () => {
     const play = new Play();
     play.put(register("@(a)"));
     play.open();
@@ -161,7 +161,7 @@ describe("coming back", () => {
 });
 
 describe("asks", () => {
-  test("several answers at once are each what one alone would be", () => {
+  test("a combined acknowledgement equals one acknowledgement per ask", () => {
     const play = new Play();
     play.connect();
     assert.equal((play.sent[0]!["payload"] as Record<string, unknown>)["acks"], "together");
@@ -171,7 +171,7 @@ describe("asks", () => {
     });
     const told = { status: "delivered", deliveredAt: 5, messageIds: [ids[0], ids[2], "another's"] };
     assert.deepEqual(play.hub("hub:delivery_acks", told), ["resolve 1", "resolve 3"]);
-    assert.deepEqual(play.hub("hub:delivery_acks", told), [], "who has its answer needs no other");
+    assert.deepEqual(play.hub("hub:delivery_acks", told), [], "a settled call needs no other answer");
     assert.deepEqual(play.hub("hub:delivery_acks", { messageIds: ids[1] }), [], "what cannot be read answers nothing");
     assert.deepEqual(play.delivered(ids[1]!), ["resolve 2"]);
   });
@@ -291,13 +291,13 @@ describe("asks", () => {
     assert.deepEqual(play.tell(2, { payload: { to: "@(b)", type: "note", data: "a".repeat(5_000) } }).map((line) => line.slice(0, 13)), ["send hub:send", "resolve 2"]);
   });
 
-  test("what cannot be told in JSON is refused", () => {
+  test("a value that JSON cannot express is rejected", () => {
     const play = new Play();
     play.connect();
     assert.deepEqual(play.tell(1, { payload: 1n }), ["reject 1 invalid_call"]);
   });
 
-  test("what a tell did wrong is an event", () => {
+  test("the error of a tell is an event", () => {
     const play = new Play();
     play.connect();
     play.tell(1);
@@ -306,7 +306,7 @@ describe("asks", () => {
 });
 
 describe("the buffer", () => {
-  test("holds so many messages, and not one more, until some are settled", () => {
+  test("holds the maximum number of messages, and no more until some are settled", () => {
     const play = new Play({ bufferMessages: 2 });
     play.ask(1);
     play.tell(2);
@@ -318,7 +318,7 @@ describe("the buffer", () => {
     assert.equal(play.session.hasRoomFor(another), true);
   });
 
-  test("holds so many bytes, and always one message", () => {
+  test("holds the maximum number of bytes, and always one message", () => {
     const play = new Play({ bufferBytes: 2_000 });
     play.tell(1, { payload: "x".repeat(5_000) });
     assert.deepEqual(play.tell(2), ["reject 2 buffer_full"]);
@@ -329,7 +329,7 @@ describe("the buffer", () => {
     assert.equal(other.session.hasRoomFor({ type: "hub:send", payload: "x", pattern: "tell" }), true);
   });
 
-  test("keeps what the socket has no room for, in order", () => {
+  test("keeps frames that the socket has no room for, in order", () => {
     const play = new Play();
     play.connect();
     play.room = 0;
@@ -345,7 +345,7 @@ describe("the buffer", () => {
 });
 
 describe("pausing", () => {
-  test("nothing is sent but signs of life and acks until the hub says go, without asking", () => {
+  test("only heartbeats and acks are sent until the hub resumes the client", () => {
     const play = new Play();
     play.connect();
     play.frame({ from: "@(b)", to: "@(session/s)", type: "job", payload: 1, metadata: { requireAck: true } });
@@ -370,7 +370,7 @@ describe("pausing", () => {
 });
 
 describe("life", () => {
-  test("a heartbeat goes out each interval; after three without a frame the connection is let go", () => {
+  test("a heartbeat is sent each interval; after three intervals without a frame the connection is abandoned", () => {
     const play = new Play();
     play.connect();
     assert.deepEqual(play.after(30_000), ["send hub:heartbeat"]);
@@ -416,7 +416,7 @@ describe("leases", () => {
     assert.deepEqual(play.registered("@(a)", 2), ["event registered"]);
   });
 
-  test("a registration that is refused is given up, and holds up nothing", () => {
+  test("a rejected registration is given up, and blocks nothing", () => {
     const play = new Play();
     play.put(register("@(a)"));
     play.put(register("@(b)", 1));
@@ -429,7 +429,7 @@ describe("leases", () => {
     assert.equal(play.last["from"], "@(session/s)");
   });
 
-  test("an address that could not be registered for now is asked for again", () => {
+  test("a registration that failed temporarily is retried", () => {
     const play = new Play();
     play.put(register("@(a)"));
     play.open();
@@ -444,7 +444,7 @@ describe("leases", () => {
     assert.deepEqual(play.registered("@(a)"), ["event registered"]);
   });
 
-  test("an address that is given back is not registered again", () => {
+  test("an unregistered address is not registered again", () => {
     const play = new Play();
     play.connect();
     play.put(register("@(a)", 1));
@@ -459,7 +459,7 @@ describe("leases", () => {
 });
 
 describe("messages", () => {
-  test("a message that comes twice is seen once, and acknowledged again if it was", () => {
+  test("a repeated message is delivered once, and its acknowledgement is repeated", () => {
     const play = new Play();
     play.connect();
     const frame = { id: "m", from: "@(b)", to: "@(session/s)", type: "job", payload: 1, metadata: { requireAck: true } };
@@ -469,7 +469,7 @@ describe("messages", () => {
     assert.deepEqual(play.frame(frame), ["send hub:ack m"]);
   });
 
-  test("a message that was not dealt with may come again", () => {
+  test("an unprocessed message may be delivered again", () => {
     const play = new Play();
     play.connect();
     const frame = { id: "m", from: "@(b)", to: "@(session/s)", type: "job", payload: 1 };
@@ -509,7 +509,7 @@ describe("topics", () => {
   }
   const gap = (play: Play, from: number | null, to: number, epoch = 7) => play.hub("hub:gap", { topic: "news", epoch, from, to });
 
-  test("messages go through in order, none twice", () => {
+  test("messages are delivered in order, none twice", () => {
     const play = subscribed();
     assert.deepEqual(play.topic("news", 5), ["topic news 7:5"]);
     assert.deepEqual(play.topic("news", 5), []);
@@ -518,7 +518,7 @@ describe("topics", () => {
     assert.deepEqual(play.topic("other", 7), []);
   });
 
-  test("a message that is missing is asked for before anything later is shown", () => {
+  test("a missing message is requested before later ones are delivered", () => {
     const play = subscribed();
     play.topic("news", 5);
     assert.deepEqual(play.topic("news", 8), ["send hub:subscribe news"]);
@@ -528,7 +528,7 @@ describe("topics", () => {
     for (const seq of [6, 7, 8, 9]) assert.deepEqual(play.topic("news", seq), [`topic news 7:${seq}`]);
   });
 
-  test("a gap in the middle is asked for; one that the hub cannot fill is told", () => {
+  test("a gap is requested again; one that the hub cannot fill is reported", () => {
     const play = subscribed();
     play.topic("news", 5);
     assert.deepEqual(gap(play, 6, 8), ["send hub:subscribe news"]);
@@ -537,19 +537,19 @@ describe("topics", () => {
     assert.deepEqual(play.topic("news", 8), ["topic news 7:8"]);
   });
 
-  test("a new epoch is a gap, and what it has comes from its beginning", () => {
+  test("a new epoch is a gap, followed by its history from the beginning", () => {
     const play = subscribed({ epoch: 3, seq: 90 });
     assert.deepEqual(gap(play, null, 2), ["event gap"]);
     assert.deepEqual(play.topic("news", 3), ["topic news 7:3"]);
     assert.deepEqual(play.topic("news", 4), ["topic news 7:4"]);
   });
 
-  test("a log is shown from its beginning, wherever it is", () => {
+  test("a log is delivered from its beginning, whatever its current position", () => {
     const play = subscribed(null, { epoch: 0, seq: 12 }, "run/r");
     assert.deepEqual(play.topic("run/r", 1, 0), ["topic run/r 0:1"]);
   });
 
-  test("who is too slow gets the rest later, from where the buffer was full", () => {
+  test("a slow consumer gets the rest later, from where the buffer was full", () => {
     const play = subscribed();
     play.topic("news", 5);
     play.topic("news", 6);
@@ -559,7 +559,7 @@ describe("topics", () => {
     assert.deepEqual(play.last["payload"], { topic: "news", after: { epoch: 7, seq: 5 } });
   });
 
-  test("who is too slow gets the rest of a log that has ended meanwhile", () => {
+  test("a slow consumer gets the rest of a log that has already ended", () => {
     const play = subscribed(null, { epoch: 0, seq: 3 }, "run/r");
     play.topic("run/r", 1, 0);
     play.put({ kind: "overflow", topic: "run/r", at: { epoch: 0, seq: 1 } });
@@ -571,12 +571,12 @@ describe("topics", () => {
     assert.deepEqual(ended(), ["end run/r"]);
   });
 
-  test("a second subscription of a topic is refused", () => {
+  test("a second subscription to a topic is rejected", () => {
     const play = subscribed();
     play.expect(subscribe("news", 2), "reject 2 already_subscribed");
   });
 
-  test("a subscription that is refused ends; so does one that the hub ends", () => {
+  test("a rejected subscription ends, and so does one that the hub ends", () => {
     const play = new Play();
     play.connect();
     play.put(subscribe("news", 1));
@@ -586,7 +586,7 @@ describe("topics", () => {
     assert.deepEqual(other.topic("news", 5), []);
   });
 
-  test("unsubscribing ends it at once, and is not made again", () => {
+  test("unsubscribing ends it immediately, and it is not restored", () => {
     const play = subscribed();
     play.expect({ kind: "unsubscribe", key: 2, topic: "news" }, "end news", "send hub:unsubscribe news");
     play.put(cut());
@@ -599,7 +599,7 @@ describe("topics", () => {
 describe("several servers", () => {
   const elsewhere = { code: "elsewhere", message: "m", retryable: false, details: { targetAddress: "@(b)", url: "ws://two/hub" } };
 
-  test("an ask for an actor of another server is repeated there, and addresses move along", () => {
+  test("an ask to an actor of another server is repeated there, and the registrations follow", () => {
     const play = new Play();
     play.put(register("@(a)"));
     play.open();
@@ -616,7 +616,7 @@ describe("several servers", () => {
     assert.deepEqual(play.registered("@(a)", 2), ["event registered", "event connected", "send hub:send 1", "send hub:send 2"]);
   });
 
-  test("a client that is sent to and fro gives up", () => {
+  test("a client that is redirected too often gives up", () => {
     const play = new Play();
     play.connect();
     play.ask(1);
@@ -629,7 +629,7 @@ describe("several servers", () => {
     assert.deepEqual(play.hub("hub:error", elsewhere, play.id("hub:send")), ["reject 1 elsewhere"]);
   });
 
-  test("a server that is gone is left for the first one", () => {
+  test("a server that is down is left for the first one", () => {
     const play = new Play();
     play.connect();
     play.ask(1);
@@ -642,7 +642,7 @@ describe("several servers", () => {
     assert.equal(lines.filter((line) => line === "open").length, 4);
   });
 
-  test("a call waits for as long as its target makes progress", () => {
+  test("a call waits as long as its target makes progress", () => {
     const play = new Play();
     play.connect();
     play.ask(1);
@@ -657,7 +657,7 @@ describe("several servers", () => {
 });
 
 describe("closing", () => {
-  test("says goodbye, waits for the hub, and rejects what is not settled", () => {
+  test("disconnects, waits for the hub, and rejects unsettled calls", () => {
     const play = new Play();
     play.connect();
     play.ask(1);
@@ -667,7 +667,7 @@ describe("closing", () => {
     assert.equal(play.session.wakeAt, Infinity);
   });
 
-  test("twice is once, and a cut is as good", () => {
+  test("a second close has no effect, and a disconnect completes it", () => {
     const play = new Play();
     play.connect();
     play.put({ kind: "close" });
@@ -677,7 +677,7 @@ describe("closing", () => {
     assert.ok(ended.kind === "ended" && ended.error === null);
   });
 
-  test("does not wait for long", () => {
+  test("has a short time limit", () => {
     const play = new Play();
     play.connect();
     play.put({ kind: "close" });

@@ -35,10 +35,10 @@ export function vectors(): Vector[] {
   });
 }
 
-/** How long a frame may take that must come. */
+/** Time limit for an expected frame. */
 const PATIENCE_MS = 20_000;
 
-/** A socket whose frames wait to be looked at. */
+/** A socket with a queue of received frames. */
 class RawSocket {
   private readonly socket: WebSocket;
   private readonly frames: string[] = [];
@@ -101,7 +101,7 @@ export class Runner {
 
   constructor(
     private readonly url: string,
-    /** Is shown every frame that comes. */
+    /** Called for every received frame. */
     private readonly onFrame: (frame: Json) => void,
   ) {}
 
@@ -184,7 +184,7 @@ export class Runner {
     return this.named(text) ?? this.inside(text);
   }
 
-  /** What a text names, if it does. */
+  /** Returns the name that a text refers to, if any. */
   private named(text: string): Json | undefined {
     const name = /^\$([a-z0-9]+)$/.exec(text)?.[1];
     if (name === undefined || name === "run" || name === "any" || name === "absent") return undefined;
@@ -196,7 +196,7 @@ export class Runner {
     return text.replace(/\$fill:(\d+)/g, (_, count: string) => "x".repeat(Number(count))).replaceAll("$run", this.run);
   }
 
-  /** Where it differs, or null. */
+  /** Returns the first difference, or null. */
   private differs(expected: Json, got: Json | undefined, at: string): string | null {
     if (typeof expected === "string") return this.textDiffers(expected, got, at);
     if (Array.isArray(expected)) {

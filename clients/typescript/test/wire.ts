@@ -1,8 +1,8 @@
-/** What tests put between the client and the server: a line that can be cut, and a peer that does not read. */
+/** Network parts for tests: a proxy whose connections can be cut, and a peer that does not read. */
 import { once } from "node:events";
 import net from "node:net";
 
-/** Forwards connections to a server, until it is cut. */
+/** Forwards connections to a server until it is cut. */
 export class Line {
   private readonly sockets = new Set<net.Socket>();
   private constructor(
@@ -27,7 +27,7 @@ export class Line {
     return line;
   }
 
-  /** All that are connected now lose their connection, without a word. */
+  /** Cuts all current connections without a close frame. */
   cut(): void {
     for (const socket of this.sockets) socket.destroy();
   }
@@ -38,7 +38,7 @@ export class Line {
   }
 }
 
-/** A peer that speaks WebSocket by hand, so that it can stop reading. */
+/** A peer that implements WebSocket by hand, so that it can stop reading. */
 export class Sleeper {
   private text = "";
   private constructor(private readonly socket: net.Socket) {}
@@ -52,7 +52,7 @@ export class Sleeper {
     return sleeper;
   }
 
-  /** Waits until a text has come. Frames are not taken apart: the text is enough. */
+  /** Waits until a text is received. Frames are not parsed: the text suffices. */
   async hears(text: string): Promise<void> {
     while (!this.text.includes(text)) await once(this.socket, "data");
   }

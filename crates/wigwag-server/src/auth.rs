@@ -1,4 +1,4 @@
-//! Who asks, and what they may do.
+//! Callers and scopes.
 
 mod keys;
 mod verify;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use wigwag::core::Name;
+use wigwag_core::Name;
 use wigwag_hub::{Access, Glob, Rights};
 
 pub use keys::Auth;
@@ -17,31 +17,31 @@ pub use keys::Auth;
 use crate::app::App;
 use crate::problem::{Code, Problem, Result};
 
-/// What a token may do.
+/// A permission of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Scope {
-    /// `runs:read`: look at runs, their steps, logs and inboxes, and at what waits.
+    /// `runs:read`: read runs, their steps, logs and inboxes, and open waits.
     RunsRead,
     /// `runs:write`: start runs, and cancel, pause, resume, restart and migrate them.
     RunsWrite,
-    /// `signals:NAME`: send signals of that name, and make links that do; `signals:*`: of any name.
+    /// `signals:NAME`: send signals of that name, and create links for it; `signals:*`: any name.
     Signals(Option<Name>),
-    /// `tasks`: submit tasks, look at them, wait for them and cancel them.
+    /// `tasks`: submit, read, await and cancel tasks.
     Tasks,
-    /// `hub:own:PATTERN`: have addresses on the hub that match.
+    /// `hub:own:PATTERN`: register matching addresses on the hub.
     HubOwn(Glob),
-    /// `hub:send:PATTERN`: send to addresses that match.
+    /// `hub:send:PATTERN`: send to matching addresses.
     HubSend(Glob),
-    /// `hub:publish:PATTERN`: publish to topics that match.
+    /// `hub:publish:PATTERN`: publish to matching topics.
     HubPublish(Glob),
-    /// `hub:read:PATTERN`: hear topics that match.
+    /// `hub:read:PATTERN`: subscribe to matching topics.
     HubRead(Glob),
-    /// `admin`: all of it, and the server's metrics.
+    /// `admin`: all operations, and the server's metrics.
     Admin,
 }
 
-/// All scopes there are, in words.
+/// All scopes, for error messages.
 const SCOPES: &str = "`runs:read`, `runs:write`, `signals:NAME`, `signals:*`, `tasks`, `hub:own:PATTERN`, `hub:send:PATTERN`, \
                       `hub:publish:PATTERN`, `hub:read:PATTERN` or `admin`";
 
@@ -79,7 +79,7 @@ impl FromStr for Scope {
     }
 }
 
-/// A scope that says of what.
+/// Parses a scope with a parameter.
 fn parameterised(text: &str) -> Option<Scope> {
     if let Some(name) = text.strip_prefix("signals:") {
         return Name::new(name).ok().map(|name| Scope::Signals(Some(name)));
@@ -95,24 +95,26 @@ fn parameterised(text: &str) -> Option<Scope> {
     })
 }
 
-/// What a route needs.
+/// Authorization that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Nothing: anybody may ask.
+    /// The route needs no authentication.
     Public,
-    /// A scope.
+    /// The scope `runs:read`.
     Read,
     Write,
     Tasks,
     Admin,
     /// `admin`, or an access key of the store itself.
     Store,
-    /// Some scope for signals; the handler asks for that of the name.
+    /// Any scope for signals; the handler checks the name.
     Signal,
+    /// Any valid token, whatever its scopes.
+    Token,
 }
 
 impl Need {
-    /// The scope in words.
+    /// Name of the scope, for error messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Public => "none",
@@ -121,12 +123,13 @@ impl Need {
             Self::Tasks => "tasks",
             Self::Admin | Self::Store => "admin",
             Self::Signal => "signals:NAME",
+            Self::Token => "any",
         }
     }
 
     fn is_met_by(self, scope: &Scope) -> bool {
         match (self, scope) {
-            (_, Scope::Admin) | (Self::Public, _) => true,
+            (_, Scope::Admin) | (Self::Public | Self::Token, _) => true,
             (Self::Read, scope) => *scope == Scope::RunsRead,
             (Self::Write, scope) => *scope == Scope::RunsWrite,
             (Self::Tasks, scope) => *scope == Scope::Tasks,
@@ -136,32 +139,54 @@ impl Need {
     }
 }
 
-/// Who asks.
+/// Identifies a credential: the SHA-256 of a token, or a hash of a key and its rules. Not secret, and never shown.
+pub(crate) type Credential = [u8; 32];
+
+/// The authenticated caller of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     name: Option<String>,
-    /// `None` where the server wants no tokens.
+    /// `None` on a server without tokens.
     scopes: Option<Arc<[Scope]>>,
-    /// When its token ends, in seconds since 1970.
+    /// Expiry of its token, in seconds since 1970.
     until: Option<u64>,
+    /// Identifies the token, signing key or access key that was presented; none on a server without tokens.
+    credential: Option<Credential>,
     /// Prefixes of its access key; no limit if `None`.
     prefixes: Option<Arc<[String]>>,
+    /// It presented the key of this server's record in the store, which no reload changes.
+    is_fleet: bool,
 }
 
 impl Caller {
-    /// Whoever reaches a server that wants no tokens.
+    /// The caller on a server without tokens.
     pub(crate) fn anybody() -> Self {
-        Self { name: None, scopes: None, until: None, prefixes: None }
+        Self { name: None, scopes: None, until: None, credential: None, prefixes: None, is_fleet: false }
     }
 
-    /// Somebody with an access key of the store.
-    pub(crate) fn key(id: String, prefixes: Option<Arc<[String]>>) -> Self {
-        Self { prefixes, ..Self::known(id, Arc::default()) }
+    /// A caller with an access key of the store.
+    pub(crate) fn key(id: String, prefixes: Option<Arc<[String]>>, credential: Credential) -> Self {
+        Self { prefixes, ..Self::known(id, Arc::default(), credential) }
+    }
+
+    /// A process of the fleet, which sends and follows notifications.
+    pub(crate) fn fleet() -> Self {
+        Self { scopes: Some(Arc::default()), is_fleet: true, ..Self::anybody() }
     }
 
     /// Name of the token, subject of the JWT, or id of the access key; none without authentication.
     pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_deref()
+    }
+
+    /// Its scopes; none on a server without tokens, where everything is allowed.
+    pub(crate) fn scopes(&self) -> Option<&[Scope]> {
+        self.scopes.as_deref()
+    }
+
+    /// Whether it may send signals under any name.
+    pub(crate) fn may_name_senders(&self) -> bool {
+        self.has(|scope| *scope == Scope::Admin)
     }
 
     /// Rejects a prefix of the store outside the limits of the access key.
@@ -175,21 +200,37 @@ impl Caller {
         }
     }
 
-    /// Somebody with these scopes.
-    fn known(name: String, scopes: Arc<[Scope]>) -> Self {
-        Self { name: Some(name), scopes: Some(scopes), until: None, prefixes: None }
+    /// A caller with these scopes.
+    fn known(name: String, scopes: Arc<[Scope]>, credential: Credential) -> Self {
+        Self { name: Some(name), scopes: Some(scopes), credential: Some(credential), ..Self::anybody() }
     }
 
-    /// The same, for so long.
+    /// Whether it is a process of the fleet.
+    pub(crate) fn is_fleet(&self) -> bool {
+        self.is_fleet
+    }
+
+    /// The credential that was presented.
+    pub(crate) fn credential(&self) -> Option<&Credential> {
+        self.credential.as_ref()
+    }
+
+    /// Expiry of the credential, in seconds since 1970.
+    pub(crate) fn expires(&self) -> Option<u64> {
+        self.until
+    }
+
+    /// Returns the caller with this expiry.
     fn until(self, seconds: u64) -> Self {
         Self { until: Some(seconds), ..self }
     }
 
-    /// What it may do on the hub.
+    /// Permissions of the caller on the hub.
     pub(crate) fn access(&self) -> Access {
         let Some(scopes) = &self.scopes else { return Access::Open };
         let mut rights = Rights {
             name: self.name.clone().unwrap_or_default(),
+            credential: self.credential.unwrap_or_default(),
             until: self.until.map(|seconds| seconds.saturating_mul(1_000)),
             ..Rights::default()
         };
@@ -202,9 +243,9 @@ impl Caller {
                 Scope::HubRead(glob) => rights.read.push(glob.clone()),
                 Scope::Signals(None) => rights.any_signal = true,
                 Scope::Signals(Some(name)) => rights.signals.push(name.as_str().to_owned()),
-                Scope::RunsRead => {
-                    rights.read.extend(["run/*", "runs"].into_iter().filter_map(|topic| Glob::new(topic).ok()))
-                }
+                Scope::RunsRead => rights.read.extend(
+                    ["run/*", "runs", "waiting", "board"].into_iter().filter_map(|topic| Glob::new(topic).ok()),
+                ),
                 Scope::Tasks => rights.read.extend(Glob::new("tasks").ok()),
                 Scope::RunsWrite => {}
             }
@@ -217,7 +258,7 @@ impl Caller {
     }
 
     pub(crate) fn may(&self, need: Need) -> Result<()> {
-        match need == Need::Public || self.has(|scope| need.is_met_by(scope)) {
+        match matches!(need, Need::Public | Need::Token) || self.has(|scope| need.is_met_by(scope)) {
             true => Ok(()),
             false => Err(not_allowed(need.name())),
         }
@@ -236,7 +277,7 @@ impl Caller {
         self.may(Need::Write)
     }
 
-    /// In whose name a signal is sent. A quorum counts names, so that nobody may borrow one.
+    /// Returns the sender of a signal. A quorum counts names, so a caller may use only its own.
     pub(crate) fn sender(&self, wanted: Option<String>) -> Result<Option<Sender>> {
         let may_say = self.has(|scope| *scope == Scope::Admin);
         let is_own = |wanted: &String| Some(wanted) == self.name.as_ref();
@@ -244,8 +285,8 @@ impl Caller {
             (Some(wanted), _) if may_say || is_own(&wanted) => {
                 Ok(Some(Sender { is_authenticated: is_own(&wanted), name: wanted }))
             }
-            (Some(_), _) => Err(Problem::new(Code::NotAllowed, "a signal is sent in the name of its token")
-                .hint("leave `by` out, or use a token with the scope `admin`")),
+            (Some(_), _) => Err(Problem::new(Code::NotAllowed, "`by` must be the name of the token")
+                .hint("omit `by`, or use a token with the scope `admin`")),
             (None, own) => Ok(own.clone().map(|name| Sender { name, is_authenticated: true })),
         }
     }
@@ -255,15 +296,16 @@ impl Caller {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sender {
     pub(crate) name: String,
-    /// It is the caller itself; otherwise the caller claims it.
+    /// Whether the sender is the authenticated caller; otherwise the name is only claimed.
     pub(crate) is_authenticated: bool,
 }
 
 fn not_allowed(scope: &str) -> Problem {
-    Problem::new(Code::NotAllowed, format!("this needs the scope `{scope}`"))
+    Problem::new(Code::NotAllowed, format!("the token lacks the scope `{scope}`"))
 }
 
-fn shown(text: &str) -> String {
+/// The beginning of a text that a client sent, for messages and the log.
+pub(crate) fn shown(text: &str) -> String {
     text.chars().take(80).collect::<String>().escape_debug().to_string()
 }
 
@@ -271,7 +313,7 @@ impl FromRequestParts<App> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self> {
-        // Every route has a guard, which puts it there.
+        // The guard of every route inserts it.
         let caller = parts.extensions.get::<Self>().cloned();
         caller.ok_or_else(|| Problem::new(Code::Internal, "a route without a guard"))
     }

@@ -12,7 +12,7 @@ pub(crate) fn check() -> Result<(), Error> {
     })
 }
 
-/// Random bytes.
+/// Returns random bytes.
 ///
 /// # Panics
 ///

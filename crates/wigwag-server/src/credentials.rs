@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use crate::auth::Auth;
+use crate::auth::{Auth, Caller};
 use crate::error::Error;
 use crate::s3::S3Keys;
 use crate::settings::Settings;
@@ -42,6 +42,13 @@ impl Known {
         let is_s3_open = is_open && s3.is_empty();
         let s3 = if is_s3_open { s3.opened(settings.s3_write) } else { s3 };
         Ok(Self { auth, s3, is_s3_open })
+    }
+
+    /// Whether a caller that was identified earlier still has its credentials, unchanged.
+    pub(crate) fn still_knows(&self, caller: &Caller) -> bool {
+        caller.is_fleet()
+            || self.auth.still_knows(caller)
+            || caller.credential().is_some_and(|credential| self.s3.still_has(credential))
     }
 }
 

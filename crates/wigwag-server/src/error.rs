@@ -1,8 +1,8 @@
-//! Why a server does not start.
+//! The error of a server that does not start.
 
 use std::fmt;
 
-/// Why a server does not start: what is wrong, and what helps.
+/// Error of a server that does not start: a message, and advice on how to fix it.
 #[derive(Debug)]
 pub struct Error {
     what: String,
@@ -14,7 +14,7 @@ impl Error {
         Self { what: what.into(), hint: hint.into() }
     }
 
-    /// What helps.
+    /// Advice on how to fix the error.
     #[must_use]
     pub fn advice(&self) -> &str {
         &self.hint

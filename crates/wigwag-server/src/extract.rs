@@ -1,4 +1,4 @@
-//! What comes in: bodies, queries, paths and headers, each refused with a problem document.
+//! Extractors for bodies, queries, paths and headers. Invalid input is rejected with a problem document.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use tokio::sync::Mutex;
 use wigwag::RunHandle;
-use wigwag::core::limits::SENDER_BYTES_MAX;
+use wigwag_core::limits::SENDER_BYTES_MAX;
 
 use crate::app::App;
 use crate::problem::{Code, Problem, Result};
 use crate::room::Share;
 use crate::wire::Object;
 
-/// A JSON body; none at all is an empty object.
+/// A JSON body; an absent body is an empty object.
 #[derive(Debug)]
 pub(crate) struct Json<T>(pub(crate) T);
 
@@ -40,7 +40,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
     }
 }
 
-/// What the body is said to be, without its parameters.
+/// Returns the media type of the body, without its parameters.
 pub(crate) fn media_type(headers: &HeaderMap) -> String {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
@@ -52,10 +52,10 @@ pub(crate) fn is_json(kind: &str) -> bool {
 
 pub(crate) fn not_json(kind: &str) -> Problem {
     let got: String = kind.escape_debug().take(80).collect();
-    Problem::new(Code::UnsupportedMediaType, format!("the body is to be `application/json`, got: `{got}`"))
+    Problem::new(Code::UnsupportedMediaType, format!("expected `application/json`, got: `{got}`"))
 }
 
-/// The whole body, within its limits of size and time.
+/// Reads the whole body, within its limits of size and time.
 pub(crate) async fn read_body(request: Request, app: &App) -> Result<Bytes> {
     check_size(&request, app)?;
     let span = app.settings.body_timeout;
@@ -64,7 +64,7 @@ pub(crate) async fn read_body(request: Request, app: &App) -> Result<Bytes> {
     let receiving = receive(request.into_body(), app.settings.body_bytes_max, &share);
     match tokio::time::timeout(span, receiving).await {
         Ok(body) => body,
-        Err(_) => Err(Problem::new(Code::BodyTimeout, format!("the body was not there within {span:?}"))),
+        Err(_) => Err(Problem::new(Code::BodyTimeout, format!("the request body did not arrive within {span:?}"))),
     }
 }
 
@@ -84,14 +84,14 @@ async fn receive(body: Body, max: usize, share: &Mutex<Share>) -> Result<Bytes> 
     let mut received = BytesMut::new();
     let mut first: Option<Bytes> = None;
     while let Some(frame) = frames.next().await {
-        // The client went away, or said another length than it sent: nobody reads the answer.
-        let frame = frame.map_err(|_| Problem::new(Code::MalformedJson, "the body ended before it was whole"))?;
+        // The client disconnected, or sent another length than it announced: no client will read the response.
+        let frame = frame.map_err(|_| Problem::new(Code::MalformedJson, "the request body ended early"))?;
         let so_far = received.len() + first.as_ref().map_or(0, Bytes::len);
         if so_far + frame.len() > max {
             return Err(too_large(max));
         }
         share.grow(frame.len()).await.map_err(|full| Problem::new(Code::Overloaded, full.detail()))?;
-        // Most bodies are one frame, which is not copied.
+        // Most bodies are one frame, which need not be copied.
         match first.take() {
             None if received.is_empty() => first = Some(frame),
             earlier => earlier.into_iter().chain([frame]).for_each(|part| received.extend_from_slice(&part)),
@@ -101,7 +101,7 @@ async fn receive(body: Body, max: usize, share: &Mutex<Share>) -> Result<Bytes> 
 }
 
 fn too_large(max: usize) -> Problem {
-    Problem::new(Code::BodyTooLarge, format!("a body has at most {max} bytes"))
+    Problem::new(Code::BodyTooLarge, format!("the request body exceeds {max} bytes"))
 }
 
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
@@ -111,7 +111,7 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     })
 }
 
-/// What stands after the `?`.
+/// The query string of the request.
 #[derive(Debug)]
 pub(crate) struct Query<T>(pub(crate) T);
 
@@ -154,7 +154,7 @@ impl FromRequestParts<App> for Of {
     }
 }
 
-/// `Idempotency-Key`: whoever repeats a request with the same key does it once.
+/// `Idempotency-Key`: repeated requests with the same key take effect once.
 #[derive(Debug)]
 pub(crate) struct Key(pub(crate) Option<String>);
 
@@ -171,14 +171,14 @@ impl FromRequestParts<App> for Key {
             (Some(key), None) => Ok(Self(Some(key.to_owned()))),
             _ => Err(Problem::new(
                 Code::InvalidHeader,
-                format!("`Idempotency-Key` is one text of 1 to {SENDER_BYTES_MAX} ASCII letters"),
+                format!("`Idempotency-Key` must have 1 to {SENDER_BYTES_MAX} ASCII characters"),
             )),
         }
     }
 }
 
 impl Key {
-    /// The key in the header, or that in the body; not two that differ.
+    /// Returns the key from the header or the body, unless the two differ.
     pub(crate) fn or(self, in_body: Option<String>) -> Result<Option<String>> {
         match (self.0, in_body) {
             (Some(header), Some(body)) if header != body => {

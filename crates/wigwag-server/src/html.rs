@@ -1,6 +1,6 @@
-//! Text inside pages.
+//! Escaping of text in HTML pages.
 
-/// Text that a page shows and does not obey.
+/// Escapes text, so that a page shows it and does not interpret it as markup.
 pub(crate) fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {

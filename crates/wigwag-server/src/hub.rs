@@ -1,9 +1,9 @@
-//! `/hub`: the shell around [`wigwag_hub::Hub`], which decides everything; here it is done.
+//! `/hub`: the shell around [`wigwag_hub::Hub`]. The hub makes all decisions; the shell carries them out.
 //!
-//! One lock guards the hub. It is held for as long as a few frames take to be routed: they are read before, and written
-//! after. Long jobs run in slices ([`Hub::advance`], [`Hub::tick`]), so that the lock is never held for more than a
-//! millisecond; the longest hold is a metric. Store operations, signals and followers of runs are tasks of their own, which tell
-//! the hub their outcome.
+//! One lock guards the hub. It is held while a few frames are routed; frames are parsed before and written
+//! afterwards. Long jobs run in slices ([`Hub::advance`], [`Hub::tick`]), so that the lock is never held for more than a
+//! millisecond; the longest hold is a metric. Store operations, signals and followers of runs are separate tasks, which report
+//! their outcomes to the hub.
 
 mod door;
 mod ends;
@@ -13,6 +13,7 @@ mod link;
 mod peers;
 mod runs;
 mod sweep;
+mod waits;
 mod wire;
 
 use std::collections::HashMap;
@@ -27,18 +28,20 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tracing::warn;
 use wigwag::Client;
-use wigwag::store::{Clock as _, System};
 use wigwag_hub::{Access, Effect, Hub, Millis, SessionId, Settings};
+use wigwag_store::{Clock as _, System};
 
 pub(crate) use door::{routes, url};
 
 use crate::auth::Sender;
+use crate::board::Board;
+use crate::credentials::Known;
 use crate::watch::Watchers;
 use keep::Keeper;
 use peers::Peers;
 use runs::{Follower, Lanes};
 
-/// How often the hub is told the time.
+/// Interval of the hub's clock ticks.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The hub of a server. Clones are the same.
@@ -50,18 +53,19 @@ struct Parts {
     core: Mutex<Core>,
     client: Client,
     watchers: Arc<Watchers>,
+    board: Arc<Board>,
     connections_max: usize,
     message_bytes_max: usize,
     settings: Settings,
     peers: Peers,
-    /// Connections of slow consumers that are given time to read why they are closed.
+    /// Number of slow consumers' connections that may still read the close reason.
     lingering: AtomicUsize,
-    /// The longest that the lock was held, in nanoseconds.
+    /// The longest time that the lock was held, in nanoseconds.
     longest_hold: AtomicU64,
     lanes: Lanes,
-    /// More of a message for many is to be brought.
+    /// Notified when a fan-out has more batches.
     more: Notify,
-    /// Something is done that a stop may wait for.
+    /// Notified when an operation completes that a stop may wait for.
     settled: Notify,
     tasks: Mutex<HashMap<&'static str, AbortHandle>>,
 }
@@ -73,17 +77,17 @@ struct Core {
     followers: HashMap<(SessionId, Arc<str>), AbortHandle>,
 }
 
-/// How a connection is told that there is something for it.
+/// Notifies a connection of frames in its outbox.
 #[derive(Debug, Default)]
 struct Bell {
     waker: AtomicWaker,
-    /// Somebody else has put something there since it was looked at.
+    /// Another task has added frames since the last check.
     is_rung: AtomicBool,
-    /// There is room again.
+    /// Notified when the outbox has room again.
     room: Notify,
 }
 
-/// The time as the hub counts it.
+/// Returns the time in the hub's unit.
 fn now() -> Millis {
     System.wall().micros() / 1_000
 }
@@ -93,7 +97,13 @@ fn random<const N: usize>() -> [u8; N] {
 }
 
 impl Shell {
-    pub(crate) fn new(client: Client, watchers: Arc<Watchers>, settings: Settings, connections_max: usize) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        watchers: Arc<Watchers>,
+        board: Arc<Board>,
+        settings: Settings,
+        connections_max: usize,
+    ) -> Self {
         let message_bytes_max = settings.message_bytes_max;
         let server: String = random::<10>().iter().map(|byte| format!("{byte:02x}")).collect();
         let peers = Peers::new(server, Duration::from_millis(settings.peer_interval.max(1)));
@@ -103,6 +113,7 @@ impl Shell {
             core: Mutex::new(core),
             client,
             watchers,
+            board,
             connections_max,
             message_bytes_max,
             settings,
@@ -145,12 +156,12 @@ impl Shell {
         self.0.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the hub, then all that it asks for.
+    /// Calls the hub under the lock, then carries out its effects.
     fn act<T>(&self, doing: impl FnOnce(&mut Hub) -> T) -> T {
         self.act_as(None, doing).0
     }
 
-    /// The same for a connection, which is told apart whether there is something for itself.
+    /// The same for a connection. Also returns whether the connection itself has new frames.
     fn act_as<T>(&self, own: Option<SessionId>, doing: impl FnOnce(&mut Hub) -> T) -> (T, bool) {
         let mut core = self.lock();
         let begun = System.boot();
@@ -208,7 +219,7 @@ impl Shell {
             }
             Effect::Follow { session, topic, run, after } => {
                 let follower = Follower::new(self.clone(), session, Arc::clone(&topic), run, after);
-                // Under the lock: a follower that ends at once takes itself out after it was put in.
+                // Under the lock, so that a follower that ends immediately is removed after it was inserted.
                 let mut core = self.lock();
                 let task = tokio::spawn(follower.run()).abort_handle();
                 core.followers.insert((session, topic), task);
@@ -222,12 +233,14 @@ impl Shell {
         }
     }
 
-    /// Begins or ends to tell a topic of the hub's own.
+    /// Starts or stops publishing one of the hub's built-in topics.
     fn want(&self, topic: &str, wanted: bool) {
         let mut tasks = self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         let (name, task) = match topic {
             "runs" => ("runs", wanted.then(|| tokio::spawn(runs::tell_runs(self.clone(), runs::WORKFLOWS)))),
             "tasks" => ("tasks", wanted.then(|| tokio::spawn(runs::tell_runs(self.clone(), runs::TASKS)))),
+            "waiting" => ("waiting", wanted.then(|| tokio::spawn(waits::tell_waits(self.clone())))),
+            "board" => ("board", wanted.then(|| tokio::spawn(waits::tell_counts(self.clone())))),
             "nudges" => ("nudges", wanted.then(|| tokio::spawn(runs::tell_nudges(self.clone())))),
             _ => return,
         };
@@ -239,7 +252,12 @@ impl Shell {
         }
     }
 
-    /// A place for a connection, if there is one.
+    /// Metrics of the hub: sessions, actors, topics, drops by reason.
+    pub(crate) fn figures(&self) -> serde_json::Value {
+        self.act(|hub| hub.figures())
+    }
+
+    /// Opens a session, unless there are too many.
     fn open(&self, access: Access) -> Option<(SessionId, Arc<Bell>)> {
         let mut core = self.lock();
         if core.bells.len() >= self.0.connections_max {
@@ -251,19 +269,45 @@ impl Shell {
         Some((session, bell))
     }
 
-    /// A follower has ended by itself.
+    /// Ends the sessions whose token was removed or changed.
+    pub(crate) fn recheck(&self, known: Arc<Known>) {
+        let shell = self.clone();
+        tokio::spawn(async move {
+            let mut before = None;
+            loop {
+                let (sessions, next) = shell.act(|hub| hub.credentials(before));
+                for (session, access) in sessions {
+                    shell.recheck_one(session, &access, &known);
+                }
+                match next {
+                    Some(_) => before = next,
+                    None => break,
+                }
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+
+    /// Ends a session if its token was removed or changed.
+    fn recheck_one(&self, session: SessionId, access: &Access, known: &Known) {
+        if !known.auth.still_grants(access) {
+            self.act(|hub| hub.revoke(session, now()));
+        }
+    }
+
+    /// Removes a follower that has ended.
     fn forget_follower(&self, session: SessionId, topic: &Arc<str>) {
         self.lock().followers.remove(&(session, Arc::clone(topic)));
     }
 
-    /// A connection is gone.
+    /// Closes the session of a lost connection.
     fn close(&self, session: SessionId) {
         self.act(|hub| hub.close(session, now()));
         self.lock().bells.remove(session);
         self.0.settled.notify_waiters();
     }
 
-    /// Tells everybody that the server stops, and waits until they are gone and everything is stored.
+    /// Notifies all clients that the server stops, and waits until they have disconnected and all messages are stored.
     pub(crate) async fn stop(&self) {
         self.act(|hub| hub.shutdown(now()));
         while self.act(|hub| hub.advance(now())) {
@@ -286,7 +330,7 @@ impl Shell {
     }
 }
 
-/// Tells the hub the time for as long as it is there.
+/// Ticks the hub's clock as long as the hub exists.
 async fn tick(parts: std::sync::Weak<Parts>) {
     loop {
         System.sleep(TICK).await;
@@ -301,7 +345,7 @@ async fn tick(parts: std::sync::Weak<Parts>) {
     }
 }
 
-/// Shows the hub's figures among the process's.
+/// Exports the hub's metrics with those of the process.
 fn measure(figures: &serde_json::Value) {
     let number = |name: &str| figures[name].as_u64().unwrap_or_default();
     let gauges = [
@@ -327,12 +371,12 @@ fn measure(figures: &serde_json::Value) {
     }
 }
 
-/// Brings messages for many to them, batch by batch: others have a turn in between.
+/// Delivers fan-outs batch by batch, so that other tasks run in between.
 async fn fan_out(parts: std::sync::Weak<Parts>) {
     loop {
         let Some(strong) = parts.upgrade() else { return };
         let shell = Shell(strong);
-        // Now and then it looks whether the hub is still there.
+        // Checks from time to time whether the hub still exists.
         if tokio::time::timeout(10 * TICK, shell.0.more.notified()).await.is_err() {
             continue;
         }

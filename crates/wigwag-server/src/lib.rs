@@ -18,20 +18,24 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Errors are RFC 9457 problem documents with a stable [`Code`]. Every POST that creates takes `Idempotency-Key`. Lists
-//! have cursors. A run's events can be followed (`/v1/runs/{id}/events`). `/v1/openapi.json` describes it all, and
+//! Errors are RFC 9457 problem documents with a stable [`Code`]. Every POST that creates something accepts `Idempotency-Key`. Lists
+//! have cursors. A run's events can be followed (`/v1/runs/{id}/events`). `/v1/openapi.json` describes the API, and
 //! `/v1/docs` is a page to try it.
 //!
-//! Beyond loopback a server wants tokens ([`Auth`]), or to be told that it need not ([`Settings::insecure`]).
+//! Beyond loopback a server requires tokens ([`Auth`]), unless [`Settings::insecure`] is set.
 
 mod api;
 mod app;
 mod audit;
 mod auth;
+mod board;
 mod chance;
 mod credentials;
+#[cfg(feature = "dashboard")]
+mod dashboard;
 mod error;
 mod extract;
+mod fleet;
 mod html;
 mod hub;
 pub mod limits;
@@ -45,6 +49,7 @@ mod problem;
 mod room;
 mod route;
 mod s3;
+mod series;
 mod serve;
 mod server;
 mod settings;
@@ -60,7 +65,7 @@ pub use auth::{Auth, Scope};
 pub use credentials::Credentials;
 pub use error::Error;
 pub use observe::Metrics;
-pub use problem::{Code, Problem};
+pub use problem::{Code, FieldProblem, FieldProblems, Problem};
 pub use room::BodyBounds;
 pub use s3::S3Keys;
 pub use serve::Running;

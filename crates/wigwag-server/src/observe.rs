@@ -1,6 +1,6 @@
-//! What is seen of every request from outside: metrics by route, and a span that belongs to the caller's trace.
+//! Observability of every request: metrics by route, and a span that belongs to the caller's trace.
 //!
-//! Holds: the route's template stands in both, never the path itself, which may hold a token.
+//! Holds: both contain the route's template, never the path itself, which may contain a token.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -13,22 +13,22 @@ use axum::response::Response;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span, info_span};
-use wigwag::store::{Clock as _, System};
+use wigwag_store::{Clock as _, System};
 
 use crate::error::Error;
 use crate::problem::Code;
 
-/// What the process counts, as Prometheus reads it.
+/// Metrics of the process in the Prometheus format.
 #[derive(Clone, Debug)]
 pub struct Metrics(PrometheusHandle);
 
-/// From a memory to a slow bucket.
+/// Upper bounds in seconds, from a store in memory to a slow bucket.
 const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
 static INSTALLED: OnceLock<Result<PrometheusHandle, String>> = OnceLock::new();
 
 impl Metrics {
-    /// Collects what this process counts from now on, the engine included. Asked again, it is the same.
+    /// Starts to collect the metrics of this process, including the engine's. Idempotent.
     pub fn install() -> Result<Self, Error> {
         let installed = INSTALLED.get_or_init(|| {
             let builder = PrometheusBuilder::new().set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &BUCKETS);
@@ -38,7 +38,7 @@ impl Metrics {
             Ok(handle) => Ok(Self(handle.clone())),
             Err(error) => Err(Error::new(
                 format!("metrics cannot be collected: {error}"),
-                "something else collects them in this process; serve its figures instead",
+                "another recorder is installed in this process; serve its metrics instead",
             )),
         }
     }
@@ -48,7 +48,14 @@ impl Metrics {
         self.0.render()
     }
 
-    /// Sums up what was counted since, which lies there one by one until then.
+    /// Sum of a counter over its labels.
+    pub(crate) fn sum(&self, name: &str) -> f64 {
+        let text = self.text();
+        let lines = text.lines().filter(|line| line.starts_with(name));
+        lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+    }
+
+    /// Aggregates the samples since the last call, which are kept individually until then.
     pub(crate) fn upkeep(&self) {
         self.0.run_upkeep();
     }
@@ -76,7 +83,7 @@ pub(crate) async fn observe(matched: Option<MatchedPath>, request: Request, next
     if let Ok(value) = HeaderValue::from_str(&trace.header()) {
         headers.insert(TRACEPARENT, value);
     }
-    // What others sent is never taken for a page, and what is said of a run is true now and not later.
+    // A browser must not interpret stored data as a page, and must not cache the state of a run.
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
@@ -91,7 +98,7 @@ fn count(method: &'static str, route: String, status: u16, code: Option<Code>, t
     }
 }
 
-/// Methods of clients' own invention are counted together.
+/// Unknown methods are counted together.
 fn known(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",
@@ -104,7 +111,7 @@ fn known(method: &Method) -> &'static str {
     }
 }
 
-/// A request under way, also if its client goes away in the middle.
+/// A request in progress; counted down on drop, also if the client disconnects.
 struct UnderWay;
 
 impl UnderWay {
@@ -124,14 +131,14 @@ impl Drop for UnderWay {
 #[derive(Debug, PartialEq)]
 struct Trace {
     id: String,
-    /// Empty if the trace begins here.
+    /// Id of the parent span; empty if the trace begins here.
     parent: String,
     own: String,
     flags: String,
 }
 
 impl Trace {
-    /// The caller's trace; one that cannot be read is as good as none.
+    /// Returns the caller's trace, or a new one if the header is absent or invalid.
     fn of(headers: &HeaderMap) -> Self {
         let own = format!("{:016x}", fastrand::u64(1..));
         let given = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()).and_then(parse);
@@ -143,7 +150,7 @@ impl Trace {
         }
     }
 
-    /// The request's span: a child of the caller's, where spans are collected.
+    /// Creates the request's span, a child of the caller's if spans are collected.
     fn span(&mut self, method: &'static str, route: &str) -> Span {
         let span = info_span!(
             "http", otel.name = format!("{method} {route}"), otel.kind = "server", otel.status_code = Empty,
@@ -156,7 +163,7 @@ impl Trace {
         span
     }
 
-    /// Hangs the span below the caller's, and takes over what the collector knows it by.
+    /// Makes the span a child of the caller's, and adopts the ids that the collector uses.
     #[cfg(feature = "otlp")]
     fn collected(&mut self, span: &Span) {
         use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
@@ -166,7 +173,7 @@ impl Trace {
             (TraceId::from_hex(&self.id), SpanId::from_hex(&self.parent), u8::from_str_radix(&self.flags, 16))
         {
             let caller = SpanContext::new(id, parent, TraceFlags::new(flags), true, TraceState::default());
-            // Nobody may be there to collect it.
+            // Fails if no collector is installed.
             let _ = span.set_parent(opentelemetry::Context::new().with_remote_span_context(caller));
         }
         let context = span.context();
@@ -190,7 +197,7 @@ fn parse(text: &str) -> Option<(&str, &str, &str)> {
         text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     };
     let is_some = |text: &str| text.bytes().any(|byte| byte != b'0');
-    // A later version may have more parts; the first has not.
+    // Later versions may have more parts; version 00 has exactly four.
     let fits = is_hex(version, 2) && version != "ff" && (version != "00" || parts.next().is_none());
     let whole = is_hex(id, 32) && is_some(id) && is_hex(parent, 16) && is_some(parent) && is_hex(flags, 2);
     (fits && whole).then_some((id, parent, flags))

@@ -1,4 +1,4 @@
-//! The API's description (OpenAPI 3.1), made from the route table: what is not described is not served.
+//! The API's description (OpenAPI 3.1), generated from the route table, so that every route is described.
 
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
@@ -9,14 +9,14 @@ use crate::problem::{Code, Problem};
 use crate::route::{Answer, Route};
 use crate::words;
 
-/// Problems that any route may have.
+/// Problems of all routes.
 const ANY: [Code; 5] =
     [Code::ForeignOrigin, Code::ForeignHost, Code::ProxyNotAllowed, Code::RateLimited, Code::Internal];
 
-/// Problems that a route may have that asks the engine.
+/// Problems of routes that call the engine.
 const OF_ENGINE: [Code; 4] = [Code::Invalid, Code::Damaged, Code::Unavailable, Code::RequestTimeout];
 
-/// Problems that a route with a body may have.
+/// Problems of routes with a body.
 const WITH_BODY: [Code; 6] = [
     Code::MalformedJson,
     Code::InvalidBody,
@@ -26,7 +26,7 @@ const WITH_BODY: [Code; 6] = [
     Code::Overloaded,
 ];
 
-/// The whole description.
+/// Builds the whole description.
 pub(crate) fn document() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();
@@ -82,7 +82,7 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator, problem: &Value) -> V
     }
     if let Some(body) = about.body {
         let schema = body(schemas).to_value();
-        // No body at all is an empty object, which is enough where no field is required.
+        // An absent body is an empty object, which is valid if no field is required.
         let required = needs_fields(&schema, schemas);
         described["requestBody"] = json!({"required": required, "content": {"application/json": {"schema": schema}}});
     }
@@ -120,20 +120,20 @@ fn parameters(route: &Route, schemas: &mut SchemaGenerator) -> Vec<Value> {
         found.push(header(
             "Idempotency-Key",
             words::Key::rule(),
-            "Whoever repeats the request with the same key does it once.",
+            "Idempotency key: repeated requests with the same key take effect once.",
         ));
     }
     if route.about.last_event_id {
         found.push(header(
             "Last-Event-ID",
             words::LastEventId::rule(),
-            "The last event that was seen: what follows is sent.",
+            "Id of the last received event; the stream continues after it.",
         ));
     }
     found
 }
 
-/// A parameter is there or not, but never `null`.
+/// Removes `null` from a schema: a parameter is present or absent, but never `null`.
 fn not_null(mut schema: Value) -> Value {
     let null = json!("null");
     if let Some(kinds) = schema["type"].as_array() {
@@ -176,7 +176,7 @@ fn responses(route: &Route, schemas: &mut SchemaGenerator, problem: &Value) -> M
     responses
 }
 
-/// Every problem that a route may answer with.
+/// Returns every problem that a route may respond with.
 fn codes(route: &Route) -> Vec<Code> {
     let about = &route.about;
     let mut codes: Vec<Code> = about.codes.iter().copied().chain(ANY).collect();

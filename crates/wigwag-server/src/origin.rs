@@ -1,8 +1,8 @@
-//! Which pages may ask, and by which names the server is called.
+//! Allowed origins of pages, and allowed host names.
 //!
-//! A browser sends what a page tells it to, with whatever the user's machine can reach. So a page from elsewhere is
-//! refused, and a server without tokens answers to names of this machine only: a page whose name was made to lead here
-//! would otherwise count as the server's own.
+//! A browser sends any request that a page makes, to any server that the user's machine can reach. So requests of foreign pages are
+//! rejected, and a server without tokens accepts only local host names: with DNS rebinding, a foreign page
+//! would otherwise count as same-origin.
 
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_TYPE, HOST, LOCATION, ORIGIN, RETRY_AFTER};
@@ -18,8 +18,10 @@ use crate::extract::IDEMPOTENCY_KEY;
 use crate::peer::{ClientAddress, Peer, proxy_sign};
 use crate::problem::{Code, Problem, Result};
 
-/// Exempt from rate limits.
-const HEALTH: &str = "/v1/health";
+/// Whether the rate of an address is not enforced here. `/s3` enforces it itself, because its clients expect other responses.
+fn is_exempt(path: &str) -> bool {
+    path == "/v1/health" || path == "/s3" || path.starts_with("/s3/")
+}
 
 pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().copied();
@@ -32,7 +34,7 @@ pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Ne
     };
     let checked = checked
         .and_then(|()| allowed(&app, is_open, request.headers()))
-        .and_then(|()| if request.uri().path() == HEALTH { Ok(()) } else { app.limits.admit_address(from) });
+        .and_then(|()| if is_exempt(request.uri().path()) { Ok(()) } else { app.limits.admit_address(from) });
     match checked {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
@@ -51,7 +53,7 @@ fn not_proxied(request: &Request) -> Result<()> {
 }
 
 fn allowed(app: &App, is_open: bool, headers: &HeaderMap) -> Result<()> {
-    // Of two, nobody knows which one somebody on the way has looked at.
+    // With two values it is unknown which one a proxy has checked.
     let text = |name: HeaderName| match &headers.get_all(name).iter().collect::<Vec<_>>()[..] {
         [] => None,
         [one] => Some(one.to_str().unwrap_or("?")),
@@ -61,7 +63,7 @@ fn allowed(app: &App, is_open: bool, headers: &HeaderMap) -> Result<()> {
     let settings = &app.settings;
     let own = settings.public_url.as_deref().and_then(authority);
     if is_open && !is_local(host) && own != Some(host) {
-        let what = format!("this server wants no tokens, and so is not called `{}`", shown(host));
+        let what = format!("a server without tokens accepts only local host names, got: `{}`", shown(host));
         return Err(Problem::new(Code::ForeignHost, what));
     }
     let Some(origin) = text(ORIGIN) else { return Ok(()) };
@@ -69,7 +71,7 @@ fn allowed(app: &App, is_open: bool, headers: &HeaderMap) -> Result<()> {
     let same = authority(origin).is_some_and(|asked| asked == host || own == Some(asked));
     match listed || same {
         true => Ok(()),
-        false => Err(Problem::new(Code::ForeignOrigin, format!("pages from `{}` may not ask", shown(origin)))),
+        false => Err(Problem::new(Code::ForeignOrigin, format!("origin not allowed: `{}`", shown(origin)))),
     }
 }
 
@@ -77,20 +79,20 @@ fn shown(text: &str) -> String {
     text.escape_debug().take(80).collect()
 }
 
-/// The host and port of an address.
+/// Returns the host and port of a URL.
 fn authority(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     rest.split('/').next().filter(|authority| !authority.is_empty())
 }
 
-/// Lets browsers read the answers for pages that are on the list.
+/// Builds the CORS layer, which lets pages of the listed origins read responses.
 pub(crate) fn cors(origins: &[String]) -> std::result::Result<Option<CorsLayer>, Error> {
     if origins.is_empty() {
         return Ok(None);
     }
     let wrong = |origin: &str| {
-        let what = format!("not an origin: `{}`", shown(origin));
-        Error::new(what, "write it like `https://admin.example.com`, without a path")
+        let what = format!("invalid origin: `{}`", shown(origin));
+        Error::new(what, "use a URL such as `https://admin.example.com`, without a path")
     };
     let mut values = Vec::new();
     for origin in origins {

@@ -119,7 +119,7 @@ mod tests {
         let most = KEYS_MAX + usize::try_from(SHARED_BUCKETS).unwrap();
         assert!(pace.state.lock().unwrap().due.len() <= most);
         assert!(pace.take(&"late".len(), at(0), NONE) > NONE, "4 was there");
-        // Once they are idle they are forgotten.
+        // Idle keys are dropped.
         pace.take(&usize::MAX, at(60_000), NONE);
         assert!(pace.state.lock().unwrap().due.len() < 10);
     }

@@ -1,7 +1,7 @@
-//! A connection that is given up when its other side does not read.
+//! Closes connections whose peer does not read.
 //!
-//! Holds: as long as anything is taken, however slowly, it goes on; what takes nothing for the whole span holds a
-//! connection and what is to be written no longer.
+//! Holds: a connection stays open as long as the peer reads, however slowly. A peer that reads nothing for the whole timeout no longer
+//! occupies a connection and its write buffer.
 
 use std::io;
 use std::pin::Pin;
@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use wigwag::store::{Clock as _, System};
+use wigwag_store::{Clock as _, System};
 
-/// A stream whose writes may not stand still for longer than a span.
+/// A stream whose writes fail after a timeout without progress.
 pub(crate) struct Patience<S> {
     stream: S,
     span: Duration,
-    /// Runs while a write stands still.
+    /// Timer that runs while a write makes no progress.
     end: Option<BoxFuture<'static, ()>>,
 }
 
@@ -25,7 +25,7 @@ impl<S> Patience<S> {
         Self { stream, span, end: None }
     }
 
-    /// What became of a write: if nothing, how long that has gone on.
+    /// Checks the outcome of a write: without progress, starts or polls the timer.
     fn watched<T>(&mut self, context: &mut Context<'_>, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if wrote.is_ready() {
             self.end = None;
@@ -37,7 +37,7 @@ impl<S> Patience<S> {
             Poll::Ready(()) => {
                 // A retry gets a new timeout.
                 self.end = None;
-                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the other side reads nothing")))
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")))
             }
             Poll::Pending => Poll::Pending,
         }

@@ -61,24 +61,19 @@ pub(crate) fn network(address: IpAddr) -> IpAddr {
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Headers that proxies add and clients do not send.
-const OF_PROXIES: [&str; 9] = [
-    "forwarded",
-    "via",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-proto",
-    "x-forwarded-port",
-    "x-forwarded-server",
-    "x-forwarded-prefix",
-    "x-real-ip",
-];
+/// Headers that proxies and content delivery networks add and clients do not send.
+const OF_PROXIES: [&str; 7] =
+    ["forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip", "cf-connecting-ip"];
+
+/// All headers that begin so are added by proxies: `x-forwarded-for`, `-host`, `-proto`, `-ssl` and many more.
+const FORWARDED: &str = "x-forwarded-";
 
 /// Returns the sign that a request was proxied, if there is one.
 ///
 /// HTTP/1.0 is a sign: nginx uses it upstream by default, and then adds no header.
 pub(crate) fn proxy_sign(version: Version, headers: &HeaderMap) -> Option<String> {
-    if let Some(name) = OF_PROXIES.iter().find(|name| headers.contains_key(**name)) {
+    let is_of_proxy = |name: &&HeaderName| name.as_str().starts_with(FORWARDED) || OF_PROXIES.contains(&name.as_str());
+    if let Some(name) = headers.keys().find(is_of_proxy) {
         return Some(format!("header `{name}`"));
     }
     (version <= Version::HTTP_10).then(|| "HTTP/1.0, the default of nginx".to_owned())
@@ -127,7 +122,8 @@ mod tests {
     #[test]
     fn a_proxy_shows_by_its_headers_or_its_version() {
         let with = |name: &'static str| HeaderMap::from_iter([(HeaderName::from_static(name), "x".parse().unwrap())]);
-        for name in OF_PROXIES {
+        let forwarded = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-ssl", "x-forwarded-anything"];
+        for name in OF_PROXIES.into_iter().chain(forwarded) {
             assert!(proxy_sign(Version::HTTP_11, &with(name)).unwrap().contains(name));
         }
         assert!(proxy_sign(Version::HTTP_10, &HeaderMap::new()).is_some());

@@ -1,6 +1,6 @@
-//! Every failure as an RFC 9457 problem document with a stable `code`.
+//! HTTP errors: RFC 9457 problem documents with a stable `code`.
 //!
-//! Holds: each kind of the engine's errors has one code of its own, and nothing secret stands in any of them.
+//! Holds: each error kind of the engine maps to one code, and no problem document contains a secret.
 
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -13,7 +13,7 @@ use wigwag::{Error, ErrorKind};
 
 macro_rules! codes {
     ($($name:ident = $text:literal, $status:literal, $title:literal, $when:literal, $action:literal;)*) => {
-        /// What went wrong, in one word that never changes.
+        /// Stable error code.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
         #[non_exhaustive]
         pub enum Code {
@@ -21,34 +21,34 @@ macro_rules! codes {
         }
 
         impl Code {
-            /// All of them.
+            /// All error codes.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// The word.
+            /// Returns the code as it appears in JSON.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// The HTTP status that goes with it.
+            /// Returns the HTTP status of the code.
             #[must_use]
             pub const fn status(self) -> u16 {
                 match self { $(Self::$name => $status,)* }
             }
 
-            /// What it is, in a few words.
+            /// Returns the title of the problem.
             #[must_use]
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$name => $title,)* }
             }
 
-            /// When it occurs.
+            /// Returns the situation in which the error occurs.
             #[must_use]
             pub const fn when(self) -> &'static str {
                 match self { $(Self::$name => $when,)* }
             }
 
-            /// What to do about it.
+            /// Returns the suggested fix.
             #[must_use]
             pub const fn action(self) -> &'static str {
                 match self { $(Self::$name => $action,)* }
@@ -58,75 +58,76 @@ macro_rules! codes {
 }
 
 codes! {
-    NotFound = "not_found", 404, "There is no such thing",
-        "There is no run, task, definition or result of that name.", "Check the id; list those that are there.";
-    Gone = "gone", 410, "It was there and is no more",
-        "Retention has taken the run, or the link's time is over.", "Use another id, or ask for another link.";
-    Conflict = "conflict", 409, "It is taken by something else",
-        "The id or idempotency key was used for something else, the link was used before, or the run changed meanwhile.",
-        "Look at what is there, or choose another id or key.";
-    NotRunning = "not_running", 409, "The run is not in a state for this",
-        "The run has ended, or is not paused, or is being undone.", "Look at its `status`.";
-    Invalid = "invalid", 400, "The request cannot succeed as written",
-        "An id, name, step, time or cursor breaks a rule, or something it needs is not set up.",
-        "Change what `detail` names.";
-    InvalidName = "invalid_name", 400, "That is no name for a signal",
-        "A signal's name has a letter that is not allowed, or is too long.", "Change the name.";
-    InvalidPayload = "invalid_payload", 422, "The payload does not fit",
-        "The payload is too large, or does not fit the schema of the signal.", "Change the payload; `hint` has the schema.";
+    NotFound = "not_found", 404, "Not found",
+        "No run, task, definition or result has this id.", "Check the id, or list the existing runs.";
+    Gone = "gone", 410, "No longer available",
+        "The run was deleted by retention, or the link has expired.", "Use another id, or request a new link.";
+    Conflict = "conflict", 409, "Conflict",
+        "The id or idempotency key is already used for another request, the link was already used, or the run changed concurrently.",
+        "Check the existing run, or use another id or key.";
+    NotRunning = "not_running", 409, "Invalid run status",
+        "The status of the run does not allow the operation: it has finished, is not paused, or is being compensated.",
+        "Check the `status` of the run.";
+    Invalid = "invalid", 400, "Invalid request",
+        "An id, name, step, time or cursor is invalid, or a required setting is missing.",
+        "Fix the value reported in `detail`.";
+    InvalidName = "invalid_name", 400, "Invalid signal name",
+        "The name of a signal has an invalid character, or is too long.", "Use 1 to 64 characters of `A-Za-z0-9._-`.";
+    InvalidPayload = "invalid_payload", 422, "Invalid payload",
+        "The payload is too large, or does not match the schema of the signal.", "Fix the payload; `hint` has the schema.";
     RejectedSender = "rejected_sender", 403, "Sender not accepted",
-        "The run waits for this signal from authenticated senders only.",
-        "Send it with a token of its own name, or by a signed link.";
-    NotWaiting = "not_waiting", 409, "The run does not wait for that signal",
-        "The signal was to be sent only if a wait for it is open, and none is.",
-        "Send it without `only_if_waiting` to have it kept, or look at what the run waits for.";
-    UnknownPoint = "unknown_point", 422, "The run does not wait at that point",
-        "The signal is addressed to a point at which the run does not wait for it.", "Leave `point` out, or name one of those in `detail`.";
-    RunFailed = "run_failed", 409, "The run failed",
-        "The result of a run was asked for that failed; `fault` says why.", "Look at its steps; restart it, or start another.";
-    RunCancelled = "run_cancelled", 409, "The run was cancelled",
-        "The result of a run was asked for that was cancelled.", "Restart it, or start another.";
-    TimedOut = "timed_out", 504, "It did not happen in the time given",
-        "The run had no result, or no wait took the signal, within `timeout`.", "Ask again; a signal that was sent is kept.";
-    Stopped = "stopped", 503, "The server is stopping",
-        "The server or its engine is being stopped.", "Ask again, of another server or once it is back.";
-    Unavailable = "unavailable", 503, "The store does not answer",
-        "The store did not answer, or is full.", "Try again later; whoever repeats with the same id or key does it once.";
-    Damaged = "damaged", 500, "What is stored cannot be read",
-        "An object in the store was changed by something else, or written by a newer version.",
-        "Look at the object that `detail` names with `wigwag cat`.";
-    NoRoute = "no_route", 404, "There is nothing at that path",
-        "No route has that path.", "See `/v1/docs` for those that are there.";
-    MethodNotAllowed = "method_not_allowed", 405, "That path has no such method",
-        "The path is there, the method is not.", "Use a method that `Allow` names.";
-    MalformedJson = "malformed_json", 400, "The body is not JSON",
-        "The body cannot be read as JSON.", "Mend the place that `detail` names.";
-    InvalidBody = "invalid_body", 422, "The body is not what is wanted",
-        "The body is JSON, but a field is missing, unknown or of another type.", "See the request's schema in `/v1/openapi.json`.";
-    UnsupportedMediaType = "unsupported_media_type", 415, "The body is of another kind",
-        "The body is not declared as `application/json`.", "Send `Content-Type: application/json`.";
-    BodyTooLarge = "body_too_large", 413, "The body is too large",
-        "The body has more bytes than the server takes.", "Put the data elsewhere, and send where it is.";
-    InvalidQuery = "invalid_query", 400, "The query is not what is wanted",
-        "A parameter is missing, unknown or cannot be read.", "Change what `detail` names.";
-    InvalidPath = "invalid_path", 400, "The path cannot be read",
-        "A part of the path is not text, or is no id.", "An id has 1 to 100 of `A-Za-z0-9._-:`.";
-    InvalidHeader = "invalid_header", 400, "A header cannot be read",
-        "`Idempotency-Key` or `Last-Event-ID` is not what it should be.", "Change what `detail` names.";
-    BodyTimeout = "body_timeout", 408, "The body came too slowly",
-        "The body was not there within the server's time for it.", "Send it again, faster.";
-    RequestTimeout = "request_timeout", 504, "The answer took too long",
-        "The request was not done within the server's time for it; it may still have an effect.",
-        "Look whether it had, or repeat it with the same id or key.";
-    NotAuthenticated = "not_authenticated", 401, "The server does not know who asks",
-        "There is no token, or it is wrong or out of date.", "Send `Authorization: Bearer TOKEN`.";
-    NotAllowed = "not_allowed", 403, "The token may not do this",
-        "The token has not the scope that the request needs.", "Use a token with the scope that `detail` names.";
-    ForeignOrigin = "foreign_origin", 403, "Pages from there may not ask",
-        "A page from an origin that is not on the server's list made the request.", "Add the origin to the list.";
-    ForeignHost = "foreign_host", 403, "The server is not called that",
-        "A server without tokens was asked by a name that is not of this machine, as a page would that was led astray.",
-        "Use `localhost`, or give the server tokens.";
+        "The run accepts this signal from authenticated senders only.",
+        "Send it with a token under its own name, or through a signed link.";
+    NotWaiting = "not_waiting", 409, "Run is not waiting for this signal",
+        "`only_if_waiting` was set, and no wait for this signal is open.",
+        "Send it without `only_if_waiting` to buffer it, or check the open waits of the run.";
+    UnknownPoint = "unknown_point", 422, "No open wait at this step",
+        "The signal is addressed to a step that has no open wait for it.", "Omit `point`, or use one of the steps listed in `detail`.";
+    RunFailed = "run_failed", 409, "Run failed",
+        "The run has no result because it failed; `fault` has the error.", "Check its steps; restart the run, or start another.";
+    RunCancelled = "run_cancelled", 409, "Run cancelled",
+        "The run has no result because it was cancelled.", "Restart the run, or start another.";
+    TimedOut = "timed_out", 504, "Timed out",
+        "The run did not finish, or did not consume the signal, within `timeout`.", "Repeat the request; a signal that was sent is stored.";
+    Stopped = "stopped", 503, "Server shutting down",
+        "The server or its engine is shutting down.", "Repeat the request at another server, or after the restart.";
+    Unavailable = "unavailable", 503, "Store unavailable",
+        "The store does not respond, or is full.", "Retry later; with the same id or idempotency key the request takes effect once.";
+    Damaged = "damaged", 500, "Stored data cannot be read",
+        "An object was modified by another program, or written by a newer version.",
+        "Inspect the object named in `detail` with `wigwag cat`.";
+    NoRoute = "no_route", 404, "Unknown path",
+        "No route matches the path.", "See `/v1/docs` for the available routes.";
+    MethodNotAllowed = "method_not_allowed", 405, "Method not allowed",
+        "The path does not support the method.", "Use a method listed in the `Allow` header.";
+    MalformedJson = "malformed_json", 400, "Malformed JSON",
+        "The request body is not valid JSON.", "Fix the syntax error reported in `detail`.";
+    InvalidBody = "invalid_body", 422, "Invalid request body",
+        "A field of the JSON body is missing, unknown or of the wrong type.", "See the request schema in `/v1/openapi.json`.";
+    UnsupportedMediaType = "unsupported_media_type", 415, "Unsupported media type",
+        "The request body is not declared as `application/json`.", "Send `Content-Type: application/json`.";
+    BodyTooLarge = "body_too_large", 413, "Request body too large",
+        "The request body exceeds the size limit.", "Store the data elsewhere and send a reference.";
+    InvalidQuery = "invalid_query", 400, "Invalid query parameter",
+        "A query parameter is missing, unknown or invalid.", "Fix the parameter reported in `detail`.";
+    InvalidPath = "invalid_path", 400, "Invalid path",
+        "A path segment is not valid UTF-8 or not a valid id.", "Ids have 1 to 100 characters of `A-Za-z0-9._-:`.";
+    InvalidHeader = "invalid_header", 400, "Invalid header",
+        "The value of `Idempotency-Key` or `Last-Event-ID` is invalid.", "Fix the header reported in `detail`.";
+    BodyTimeout = "body_timeout", 408, "Request body timed out",
+        "The request body did not arrive in time.", "Repeat the request over a faster connection.";
+    RequestTimeout = "request_timeout", 504, "Request timed out",
+        "The request was not completed in time; it may still take effect.",
+        "Check whether it took effect, or repeat it with the same id or idempotency key.";
+    NotAuthenticated = "not_authenticated", 401, "Authentication required",
+        "The token is missing, unknown or expired.", "Send `Authorization: Bearer TOKEN`.";
+    NotAllowed = "not_allowed", 403, "Missing scope",
+        "The token lacks the required scope.", "Use a token with the scope named in `detail`.";
+    ForeignOrigin = "foreign_origin", 403, "Origin not allowed",
+        "The origin of the web page is not on the server's allow list.", "Add the origin with `--origin`.";
+    ForeignHost = "foreign_host", 403, "Host not allowed",
+        "A server without tokens accepts only local host names, to prevent DNS rebinding.",
+        "Use `localhost`, or configure tokens.";
     ProxyNotAllowed = "proxy_not_allowed", 403, "Proxied request not allowed",
         "A server without tokens received a proxied request, which would make the API public.",
         "Configure tokens, or connect without the proxy.";
@@ -136,8 +137,8 @@ codes! {
         "The client address exceeds the rate of failed authentications.", "Check the token; retry after `Retry-After` seconds.";
     Overloaded = "overloaded", 503, "Server overloaded",
         "The memory budget of request bodies is exhausted, in total or for this client.", "Retry after `Retry-After` seconds.";
-    Internal = "internal", 500, "The server has a bug",
-        "Something happened that never should.", "Report it, with what the server logged.";
+    Internal = "internal", 500, "Internal server error",
+        "The server hit a bug.", "Report it, with the server's log.";
 }
 
 impl From<ErrorKind> for Code {
@@ -167,27 +168,44 @@ impl From<ErrorKind> for Code {
 /// A problem document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
-    /// `urn:wigwag:problem:` and the code.
+    /// `urn:wigwag:problem:` followed by the code.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What it is, in a few words; the same for every problem of this code.
+    /// Short summary, the same for every problem with this code.
     pub title: String,
-    /// The HTTP status.
+    /// HTTP status of the response.
     pub status: u16,
-    /// What happened, with the names in backticks.
+    /// What failed and why, with names in backticks.
     pub detail: String,
-    /// What went wrong, in one word that never changes.
+    /// Stable error code.
     pub code: Code,
-    /// What helps.
+    /// Suggested fix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// Why a run failed, as it is recorded.
+    /// Recorded error of a failed run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Box<Value>>,
+    /// Parts of a payload that do not match its schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errors: Option<Box<FieldProblems>>,
+}
+
+/// Parts of a payload that do not match its schema.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct FieldProblems(pub Vec<FieldProblem>);
+
+/// One part of a payload that does not match its schema.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FieldProblem {
+    /// JSON pointer of the part; empty for the payload itself.
+    pub path: String,
+    /// Description of the mismatch.
+    pub message: String,
 }
 
 impl Problem {
-    /// A problem of that code, in these words.
+    /// Creates a problem document.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         Self {
             kind: format!("urn:wigwag:problem:{}", code.name()),
@@ -197,10 +215,11 @@ impl Problem {
             code,
             hint: Some(code.action().into()),
             fault: None,
+            errors: None,
         }
     }
 
-    /// Says what helps here.
+    /// Replaces the suggested fix.
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
@@ -211,12 +230,16 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let problem = Self::new(error.kind().into(), error.to_string());
         let fault = error.fault().and_then(|fault| serde_json::to_value(fault).ok()).map(Box::new);
-        Self { hint: error.advice().map(str::to_owned).or(problem.hint.clone()), fault, ..problem }
+        let field =
+            |field: &wigwag::FieldError| FieldProblem { path: field.path.clone(), message: field.message.clone() };
+        let fields: Vec<FieldProblem> = error.fields().iter().map(field).collect();
+        let errors = (!fields.is_empty()).then(|| Box::new(FieldProblems(fields)));
+        Self { hint: error.advice().map(str::to_owned).or(problem.hint.clone()), fault, errors, ..problem }
     }
 }
 
-impl From<wigwag::core::Refusal> for Problem {
-    fn from(refusal: wigwag::core::Refusal) -> Self {
+impl From<wigwag_core::Refusal> for Problem {
+    fn from(refusal: wigwag_core::Refusal) -> Self {
         Self::new(Code::Invalid, refusal.to_string())
     }
 }
@@ -241,5 +264,5 @@ impl IntoResponse for Problem {
     }
 }
 
-/// The result of a handler.
+/// Result of a request handler.
 pub(crate) type Result<T> = std::result::Result<T, Problem>;

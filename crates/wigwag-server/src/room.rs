@@ -61,9 +61,9 @@ pub(crate) enum Full {
 impl Full {
     pub(crate) fn detail(self) -> &'static str {
         match self {
-            Self::Total => "the server holds as many bytes of request bodies as it may",
-            Self::Address => "the server holds as many bytes of request bodies from this address as it may",
-            Self::Caller => "the server holds as many bytes of request bodies of this caller as it may",
+            Self::Total => "the memory budget for request bodies is exhausted",
+            Self::Address => "the memory budget for request bodies of this address is exhausted",
+            Self::Caller => "the memory budget for request bodies of this caller is exhausted",
         }
     }
 }

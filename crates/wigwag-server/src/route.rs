@@ -1,6 +1,6 @@
-//! One route: method, path, what it needs, what does it, and what its description says.
+//! One route: method, path, required scope, handler and description.
 //!
-//! Holds: a route cannot be made without saying what scope it needs, and every route made so is described.
+//! Holds: a route cannot be created without its required scope, and every route is described.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,34 +20,34 @@ use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 
 use crate::app::App;
-use crate::audit::{Record, Subject};
+use crate::audit::{Pending, Subject};
 use crate::auth::{Caller, Need};
 use crate::limits::TOKEN_BYTES_MAX;
 use crate::peer::ClientAddress;
-use crate::problem::{Code, Problem, Result};
+use crate::problem::{Code, Problem};
 
-/// How long a route may take.
+/// Time limit of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// As long as any request.
+    /// The usual request timeout.
     Usual,
-    /// It waits for something on purpose, and begins its answer after that.
+    /// A long-poll or stream, which has a separate limit.
     Own,
 }
 
-/// What a parameter, body or answer looks like; made when the description is.
+/// Schema of a parameter, body or response; generated with the description.
 pub(crate) type Shape = fn(&mut SchemaGenerator) -> Schema;
 
 fn shape<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Schema {
     schemas.subschema_for::<T>()
 }
 
-/// A query's fields stand in the description one by one, so that it is not made a schema of its own.
+/// Inlines a query's schema, because its fields are described as separate parameters.
 fn fields<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Schema {
     T::json_schema(schemas)
 }
 
-/// An answer.
+/// A response in a route's description.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -56,7 +56,7 @@ pub(crate) struct Answer {
     pub(crate) shape: Option<Shape>,
 }
 
-/// What a route's description says.
+/// Description of a route.
 #[derive(Debug)]
 pub(crate) struct About {
     pub(crate) id: &'static str,
@@ -72,7 +72,7 @@ pub(crate) struct About {
     pub(crate) codes: Vec<Code>,
 }
 
-/// One route.
+/// A route with its handler and description.
 pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) path: &'static str,
@@ -119,13 +119,13 @@ impl Route {
         Self { method, path, need, pace: Pace::Usual, about, audit: None, handler }
     }
 
-    /// What it is called, and what it does.
+    /// Sets the operation id and the summary.
     pub(crate) fn named(mut self, id: &'static str, summary: &'static str) -> Self {
         (self.about.id, self.about.summary) = (id, summary);
         self
     }
 
-    /// More about what it does.
+    /// Adds a longer description.
     pub(crate) fn more(mut self, more: &'static str) -> Self {
         self.about.more = more;
         self
@@ -141,13 +141,13 @@ impl Route {
         self
     }
 
-    /// It takes `Idempotency-Key`.
+    /// Declares the header `Idempotency-Key`.
     pub(crate) fn keyed(mut self) -> Self {
         self.about.keyed = true;
         self
     }
 
-    /// It takes `Last-Event-ID`.
+    /// Declares the header `Last-Event-ID`.
     pub(crate) fn resumable(mut self) -> Self {
         self.about.last_event_id = true;
         self
@@ -157,12 +157,12 @@ impl Route {
         self.answer(Answer { status, kind: "application/json", what, shape: Some(shape::<T>) })
     }
 
-    /// Answers with server-sent events of that shape, one after the other.
+    /// Declares a response of server-sent events of this type.
     pub(crate) fn streams<T: JsonSchema>(self, status: u16, what: &'static str) -> Self {
         self.answer(Answer { status, kind: "text/event-stream", what, shape: Some(shape::<T>) })
     }
 
-    /// Answers with something else than JSON.
+    /// Declares a response that is not JSON.
     pub(crate) fn gives(self, status: u16, kind: &'static str, what: &'static str) -> Self {
         self.answer(Answer { status, kind, what, shape: None })
     }
@@ -172,19 +172,19 @@ impl Route {
         self
     }
 
-    /// Problems of its own, beside those that any route may have.
+    /// Declares problems in addition to those of all routes.
     pub(crate) fn problems(mut self, codes: &[Code]) -> Self {
         self.about.codes.extend_from_slice(codes);
         self
     }
 
-    /// It answers by itself, without the engine.
+    /// Declares that the handler does not use the engine.
     pub(crate) fn plain(mut self) -> Self {
         self.about.asks_nobody = true;
         self
     }
 
-    /// It waits for something on purpose.
+    /// Declares a long-poll or stream.
     pub(crate) fn slow(mut self) -> Self {
         self.pace = Pace::Own;
         self
@@ -196,7 +196,7 @@ impl Route {
         self
     }
 
-    /// What serves it, behind its guard.
+    /// Returns the path and the handler behind its guard.
     pub(crate) fn guarded(self, app: &App) -> (&'static str, MethodRouter<App>) {
         let rule = Rule {
             app: app.clone(),
@@ -216,7 +216,7 @@ struct Rule {
     path: &'static str,
     need: Need,
     pace: Pace,
-    /// Browsers follow events, and cannot send headers when they do.
+    /// Whether the token may be in the query, because an `EventSource` cannot send headers.
     query_token: bool,
     audit: Option<&'static str>,
 }
@@ -226,23 +226,31 @@ async fn guard(State(rule): State<Rule>, request: Request, next: Next) -> Respon
     let from = request.extensions().get::<ClientAddress>().copied().unwrap_or(ClientAddress(None));
     let caller = match admit(&rule, &request) {
         Ok(caller) => caller,
-        Err(problem) => return rule.app.deny(from, rule.path, problem).await.into_response(),
+        Err(denial) => {
+            let Denial { who, problem } = *denial;
+            return rule.app.deny(from, who.as_deref(), rule.path, problem).await.into_response();
+        }
     };
-    if let Err(problem) = rule.app.limits.admit_caller(&caller) {
+    if let Err(problem) = rule.app.limits.admit_caller(caller.name()) {
         return problem.into_response();
     }
-    let Some(action) = rule.audit else { return perform(&rule, from, caller, request, next).await };
+    let name = caller.name().map(str::to_owned);
+    let Some(action) = rule.audit else {
+        let response = perform(&rule, from, caller, request, next).await;
+        // Scopes that depend on the body or the signal's name are checked by the handler.
+        if response.extensions().get::<Code>() == Some(&Code::NotAllowed) {
+            rule.app.denials.write(from, name.as_deref(), rule.path, Code::NotAllowed.name());
+        }
+        return response;
+    };
     let (mut parts, body) = request.into_parts();
     let params = RawPathParams::from_request_parts(&mut parts, &()).await.ok();
     let run = params.as_ref().and_then(|params| params.iter().find(|(name, _)| *name == "id"));
     let run = run.map(|(_, id)| format!("run={id}")).unwrap_or_default();
-    let name = caller.name().map(str::to_owned);
+    let pending = Pending::new(action, name.as_deref(), from, run);
     let mut response = perform(&rule, from, caller, Request::from_parts(parts, body), next).await;
     let subject = response.extensions_mut().remove::<Subject>();
-    let who = name.or_else(|| subject.as_ref().and_then(|subject| subject.who.clone()));
-    let what = subject.map_or(run, |subject| subject.what);
-    let outcome = response.extensions().get::<Code>().map_or("done", |code| code.name());
-    Record { action, who: who.as_deref(), from, what: &what, outcome }.write();
+    pending.finish(subject, response.extensions().get::<Code>().map_or("done", |code| code.name()));
     response
 }
 
@@ -255,7 +263,7 @@ async fn perform(rule: &Rule, from: ClientAddress, caller: Caller, mut request: 
     let usual = rule.app.settings.request_timeout;
     let span = match rule.pace {
         Pace::Usual => usual,
-        // What it waits for on purpose has its own end; what comes before and after has not.
+        // A long-poll has its own timeout; the time before and after it needs a limit too.
         Pace::Own => usual + rule.app.settings.wait_max,
     };
     match tokio::time::timeout(span, next.run(request)).await {
@@ -265,29 +273,39 @@ async fn perform(rule: &Rule, from: ClientAddress, caller: Caller, mut request: 
 }
 
 pub(crate) fn too_slow(span: Duration) -> Problem {
-    Problem::new(Code::RequestTimeout, format!("the request was not done within {span:?}"))
+    Problem::new(Code::RequestTimeout, format!("the request was not completed within {span:?}"))
 }
 
-fn admit(rule: &Rule, request: &Request) -> Result<Caller> {
+/// A rejected request, and its caller if that is known.
+struct Denial {
+    who: Option<String>,
+    problem: Problem,
+}
+
+/// Identifies the caller and checks its scope.
+fn admit(rule: &Rule, request: &Request) -> Result<Caller, Box<Denial>> {
     let known = rule.app.known.get();
     let auth = &known.auth;
     if auth.is_empty() || rule.need == Need::Public {
         return Ok(Caller::anybody());
     }
-    let unknown = |what: &str| Problem::new(Code::NotAuthenticated, what);
+    let unknown = |what: &str| Box::new(Denial { who: None, problem: Problem::new(Code::NotAuthenticated, what) });
     if let Some((id, secret)) = basic(request).filter(|_| rule.need == Need::Store) {
-        let prefixes = known.s3.identify(&id, &secret);
-        let prefixes = prefixes.ok_or_else(|| unknown("the access key or its secret is wrong"))?;
-        return Ok(Caller::key(id, prefixes));
+        return known.s3.identify(&id, &secret).ok_or_else(|| unknown("invalid access key or secret"));
     }
-    let given = bearer(request, rule.query_token).ok_or_else(|| unknown("this needs a token"))?;
+    let given = bearer(request, rule.query_token).ok_or_else(|| unknown("this request needs a token"))?;
+    if rule.need == Need::Store && rule.app.fleet_key.matches(&given) {
+        return Ok(Caller::fleet());
+    }
     // Which of the two is not said: it would help to guess.
-    let caller = auth.identify(&given).ok_or_else(|| unknown("the token is wrong or out of date"))?;
-    caller.may(rule.need)?;
-    Ok(caller)
+    let caller = auth.identify(&given).ok_or_else(|| unknown("the token is unknown or expired"))?;
+    match caller.may(rule.need) {
+        Ok(()) => Ok(caller),
+        Err(problem) => Err(Box::new(Denial { who: caller.name().map(str::to_owned), problem })),
+    }
 }
 
-/// The access key and secret that a request brings (HTTP Basic).
+/// Returns the access key and secret of a request (HTTP Basic).
 fn basic(request: &Request) -> Option<(String, String)> {
     let (scheme, value) = request.headers().get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") || value.len() > TOKEN_BYTES_MAX {
@@ -297,7 +315,7 @@ fn basic(request: &Request) -> Option<(String, String)> {
     text.split_once(':').map(|(id, secret)| (id.to_owned(), secret.to_owned()))
 }
 
-/// The token that a request brings; in its query only where a browser cannot send headers.
+/// Returns the token of a request; from its query only where a browser cannot send headers.
 fn bearer(request: &Request, query_token: bool) -> Option<String> {
     #[derive(Deserialize)]
     struct InQuery {

@@ -1,10 +1,10 @@
-//! `/s3`: the store as a bucket that other people's tools and remote workers can use.
+//! `/s3`: the store as a bucket for S3 tools and remote workers.
 //!
-//! Enough of S3 for that, and no more: one bucket, `wigwag`; whole objects, listed, read, put on a condition and deleted.
-//! What is not there is refused as `NotImplemented`, never passed over.
+//! Implements only the necessary part of S3: one bucket, `wigwag`; list, read, conditional put and delete of whole objects.
+//! Unsupported requests are rejected with `NotImplemented`, never ignored.
 //!
-//! Holds: a put is answered when it is durable; an `ETag` names a version, so that `If-Match` holds; what a store's error
-//! means is the same on the other side (`fault.rs`).
+//! Holds: a put is answered when it is durable; an `ETag` names a version, so that `If-Match` is exact; the kind of a store's error
+//! is the same on the client's side (`fault.rs`).
 
 mod ask;
 mod checksum;
@@ -25,27 +25,27 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, Method, StatusCode};
 use axum::response::Response;
 use axum::routing::any;
-use wigwag::store::limits::BODY_BYTES_MAX;
-use wigwag::store::{Clock as _, System};
+use wigwag_store::limits::BODY_BYTES_MAX;
+use wigwag_store::{Clock as _, System};
 
 pub use keys::S3Keys;
 
 use self::ask::{Ask, BUCKET, Operation};
-use self::fault::{Fault, Result};
+use self::fault::{DENIED, Fault, Result};
 use self::keys::Access;
 use self::sign::Caller;
 use crate::app::App;
-use crate::audit::Record;
+use crate::audit::Pending;
 use crate::limits::S3_DELETE_BYTES_MAX;
 use crate::peer::ClientAddress;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 const REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
 
-/// Whatever region a client names is right; this is the one that it is told.
+/// Any region of a client is accepted; this one is returned.
 const OUR_REGION: &str = "us-east-1";
 
-/// The routes.
+/// Returns the routes of the bucket's API.
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/s3", any(serve)).route("/s3/", any(serve)).route("/s3/{*key}", any(serve))
 }
@@ -54,7 +54,7 @@ async fn serve(State(app): State<App>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let id = format!("{:016X}", fastrand::u64(..));
     let from = parts.extensions.get::<ClientAddress>().copied().unwrap_or(ClientAddress(None));
-    let (operation, answer) = match Ask::read(&parts) {
+    let (operation, answer) = match admit(&app, from).and_then(|()| Ask::read(&parts)) {
         Ok(ask) => (ask.operation, admitted(&app, &ask, from, body).await),
         Err(fault) => (Operation::Other, Err(fault)),
     };
@@ -63,7 +63,7 @@ async fn serve(State(app): State<App>, request: Request) -> Response {
     metrics::counter!("wigwag_s3_requests_total", &labels).increment(1);
     let headers = response.headers_mut();
     object::set(headers, REQUEST_ID, &id);
-    // Clients learn the store's time from it. Without this it would be the machine's, which may step.
+    // Clients learn the store's time from `Date`. By default it would be the machine's time, which may jump.
     if let Ok(now) = app.client.store().now().await {
         object::set(headers, DATE, &time::http(now.at));
     }
@@ -71,9 +71,14 @@ async fn serve(State(app): State<App>, request: Request) -> Response {
 }
 
 fn refuse(parts: &Parts, fault: &Fault, id: &str) -> Response {
-    // A lost race is how workers share their work, and nothing to tell of.
+    // Lost races are normal when workers share work, so they are not warnings.
     tracing::debug!(code = fault.code, status = fault.status, "refused");
     fault.answer(parts.uri.path(), id, parts.method == Method::HEAD)
+}
+
+/// Enforces the request rate of an address.
+fn admit(app: &App, from: ClientAddress) -> Result<()> {
+    app.limits.admit_address(from).map_err(|_| Fault::new(503, "SlowDown", "this address exceeds its request rate"))
 }
 
 /// Authenticates a request, performs it, and writes the audit record.
@@ -83,7 +88,7 @@ async fn admitted(app: &App, ask: &Ask, from: ClientAddress, body: Body) -> Resu
     let mut caller = match sign::check(ask, &known.s3, open, System.wall()) {
         Ok(caller) => caller,
         Err(fault) => {
-            app.denials.write(from, "/s3", fault.code);
+            app.denials.write(from, None, "/s3", fault.code);
             return match app.slow_down(from).await {
                 true => Err(fault),
                 false => Err(Fault::new(503, "SlowDown", "too many failed authentications of this address")),
@@ -91,11 +96,17 @@ async fn admitted(app: &App, ask: &Ask, from: ClientAddress, body: Body) -> Resu
         }
     };
     let who = caller.id.clone();
+    if app.limits.admit_caller(who.as_deref()).is_err() {
+        return Err(Fault::new(503, "SlowDown", "this access key exceeds its request rate"));
+    }
+    let (action, writes) = (ask.operation.name(), ask.operation.writes());
+    let pending = writes.then(|| Pending::of_store(action, who.as_deref(), from, format!("key={}", ask.key)));
     let done = answer(app, ask, &mut caller, from, body).await;
-    if ask.operation.writes() {
-        let outcome = done.as_ref().map_or_else(|fault| fault.code, |_| "done");
-        let (action, what) = (ask.operation.name(), format!("key={}", ask.key));
-        Record { action, who: who.as_deref(), from, what: &what, outcome }.write_store();
+    let outcome = done.as_ref().map_or_else(|fault| fault.code, |_| "done");
+    match pending {
+        Some(pending) => pending.finish(None, outcome),
+        None if outcome == DENIED => app.denials.write(from, who.as_deref(), "/s3", outcome),
+        None => {}
     }
     done
 }
@@ -141,7 +152,7 @@ async fn answer(app: &App, ask: &Ask, caller: &mut Caller, from: ClientAddress, 
     let bytes = held.as_ref().map(|held| held.bytes.clone()).unwrap_or_default();
     let span = app.settings.request_timeout;
     let done = tokio::time::timeout(span, perform(app, ask, &caller.access, bytes)).await;
-    // It may be done all the same, which is what clients take this for.
+    // The operation may still take effect; clients interpret a 500 as unknown outcome.
     done.unwrap_or_else(|_| Err(Fault::new(500, "InternalError", format!("the store did not answer within {span:?}"))))
 }
 
@@ -155,7 +166,7 @@ async fn perform(app: &App, ask: &Ask, access: &Access, body: bytes::Bytes) -> R
             Ok(response)
         }
         Operation::CreateBucket => Err(Fault::new(409, "BucketAlreadyOwnedByYou", "the bucket is there already")),
-        // No location at all is S3's way of saying `us-east-1`.
+        // An empty location means `us-east-1` in S3.
         Operation::GetBucketLocation => Ok(document(xml::Document::new("LocationConstraint"))),
         Operation::GetBucketVersioning => Ok(document(xml::Document::new("VersioningConfiguration"))),
         Operation::ListObjects | Operation::ListObjectsV2 => list::list(store, ask).await,

@@ -1,7 +1,7 @@
-//! Connections: accepted, served, and let go.
+//! Connections: accept, serve, close.
 //!
-//! Written on hyper itself, because slow heads must be cut off before anything is known of a request, and sockets must
-//! be able to become something else later.
+//! Uses hyper directly, because slow heads must be cut off before a request is parsed, and sockets must
+//! be upgradable later.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -20,18 +20,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tower::ServiceExt as _;
 use tracing::debug;
-use wigwag::store::{Clock as _, System};
+use wigwag_store::{Clock as _, System};
 
 use crate::app::App;
 use crate::credentials::{Credentials, Known};
 use crate::error::Error;
+use crate::fleet;
 use crate::limits::READ_BUFFER_BYTES_MAX;
 use crate::patience::Patience;
 use crate::peer::{Peer, network};
 use crate::shared::Shared;
 use crate::tls::Tls;
 
-/// A server that runs. Dropped, it ends at once; [`Running::stop`] is kinder.
+/// A running server. Dropping it ends it immediately; [`Running::stop`] is graceful.
 #[derive(Debug)]
 pub struct Running {
     addr: SocketAddr,
@@ -42,31 +43,33 @@ pub struct Running {
 }
 
 impl Running {
-    /// Where it listens.
+    /// Returns the address on which it listens.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Replaces tokens, keys and certificates without closing connections. Requests are checked against the new credentials at
-    /// once; new connections use the new certificate. Changes nothing if the credentials are invalid or would open the server.
+    /// Replaces tokens, keys and certificates. Connections stay open and their requests are checked against the new credentials
+    /// at once; new connections use the new certificate. Hub sessions and event streams whose token was removed or changed end.
+    /// Changes nothing if the credentials are invalid or would open the server.
     pub fn reload(&self, credentials: Credentials) -> Result<(), Error> {
         let Credentials { auth, s3, tls } = credentials;
         if auth.is_empty() && !self.app.known.get().auth.is_empty() {
-            let what = "there are no tokens any more: the server would be open";
+            let what = "the last token was removed: the server would be open";
             return Err(Error::new(what, "keep at least one token, or restart the server without authentication"));
         }
         let known = Known::new(auth, s3, &self.app.settings)?;
         match (&self.tls, tls) {
             (Some(current), Some(tls)) => current.set(tls),
             (None, None) => {}
-            _ => return Err(Error::new("TLS cannot be turned on or off while the server runs", "start it again")),
+            _ => return Err(Error::new("TLS cannot be enabled or disabled while the server runs", "start it again")),
         }
         self.app.known.set(known);
+        self.app.hub.recheck(self.app.known.get());
         Ok(())
     }
 
-    /// Stops: nothing new is accepted, event streams and long-polls get a last word, and what is under way may finish
+    /// Stops gracefully: no new connections are accepted, event streams and long-polls get a final answer, and requests in progress may finish
     /// within the grace time.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
@@ -115,14 +118,16 @@ struct Places {
     exempt: Vec<IpAddr>,
 }
 
-/// A connection's place; released on drop.
-struct Place {
+/// A connection's slot; released on drop. An extension of each request, so that a connection that becomes a hub session keeps
+/// it until that is authenticated.
+#[derive(Debug)]
+pub(crate) struct Place {
     _permit: OwnedSemaphorePermit,
     of: Option<(IpAddr, Counts)>,
 }
 
 impl Places {
-    /// Returns a place, unless the address has too many connections.
+    /// Returns a slot, unless the address has too many connections.
     fn take(&self, permit: OwnedSemaphorePermit, address: IpAddr) -> Option<Place> {
         if self.exempt.contains(&address) {
             return Some(Place { _permit: permit, of: None });
@@ -152,7 +157,7 @@ impl Drop for Place {
     }
 }
 
-/// What every connection is served with.
+/// Shared state that serves every connection.
 #[derive(Clone)]
 struct Door {
     router: Router,
@@ -162,7 +167,7 @@ struct Door {
 }
 
 async fn run(listener: TcpListener, door: Door, app: App, places: Places, mut stopping: watch::Receiver<bool>) {
-    let (hub, grace) = (app.hub.clone(), app.settings.grace);
+    let (hub, client, grace) = (app.hub.clone(), app.client.clone(), app.settings.grace);
     drop(app);
     let mut connections = JoinSet::new();
     loop {
@@ -173,14 +178,12 @@ async fn run(listener: TcpListener, door: Door, app: App, places: Places, mut st
         };
         let Some((stream, place)) = accepted else { continue };
         let (door, stopping) = (door.clone(), stopping.clone());
-        connections.spawn(async move {
-            door.serve(stream, stopping).await;
-            drop(place);
-        });
+        connections.spawn(door.serve(stream, Arc::new(place), stopping));
         while connections.try_join_next().is_some() {}
     }
-    // From here on the port is free, and whoever knocks is told so.
+    // From here on the port is free, and new connections are refused.
     drop(listener);
+    fleet::withdraw(&client);
     tokio::select! {
         biased;
         () = async {
@@ -192,7 +195,7 @@ async fn run(listener: TcpListener, door: Door, app: App, places: Places, mut st
     connections.shutdown().await;
 }
 
-/// The next connection, once there is a place for it.
+/// Accepts the next connection, once there is a slot for it.
 async fn accept(listener: &TcpListener, places: &Places) -> Option<((TcpStream, IpAddr), Place)> {
     let permit = Arc::clone(&places.all).acquire_owned().await.ok()?;
     match listener.accept().await {
@@ -201,7 +204,7 @@ async fn accept(listener: &TcpListener, places: &Places) -> Option<((TcpStream, 
             places.take(permit, address).map(|place| ((stream, address), place))
         }
         Err(error) => {
-            // Most often there are too many open files: others must close first.
+            // The usual cause is too many open files: other connections must close first.
             debug!(%error, "no connection");
             System.sleep(Duration::from_millis(50)).await;
             None
@@ -210,18 +213,18 @@ async fn accept(listener: &TcpListener, places: &Places) -> Option<((TcpStream, 
 }
 
 impl Door {
-    async fn serve(self, (stream, address): (TcpStream, IpAddr), stopping: watch::Receiver<bool>) {
+    async fn serve(self, (stream, address): (TcpStream, IpAddr), place: Arc<Place>, stopping: watch::Receiver<bool>) {
         let _ = stream.set_nodelay(true);
-        let Some(tls) = &self.tls else { return self.talk(stream, address, stopping).await };
+        let Some(tls) = &self.tls else { return self.talk(stream, address, place, stopping).await };
         let tls = tls.get();
         match tokio::time::timeout(self.header_timeout, tls.0.accept(stream)).await {
-            Ok(Ok(stream)) => self.talk(stream, address, stopping).await,
+            Ok(Ok(stream)) => self.talk(stream, address, place, stopping).await,
             Ok(Err(error)) => debug!(%error, "no TLS"),
-            Err(_) => debug!("a handshake took too long"),
+            Err(_) => debug!("a TLS handshake timed out"),
         }
     }
 
-    async fn talk<S>(self, stream: S, address: IpAddr, mut stopping: watch::Receiver<bool>)
+    async fn talk<S>(self, stream: S, address: IpAddr, place: Arc<Place>, mut stopping: watch::Receiver<bool>)
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
@@ -229,6 +232,7 @@ impl Door {
         http.timer(TokioTimer::new()).header_read_timeout(self.header_timeout).max_buf_size(READ_BUFFER_BYTES_MAX);
         let service = TowerToHyperService::new(self.router.map_request(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(Peer(address));
+            request.extensions_mut().insert(Arc::clone(&place));
             request
         }));
         let stream = TokioIo::new(Patience::new(stream, self.write_timeout));
@@ -239,7 +243,7 @@ impl Door {
             stopped = stopping.wait_for(|stopping| *stopping) => stopped.is_ok(),
         };
         if stopped {
-            // What is under way is answered; then the connection closes.
+            // Requests in progress are answered; then the connection closes.
             connection.as_mut().graceful_shutdown();
         }
         said(connection.await);

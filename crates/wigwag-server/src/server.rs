@@ -1,4 +1,4 @@
-//! From a client to a server: what it serves, where, and how.
+//! The builder of a server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,16 +12,20 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tower_http::catch_panic::CatchPanicLayer;
 use wigwag::Client;
+use wigwag_store::{Clock as _, Opened, System};
 
 use crate::app::{App, Limiters, Parts};
 use crate::audit::Denials;
 use crate::auth::Auth;
+use crate::board::Board;
 use crate::credentials::{Credentials, Known};
 use crate::error::Error;
+use crate::fleet::{self, FleetKey};
 use crate::hub::Shell;
 use crate::observe::{self, Metrics};
 use crate::problem::{Code, Problem};
 use crate::s3::{self, S3Keys};
+use crate::series::Series;
 use crate::serve::{self, Running};
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -34,7 +38,7 @@ use crate::{api, chance, hub, openapi, origin};
 pub struct Server;
 
 impl Server {
-    /// A server of what this client may ask.
+    /// Returns a builder of a server for the store of this client.
     pub fn builder(client: Client) -> Builder {
         Builder {
             client,
@@ -45,6 +49,7 @@ impl Server {
             s3: S3Keys::new(),
             tls: None,
             extra: Router::new(),
+            opened: None,
         }
     }
 }
@@ -61,28 +66,29 @@ pub struct Builder {
     s3: S3Keys,
     tls: Option<Tls>,
     extra: Router,
+    opened: Option<Opened>,
 }
 
 impl Builder {
-    /// Where it listens; `127.0.0.1:7070` unless said otherwise. Port 0 is any that is free.
+    /// Sets the address to listen on; `127.0.0.1:7070` by default. Port 0 selects any free port.
     pub fn bind(mut self, addr: SocketAddr) -> Self {
         self.addr = addr;
         self
     }
 
-    /// How it behaves.
+    /// Replaces the settings.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// Whom it knows; without it, it lets everybody in who reaches it.
+    /// Sets the accepted tokens and JWT keys; without them, the server requires no authentication.
     pub fn auth(mut self, auth: Auth) -> Self {
         self.auth = auth;
         self
     }
 
-    /// Shows at `/metrics` what the process counts.
+    /// Serves the metrics of the process at `/metrics`.
     pub fn metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = Some(metrics);
         self
@@ -101,19 +107,25 @@ impl Builder {
         Self { auth, s3, tls, ..self }
     }
 
-    /// Speaks TLS.
+    /// Enables TLS with this certificate.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Serves these as well. They see to who may ask by themselves.
+    /// Shows the requests to this store on the dashboard.
+    pub fn usage_of(mut self, opened: Opened) -> Self {
+        self.opened = Some(opened);
+        self
+    }
+
+    /// Adds routes, which must authenticate their requests themselves.
     pub fn merge(mut self, routes: Router) -> Self {
         self.extra = self.extra.merge(routes);
         self
     }
 
-    /// The routes alone, to be served by something else. Event streams and long-polls then end with their connection.
+    /// Returns only the router, for use in another server. Event streams and long-polls then end with their connection.
     pub fn router(self) -> Result<Router, Error> {
         let (never, stopping) = watch::channel(false);
         drop(never);
@@ -129,9 +141,12 @@ impl Builder {
         let body_bytes_max = self.settings.body_bytes_max;
         let watchers = Arc::new(Watchers::default());
         let (hub_settings, connections_max) = (self.settings.hub.clone(), self.settings.hub_connections_max);
-        let hub = Shell::new(self.client.clone(), Arc::clone(&watchers), hub_settings, connections_max);
+        let board = Arc::new(Board::default());
+        let hub =
+            Shell::new(self.client.clone(), Arc::clone(&watchers), Arc::clone(&board), hub_settings, connections_max);
         let app = App::new(Parts {
             hub,
+            fleet_key: FleetKey::new(),
             client: self.client,
             limits: Limiters::new(&self.settings),
             denials: Denials::new(),
@@ -139,6 +154,10 @@ impl Builder {
             known: Shared::new(known),
             metrics: self.metrics,
             watchers,
+            board,
+            series: Series::default(),
+            started: System.boot(),
+            opened: self.opened,
             description: openapi::document().to_string().into_bytes(),
             stopping,
         });
@@ -147,7 +166,9 @@ impl Builder {
             let (path, handler) = route.guarded(&app);
             router = router.route(path, handler);
         }
-        // From the inside out: what is added last sees a request first.
+        #[cfg(feature = "dashboard")]
+        let router = router.merge(crate::dashboard::routes());
+        // Layers run from the last one added to the first.
         let router = router
             .merge(s3::routes())
             .merge(hub::routes())
@@ -166,45 +187,47 @@ impl Builder {
         Ok((router, app))
     }
 
-    /// Starts it.
+    /// Starts the server.
     pub async fn start(self) -> Result<Running, Error> {
         if !self.addr.ip().is_loopback() && self.auth.is_empty() {
             if !self.settings.insecure {
                 let what = format!("`{}` can be reached from other machines, and there are no tokens", self.addr);
                 return Err(Error::new(
                     what,
-                    "give it tokens, or bind it to 127.0.0.1, or accept the risk with `--insecure`",
+                    "configure tokens, bind to 127.0.0.1, or disable authentication with `--insecure`",
                 ));
             }
-            tracing::warn!(addr = %self.addr, "insecure: whoever reaches this address may do everything");
+            tracing::warn!(addr = %self.addr, "insecure: authentication is disabled, anyone who can reach this address has full access");
         }
         let listener = TcpListener::bind(self.addr).await;
         let listener = listener.map_err(|error| {
             let what = format!("cannot listen on `{}`: {error}", self.addr);
-            Error::new(what, "is another server there? choose another address")
+            Error::new(what, "another server may be using it; use another address")
         })?;
         let tls = self.tls.clone();
         let (stop, stopping) = watch::channel(false);
         let addr = listener.local_addr().ok();
         let url = hub::url(&self.settings, tls.is_some(), addr);
+        let advertised = fleet::url(&self.settings, tls.is_some(), addr);
         let (router, app) = self.build(stopping.clone())?;
         app.hub.announce(url, addr);
+        fleet::advertise(&app.client, &app.fleet_key, advertised);
         serve::start(listener, router, app, tls, stop, stopping)
     }
 }
 
 async fn no_route(OriginalUri(uri): OriginalUri) -> Problem {
     let path: String = uri.path().escape_debug().take(200).collect();
-    Problem::new(Code::NoRoute, format!("there is nothing at `{path}`"))
+    Problem::new(Code::NoRoute, format!("no route matches `{path}`"))
 }
 
 async fn no_method(method: Method) -> Problem {
-    Problem::new(Code::MethodNotAllowed, format!("this path has no method `{method}`"))
+    Problem::new(Code::MethodNotAllowed, format!("method `{method}` is not supported here"))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the signature is tower-http's")]
 fn panicked(what: Box<dyn std::any::Any + Send>) -> Response {
     let text = what.downcast_ref::<String>().map(String::as_str).or_else(|| what.downcast_ref::<&str>().copied());
-    tracing::error!(panic = text.unwrap_or("no text"), "a request ended in a panic");
-    Problem::new(Code::Internal, "the request ended in a panic").into_response()
+    tracing::error!(panic = text.unwrap_or("no text"), "a request handler panicked");
+    Problem::new(Code::Internal, "the request handler panicked").into_response()
 }

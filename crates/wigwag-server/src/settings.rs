@@ -1,4 +1,4 @@
-//! How a server behaves: plain data with defaults.
+//! Settings of a server: plain data with defaults.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -8,57 +8,64 @@ use wigwag_hub::Rate;
 use crate::limits;
 use crate::room::BodyBounds;
 
-/// How a server behaves. The defaults are right for most.
+/// Settings of a server. The defaults suit most servers.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// How long a request may take until its answer begins; long-polls and event streams have times of their own.
+    /// Timeout of a request until its response begins; long-polls and event streams have separate limits.
     pub request_timeout: Duration,
-    /// How long the head of a request may take, so that a slow client holds nothing for long.
+    /// Timeout for the head of a request, so that a slow client does not occupy a connection for long.
     pub header_timeout: Duration,
-    /// How long its body may take in total. An object of `/s3` may take longer as long as it keeps
+    /// Timeout for the whole body. An object of `/s3` may take longer as long as it keeps
     /// [`Settings::body_rate_min`].
     pub body_timeout: Duration,
     /// Minimum rate of an object of `/s3` after that time, in bytes per second.
     pub body_rate_min: usize,
-    /// How long a client may take nothing of an answer that is being sent.
+    /// Timeout of a response whose client reads nothing.
     pub write_timeout: Duration,
-    /// The largest body.
+    /// Maximum size of a body in bytes.
     pub body_bytes_max: usize,
     /// Memory budget of `/v1` bodies.
     pub bodies: BodyBounds,
     /// Memory budget of `/s3` bodies.
     pub s3_bodies: BodyBounds,
-    /// How long a long-poll waits at most; shorter than proxies on the way give up.
+    /// Maximum time of a long-poll; shorter than the usual timeout of proxies.
     pub wait_max: Duration,
-    /// How often a silent event stream says that it lives.
+    /// Interval of keep-alive messages on a silent event stream.
     pub keep_alive: Duration,
-    /// How long requests under way may go on when the server stops.
+    /// Grace time for requests in progress when the server stops.
     pub grace: Duration,
-    /// So many connections are served at once; more wait to be accepted.
+    /// Maximum number of connections; further ones wait to be accepted.
     pub connections_max: usize,
     /// Maximum connections of one client address; further ones are closed. Connections of trusted proxies do not count.
     pub address_connections_max: usize,
     /// Request rate of one client address; excess requests are answered 429. `/v1/health` is exempt. No limit if `None`.
     pub address_rate: Option<Rate>,
-    /// Request rate of one token; excess requests are answered 429. No limit if `None`.
+    /// Whether that rate applies to loopback addresses, too. By default programs of this machine have no limit.
+    pub address_rate_on_loopback: bool,
+    /// Request rate of one token or access key; excess requests are answered 429. No limit if `None`.
     pub token_rate: Option<Rate>,
     /// Rate of failed authentications of one client address; responses to excess failures are delayed. Requests with valid
     /// credentials are never delayed. No limit if `None`.
     pub failed_auth_rate: Option<Rate>,
+    /// Name of the store that `/v1/me` and the dashboard show, such as `s3://orders`; none if `None`.
+    pub store_url: Option<String>,
     /// Addresses of reverse proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpAddr>,
-    /// Where the server can be reached from outside, such as `https://wigwag.example.com`: links are made with it.
+    /// URL at which clients reach the server, such as `https://wigwag.example.com`; used in links.
     pub public_url: Option<String>,
-    /// Origins whose pages may ask, such as `https://admin.example.com`; none but the server's own by default.
+    /// Address at which other processes on the same bucket reach this server for notifications, such as
+    /// `http://10.0.0.7:7070`. By default the address it listens on, or the public URL.
+    pub advertise: Option<String>,
+    /// Other origins whose pages may send requests, such as `https://admin.example.com`.
     pub origins: Vec<String>,
-    /// Serves beyond this machine without tokens. Whoever reaches the port may do everything.
+    /// Serves beyond this machine without tokens. Every client that reaches the port has full access.
     pub insecure: bool,
     /// Allows unauthenticated writes through `/s3` of a server without tokens. Access keys carry their own permissions.
     pub s3_write: bool,
-    /// How the hub behaves.
+    /// Settings of the hub.
     pub hub: wigwag_hub::Settings,
-    /// So many are connected to the hub at once; more are told to come back later.
+    /// Maximum number of hub sessions; further ones are rejected with 503.
     pub hub_connections_max: usize,
 }
 
@@ -78,11 +85,14 @@ impl Default for Settings {
             grace: Duration::from_secs(10),
             connections_max: 10_000,
             address_connections_max: limits::ADDRESS_CONNECTIONS_MAX,
-            address_rate: None,
-            token_rate: None,
+            address_rate: Some(limits::ADDRESS_RATE),
+            address_rate_on_loopback: false,
+            token_rate: Some(limits::TOKEN_RATE),
             failed_auth_rate: Some(limits::FAILED_AUTH),
+            store_url: None,
             trusted_proxies: Vec::new(),
             public_url: None,
+            advertise: None,
             origins: Vec::new(),
             insecure: false,
             s3_write: false,

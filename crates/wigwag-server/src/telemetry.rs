@@ -1,10 +1,10 @@
-//! Spans sent to an OpenTelemetry collector, as the variables `OTEL_*` say: OTLP over HTTP, as protobuf.
+//! Exports spans to an OpenTelemetry collector, configured by the variables `OTEL_*`: OTLP over HTTP, as protobuf.
 //!
-//! Holds: without an endpoint nothing is installed and nothing costs anything. Spans carry routes, ids, types and
-//! numbers, never a payload, a token or a path. A collector that is away or broken loses spans and nothing else: they are
-//! sent from a thread of their own, from a queue with a limit, and what goes wrong is said at most once a minute.
+//! Holds: without an endpoint no exporter is installed, and spans cost nothing. Spans contain routes, ids, types and
+//! numbers, never a payload, a token or a path. If the collector fails, only spans are lost: they are
+//! sent by a separate thread from a bounded queue, and errors are reported at most once a minute.
 //!
-//! Absent on purpose: what is logged is not sent, only spans; gRPC, which needs another HTTP stack.
+//! Not supported on purpose: export of log lines; gRPC, which needs another HTTP stack.
 
 use std::fmt;
 use std::io::Write as _;
@@ -22,14 +22,14 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer, Registry};
-use wigwag::store::{Clock as _, System};
+use wigwag_store::{Clock as _, System};
 
 use crate::error::Error;
 
-/// What a service is called that `OTEL_SERVICE_NAME` gives no name.
+/// Default of `OTEL_SERVICE_NAME`.
 const SERVICE: &str = "wigwag";
 
-/// The samplers that `OTEL_TRACES_SAMPLER` may name.
+/// Valid values of `OTEL_TRACES_SAMPLER`.
 const SAMPLERS: [&str; 6] = [
     "always_on",
     "always_off",
@@ -39,10 +39,10 @@ const SAMPLERS: [&str; 6] = [
     "parentbased_traceidratio",
 ];
 
-/// How often it is said that spans do not arrive.
+/// Minimum interval of error messages about lost spans.
 const SAID_EVERY: Duration = Duration::from_secs(60);
 
-/// Spans on their way to a collector, or none. Kept until the end: [`Telemetry::stop`] sends what is left.
+/// The export of spans to a collector, if one is configured. Keep it until the end: [`Telemetry::stop`] sends the remaining spans.
 #[must_use = "spans are sent for as long as this is kept"]
 pub struct Telemetry {
     provider: Option<SdkTracerProvider>,
@@ -54,16 +54,16 @@ impl fmt::Debug for Telemetry {
     }
 }
 
-/// Sends this process's spans where `OTEL_EXPORTER_OTLP_ENDPOINT` or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` says; does
-/// nothing if neither is set. What goes wrong later is said on stderr.
+/// Exports this process's spans to `OTEL_EXPORTER_OTLP_ENDPOINT` or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`; does
+/// nothing if neither is set. Later errors are printed to stderr.
 ///
-/// For programs that collect spans themselves there is [`Telemetry::from_env`], with a layer to add.
+/// Programs with an existing subscriber use [`Telemetry::from_env`] and add its layer.
 pub fn init() -> Result<Telemetry, Error> {
     let telemetry = Telemetry::made(say_on_stderr)?;
     if let Some(layer) = telemetry.layer::<Registry>() {
         tracing_subscriber::registry().with(layer).try_init().map_err(|_| {
             Error::new(
-                "spans cannot be collected: something else in this process does",
+                "spans cannot be exported: this process already has a subscriber",
                 "add the layer of `Telemetry::from_env` to it",
             )
         })?;
@@ -72,8 +72,8 @@ pub fn init() -> Result<Telemetry, Error> {
 }
 
 impl Telemetry {
-    /// What the variables say, for a program that installs [`Telemetry::layer`] itself. What goes wrong later is logged
-    /// as a warning.
+    /// Reads the variables, for a program that installs [`Telemetry::layer`] itself. Later errors are logged
+    /// as warnings.
     pub fn from_env() -> Result<Self, Error> {
         Self::made(|what| tracing::warn!("{what}"))
     }
@@ -81,7 +81,7 @@ impl Telemetry {
     fn made(say: fn(&str)) -> Result<Self, Error> {
         let wanted = Wanted::read(|name| std::env::var(name).ok())?;
         let Wanted::Export { is_named } = wanted else { return Ok(Self { provider: None }) };
-        // A client for https needs to know whose cryptography to use; whoever chose before is right.
+        // A client for https needs a default crypto provider; an earlier choice of the program wins.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let exporter = SpanExporter::builder().with_http().build().map_err(|error| {
             Error::new(format!("spans cannot be sent: {error}"), "check the variables `OTEL_EXPORTER_OTLP_*`")
@@ -93,13 +93,13 @@ impl Telemetry {
         Ok(Self { provider: Some(provider.build()) })
     }
 
-    /// Whether spans are sent anywhere.
+    /// Whether spans are exported.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.provider.is_some()
     }
 
-    /// What takes the spans of this server and its engine; none if they are sent nowhere.
+    /// Returns the layer that exports the spans of this server and its engine; `None` if no collector is configured.
     #[must_use]
     pub fn layer<S>(&self) -> Option<impl Layer<S> + use<S>>
     where
@@ -107,12 +107,12 @@ impl Telemetry {
     {
         let tracer = self.provider.as_ref()?.tracer(SERVICE);
         let layer = tracing_opentelemetry::layer().with_tracer(tracer);
-        // Where in the code a span is made, and in which thread, is of no use to those who run it.
+        // Code location and thread of a span are not useful to operators.
         let layer = layer.with_location(false).with_threads(false).with_tracked_inactivity(false);
         Some(layer.with_filter(filter_fn(|of| of.is_span() && of.target().starts_with("wigwag"))))
     }
 
-    /// Sends what is left, and waits for it a little.
+    /// Sends the remaining spans, and waits briefly for that.
     pub fn stop(self) {
         drop(self);
     }
@@ -121,25 +121,25 @@ impl Telemetry {
 impl Drop for Telemetry {
     fn drop(&mut self) {
         if let Some(provider) = self.provider.take() {
-            // What fails here has been said by the exporter.
+            // The exporter has already reported the error.
             let _ = provider.shutdown();
         }
     }
 }
 
-/// What the variables ask for.
+/// The configuration from the variables.
 #[derive(Debug, PartialEq)]
 enum Wanted {
     Nothing,
     Export {
-        /// The service has a name.
+        /// Whether the service has a name.
         is_named: bool,
     },
 }
 
 impl Wanted {
     fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
-        // One that is empty counts as absent, as the specification has it.
+        // An empty variable counts as absent, as in the specification.
         let given = |name: &str| variable(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         let either = |one: &str, other: &str| given(one).or_else(|| given(other));
         let off = given("OTEL_SDK_DISABLED").is_some_and(|text| text.eq_ignore_ascii_case("true"))
@@ -164,17 +164,17 @@ impl Wanted {
     }
 }
 
-/// An exporter whose failures are said, but not often.
+/// An exporter that reports errors at a limited rate.
 struct Told {
     exporter: SpanExporter,
     say: fn(&str),
-    /// When it was said last, by the clock that never goes back.
+    /// Time of the last report, by the monotonic clock.
     said: Mutex<Option<Duration>>,
 }
 
 impl fmt::Debug for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The exporter's own form may show its headers, which may be secret.
+        // The exporter's `Debug` output may show its headers, which may be secret.
         f.debug_struct("Told").finish_non_exhaustive()
     }
 }

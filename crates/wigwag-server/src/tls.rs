@@ -1,4 +1,4 @@
-//! TLS by rustls.
+//! TLS with rustls.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// From PEM texts: the certificate, with those that it rests on after it, and its private key.
+    /// Creates it from PEM texts: the certificate, followed by its chain, and its private key.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, Error> {
         Self::build(certificate, key, None)
     }
@@ -40,7 +40,7 @@ impl Tls {
         let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>();
         let chain = chain.map_err(|error| wrong("the certificate", &error))?;
         if chain.is_empty() {
-            return Err(wrong("the certificate", &"there is none in the text"));
+            return Err(wrong("the certificate", &"the PEM text contains none"));
         }
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| wrong("the key", &error))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -69,7 +69,7 @@ fn client_verifier(pem: &[u8], provider: &Arc<CryptoProvider>) -> Result<Arc<dyn
         roots.add(authority.map_err(|error| wrong(&error))?).map_err(|error| wrong(&error))?;
     }
     if roots.is_empty() {
-        return Err(wrong(&"there is none in the text"));
+        return Err(wrong(&"the PEM text contains none"));
     }
     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
         .build()

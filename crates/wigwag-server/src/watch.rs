@@ -1,6 +1,6 @@
-//! One watcher for each run that is followed, however many follow it.
+//! One shared log reader for each followed run.
 //!
-//! Holds: followers of one run share one reader of its log; a follower that is behind what the reader keeps reads the
+//! Holds: followers of one run share one reader of its log; a follower that is behind the reader's buffer reads the
 //! store until it has caught up. The reader ends with its last follower.
 
 use std::collections::{HashMap, VecDeque};
@@ -9,33 +9,33 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use wigwag::core::{Entry, Event, Run, RunRef};
 use wigwag::{RunHandle, Status};
+use wigwag_core::{Entry, Event, Run, RunRef};
 
 use crate::limits::{RECENT_BYTES_MAX, RECENT_EVENTS_MAX};
 use crate::problem::Problem;
 
-/// One event, written once for all who follow.
+/// One event, serialized once for all followers.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) seq: u64,
     pub(crate) place: usize,
     pub(crate) name: &'static str,
     pub(crate) text: String,
-    /// What all events of its entry share: `"seq":…,"by":…,"at":…`.
+    /// The fields that all events of its entry share: `"seq":…,"by":…,"at":…`.
     pub(crate) entry: Arc<str>,
-    /// Where the event itself begins in the text; it ends before the last byte.
+    /// Offset of the event itself in the text; it ends before the last byte.
     event_at: usize,
 }
 
 impl Frame {
-    /// The event itself.
+    /// Returns the event itself.
     pub(crate) fn event(&self) -> &str {
         &self.text[self.event_at..self.text.len() - 1]
     }
 }
 
-/// The events of an entry.
+/// Returns the events of an entry.
 pub(crate) fn frames(entry: &Entry) -> Vec<Arc<Frame>> {
     let (seq, at, by, count) = (entry.seq, entry.at, json!(entry.by), entry.events.len());
     let requests = match entry.requests {
@@ -53,19 +53,19 @@ pub(crate) fn frames(entry: &Entry) -> Vec<Arc<Frame>> {
     entry.events.iter().enumerate().map(frame).collect()
 }
 
-/// Why a run is not followed any further.
+/// Why the log of a run has no further events.
 #[derive(Clone, Debug)]
 pub(crate) enum End {
-    /// It has ended so.
+    /// The run has ended with this status.
     Ended(Status),
-    /// Its log cannot be read.
+    /// The log cannot be read.
     Problem(Box<Problem>),
 }
 
-/// How far a watcher has read.
+/// Progress of a watcher.
 #[derive(Clone, Debug)]
 pub(crate) struct Reach {
-    /// The last entry that is there.
+    /// Number of the last entry that was read.
     pub(crate) last: u64,
     pub(crate) end: Option<End>,
 }
@@ -83,12 +83,12 @@ pub(crate) struct Watch {
 struct Recent {
     frames: VecDeque<Arc<Frame>>,
     bytes: usize,
-    /// The first entry of which all events are here.
+    /// The first entry whose events are all in the buffer.
     first: u64,
     status: Status,
 }
 
-/// All watchers.
+/// The watchers of all followed runs.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
     all: Mutex<HashMap<RunRef, Weak<Watch>>>,
@@ -99,12 +99,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Watchers {
-    /// The watcher of a run that was just read.
+    /// Returns the watcher of a run that was just read.
     pub(crate) fn join(&self, handle: &RunHandle, run: &Run) -> Arc<Watch> {
         let mut all = lock(&self.all);
         all.retain(|_, watch| watch.strong_count() > 0);
         let known = all.get(&run.run).and_then(Weak::upgrade);
-        // One that is over may have been restarted since.
+        // A finished watcher is replaced, because the run may have been restarted since.
         if let Some(watch) = known.filter(|watch| watch.reach.borrow().end.is_none()) {
             return watch;
         }
@@ -128,7 +128,7 @@ impl Watch {
         self.reach.subscribe()
     }
 
-    /// Events from an entry on, if they are still here.
+    /// Returns the events from an entry on, if they are still in the buffer.
     pub(crate) fn recent(&self, from: u64) -> Option<Vec<Arc<Frame>>> {
         let recent = lock(&self.recent);
         let kept = recent.frames.iter().filter(|frame| frame.seq >= from).cloned();
@@ -171,7 +171,7 @@ impl Drop for Watch {
     }
 }
 
-/// Reads as long as anybody follows.
+/// Reads the log as long as there are followers.
 async fn read(watch: Weak<Watch>, handle: RunHandle, from: u64) {
     let mut log = handle.follow(from);
     loop {

@@ -1,4 +1,4 @@
-//! Parts that several requests and answers share.
+//! Types that several requests and responses share.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,27 +13,27 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use wigwag::Time;
-use wigwag::core::limits::SPAN_MAX;
+use wigwag_core::limits::SPAN_MAX;
 
 use crate::limits::{CURSOR_BYTES_MAX, PAGE, PAGE_MAX};
 use crate::problem::{Code, Problem, Result};
 
-/// Some items, and where to go on.
+/// A page of items with the cursor of the next page.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Page<T> {
-    /// The items.
+    /// The items of this page.
     pub(crate) items: Vec<T>,
-    /// Give it as `after` for the items that follow; absent after the last.
+    /// Cursor of the next page, for `after`; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<String>,
 }
 
-/// How many items, and after which.
+/// Limit and cursor of a page.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 pub(crate) struct Paging {
-    /// At most so many; 50 unless said otherwise, 1000 at most.
+    /// Most items on the page: 50 by default, 1000 at most.
     pub(crate) limit: Option<usize>,
-    /// After the place that the page before gave as `next`.
+    /// Cursor: `next` of the page before.
     pub(crate) after: Option<String>,
 }
 
@@ -47,18 +47,18 @@ pub(crate) fn limit(given: Option<usize>) -> Result<usize> {
 pub(crate) fn cursor(given: Option<String>) -> Result<Option<String>> {
     match given {
         Some(text) if !is_cursor(&text) => {
-            Err(Problem::new(Code::InvalidQuery, "`after` is what the page before gave as `next`"))
+            Err(Problem::new(Code::InvalidQuery, "`after` must be the `next` of the previous page"))
         }
         given => Ok(given),
     }
 }
 
-/// Places are made of keys and times, which have no other letters.
+/// Cursors consist of keys and times, which have no other characters.
 fn is_cursor(text: &str) -> bool {
     (1..=CURSOR_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// The items after a place in a list that is at hand as a whole and in order.
+/// Returns a page of a complete, ordered list.
 pub(crate) fn page<T>(items: Vec<T>, paging: &Paging, place: impl Fn(&T) -> String) -> Result<Page<T>> {
     let (limit, after) = (limit(paging.limit)?, cursor(paging.after.clone())?);
     let mut rest = items.into_iter().filter(|item| after.as_ref().is_none_or(|after| place(item) > *after));
@@ -73,7 +73,7 @@ pub(crate) struct Span(pub(crate) Duration);
 
 const SPAN_WANT: &str = "a span of time: seconds as a number, or text such as `90s`, `15m`, `2h`, `7d`";
 
-/// The texts that are promised. Some others are read as well, such as `PT1H30M`.
+/// The documented texts. Some others are accepted as well, such as `PT1H30M`.
 const SPAN_PATTERN: &str = "^[0-9]{1,4}(ms|s|m|h|d)$";
 
 impl Span {
@@ -102,7 +102,7 @@ impl Visitor<'_> for SpanVisitor {
 
     fn visit_u64<E: serde::de::Error>(self, seconds: u64) -> std::result::Result<Span, E> {
         let span = Duration::from_secs(seconds);
-        if span <= SPAN_MAX { Ok(Span(span)) } else { Err(E::custom("a span has at most a hundred years")) }
+        if span <= SPAN_MAX { Ok(Span(span)) } else { Err(E::custom("a duration of at most 100 years")) }
     }
 
     fn visit_f64<E: serde::de::Error>(self, seconds: f64) -> std::result::Result<Span, E> {
@@ -137,7 +137,7 @@ impl JsonSchema for Span {
     }
 }
 
-/// What is read from an object alone: a struct would take an array too, field by field, and nobody was promised that.
+/// A value that is deserialized only from an object: a struct would also accept an array, field by field, which is not documented.
 #[derive(Debug)]
 pub(crate) struct Object<T>(pub(crate) T);
 
@@ -172,7 +172,7 @@ pub(crate) fn whole<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<O
         .ok_or_else(|| D::Error::custom(format!("want a whole number from 0 to {}, got: {number}", u32::MAX)))
 }
 
-/// A moment as RFC 3339 has it, with any offset.
+/// A time in RFC 3339 format, with any offset.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment(pub(crate) Time);
 
@@ -181,7 +181,7 @@ impl<'de> Deserialize<'de> for Moment {
         let text = Cow::<'de, str>::deserialize(from)?;
         let want = "want a time such as `2026-01-28T12:00:00Z` or `2026-01-28T13:00:00+01:00`";
         let at = text.parse::<jiff::Timestamp>().map_err(|_| D::Error::custom(want))?;
-        // Whatever was due before 1970 is due.
+        // A time before 1970 is due immediately.
         Ok(Self(Time::from_micros(u64::try_from(at.as_microsecond()).unwrap_or_default())))
     }
 }
@@ -196,7 +196,7 @@ impl JsonSchema for Moment {
     }
 }
 
-/// JSON text that is passed on as it is stored.
+/// A response of JSON text as it is stored.
 #[derive(Debug)]
 pub(crate) struct Raw(pub(crate) StatusCode, pub(crate) Vec<u8>);
 
@@ -213,11 +213,11 @@ impl IntoResponse for Raw {
     }
 }
 
-/// An answer as JSON.
+/// Serializes a JSON response.
 pub(crate) fn json<T: Serialize>(status: u16, value: &T) -> Result<Raw> {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
     match serde_json::to_vec(value) {
         Ok(text) => Ok(Raw(status, text)),
-        Err(error) => Err(Problem::new(Code::Internal, format!("the answer cannot be written: {error}"))),
+        Err(error) => Err(Problem::new(Code::Internal, format!("cannot serialize the response: {error}"))),
     }
 }

@@ -1,17 +1,20 @@
-//! Ids, names and other words as the description says them: the rules of `wigwag::core`, as JSON Schema.
+//! JSON Schemas of ids, names and other words in the description: the rules of `wigwag_core`.
 //!
-//! Holds: what a schema here allows, its rule allows too (a test holds one against the other).
+//! Holds: a text that a schema here allows is allowed by its rule too (a test compares the two).
 
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
-use wigwag::core::limits::{
+use wigwag_core::limits::{
     ID_BYTES_MAX, MAPPING_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, REASON_BYTES_MAX, SENDER_BYTES_MAX, SPAN_MAX,
     TASK_TYPE_BYTES_MAX,
 };
 
 use crate::limits::{CURSOR_BYTES_MAX, LINK_BYTES_MAX};
+
+/// All statuses, as alternatives of a pattern.
+const STATUSES: &str = "pending|running|paused|waiting_signal|compensating|completed|failed|cancelled";
 
 macro_rules! words {
     ($($(#[$doc:meta])* $name:ident = $schema:expr;)*) => {
@@ -48,19 +51,19 @@ words! {
     Id = word("A-Za-z0-9_:-", ID_BYTES_MAX);
     /// The name of a workflow, signal or queue.
     Word = word("A-Za-z0-9_-", NAME_BYTES_MAX);
-    /// What a definition is of.
+    /// Type of a definition.
     Type = word("A-Za-z0-9_:-", TASK_TYPE_BYTES_MAX);
-    /// What a task is of: the store lists it with its queue before it.
+    /// Type of a task: the store lists it with the prefix of its queue.
     TaskType = word("A-Za-z0-9_:-", TASK_TYPE_BYTES_MAX - "task:default:".len());
-    /// A point of a run: names with `/` between them.
+    /// Path of a step: names separated by `/`.
     Point = point();
-    /// Points that have another name now.
+    /// Renamed steps: old path to new path.
     Renamed = json!({
         "type": "object", "propertyNames": point(), "additionalProperties": point(), "maxProperties": MAPPING_MAX,
     });
-    /// Points that are skipped.
+    /// Paths of skipped steps.
     Skipped = json!({"type": "array", "items": point(), "maxItems": MAPPING_MAX});
-    /// For how long a link can be used: a second at least.
+    /// Lifetime of a link: at least one second.
     LinkLife = json!({
         "type": ["string", "number"],
         "pattern": "^[1-9][0-9]{0,3}(s|m|h|d)$",
@@ -68,27 +71,31 @@ words! {
         "maximum": SPAN_MAX.as_secs(),
         "examples": ["2d", "12h", 3_600],
     });
-    /// A key or a sender's name; the limit is meant in bytes.
+    /// A key or a sender's name; the limit counts bytes.
     Short = json!({"type": "string", "minLength": 1, "maxLength": SENDER_BYTES_MAX});
-    /// Why a run is cancelled; the limit is meant in bytes.
+    /// Reason of a cancel; the limit counts bytes.
     Reason = json!({"type": "string", "maxLength": REASON_BYTES_MAX});
     /// The hash of a definition.
     Hash = json!({"type": "string", "pattern": "^sha256:[0-9a-fA-F]{64}$"});
-    /// `Idempotency-Key`.
+    /// The header `Idempotency-Key`.
     Key = json!({"type": "string", "pattern": format!("^[!-~]([\\t -~]{{0,{}}}[!-~])?$", SENDER_BYTES_MAX - 2)});
-    /// The place of an event in a log.
+    /// Position of an event in a log.
     EventId = json!({"type": "string", "pattern": "^[0-9]{1,10}(\\.[0-9]{1,9})?$"});
-    /// The same as a browser says it: empty if it has seen none.
+    /// The same in the form of a browser: empty if it has received no event.
     LastEventId = json!({"type": "string", "pattern": "^([0-9]{1,10}(\\.[0-9]{1,9})?)?$"});
-    /// A place in a list.
+    /// Cursor of a list.
     Cursor = json!({"type": "string", "pattern": format!("^[!-~]{{1,{CURSOR_BYTES_MAX}}}$")});
-    /// A place in a list of runs or tasks.
+    /// Cursor of a list of runs or tasks.
     RunCursor = json!({"type": "string", "pattern": format!("^(live|done)/[!-~]{{1,{}}}$", CURSOR_BYTES_MAX - 5)});
+    /// Statuses, separated by commas.
+    Statuses = json!({"type": "string", "pattern": format!("^({STATUSES})(,({STATUSES})){{0,7}}$"), "examples": ["failed,cancelled"]});
+    /// A key of the store.
+    ObjectKey = json!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._~:/-]{0,400}$"});
     /// A link's token.
     Token = json!({"type": "string", "minLength": 1, "maxLength": LINK_BYTES_MAX});
 }
 
-/// Not with a dot in front, and not as a file of JSON is called: keys of the store are made of them.
+/// No leading dot and no suffix `.json`, because these words are part of keys of the store.
 fn word(letters: &str, max: usize) -> Value {
     json!({
         "type": "string",
@@ -108,23 +115,24 @@ fn point() -> Value {
     })
 }
 
-/// What stands in a path under that name.
+/// Returns the schema of a path parameter.
 pub(crate) fn in_path(name: &str) -> Value {
     match name {
         "id" => Id::rule(),
         "name" => Word::rule(),
         "type" => Type::rule(),
+        "hash" => Hash::rule(),
         _ => Token::rule(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use wigwag::core::{Name, Path, RunId, TypeName};
+    use wigwag_core::{Name, Path, RunId, TypeName};
 
     use super::*;
 
-    /// Both say the same of each text.
+    /// Checks that both agree on each text.
     fn check(rule: &Value, allowed: impl Fn(&str) -> bool) {
         let schema = jsonschema::validator_for(rule).unwrap();
         let long: Vec<String> = [63, 64, 65, 99, 100, 101, 190, 191, 512, 513].map(|count| "x".repeat(count)).into();

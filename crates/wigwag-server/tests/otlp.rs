@@ -1,5 +1,5 @@
-//! Spans arrive at a real collector, as the variables `OTEL_*` say. Each case is a process of its own, because a process
-//! has one environment, and one collector of spans.
+//! Spans arrive at a real collector, configured by the variables `OTEL_*`. Each case is a separate process, because a process
+//! has one environment, and one span subscriber.
 #![cfg(feature = "otlp")]
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::kit::{Answer, Kit, answer};
 
-/// A collector that keeps what it gets.
+/// A collector that stores the spans it receives.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Vec<(HeaderMap, ResourceSpans)>>>);
 
@@ -51,7 +51,7 @@ impl Collector {
     }
 }
 
-/// A server in a process of its own.
+/// A server in a separate process.
 struct Serving {
     process: Child,
     stdin: Option<ChildStdin>,
@@ -94,7 +94,7 @@ impl Serving {
         answer(self.http.get(self.url(path))).await
     }
 
-    /// Lets it stop in its own time; gives what it said on stderr.
+    /// Stops the server gracefully. Returns its stderr.
     fn stop(mut self) -> String {
         drop(self.stdin.take());
         let mut said = String::new();
@@ -122,7 +122,7 @@ async fn a_server_for_the_other_tests() {
     let mut out = std::io::stdout().lock();
     writeln!(out, "on={is_on} set={is_set}\naddr={}", kit.server.addr()).unwrap();
     drop(out);
-    // Until the one who started it closes the pipe.
+    // Runs until the parent process closes the pipe.
     let wait = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
     wait.await.unwrap().unwrap();
     kit.server.stop().await;
@@ -182,7 +182,7 @@ async fn a_request_and_the_steps_of_the_run_it_starts_are_one_trace() {
     assert_eq!((hex(&request.trace_id), hex(&request.parent_span_id)), (TRACE.to_owned(), CALLER.to_owned()));
     assert_eq!(answered, format!("00-{TRACE}-{}-01", hex(&request.span_id)), "what is answered is what arrives");
     assert_eq!((request.kind, text(&request.attributes, "http.route")), (2, "/v1/runs"));
-    // The turn that takes the signal has a trace of its own, and may be over first.
+    // The turn that consumes the signal has a separate trace, and may end first.
     let begun = |span: &&Span| span.name == "turn order" && span.parent_span_id == request.span_id;
     let turn = spans.iter().find(begun).expect("a turn that the request began");
     assert_eq!(turn.trace_id, request.trace_id);
@@ -233,7 +233,7 @@ async fn what_is_not_to_be_sent_is_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_away_costs_one_warning() {
-    // A port where nobody is.
+    // A port without a listener.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", taken.local_addr().unwrap());
     drop(taken);

@@ -1,5 +1,5 @@
-//! Schemathesis against a live server: whatever the description allows or forbids is tried, and each answer is held
-//! against it.
+//! Schemathesis against a live server: it sends requests that the description allows or forbids, and validates each response
+//! against the description.
 //!
 //! `WIGWAG_TEST_TOOLS` names the folder with the program `schemathesis`; `cargo xtask test` installs it. A longer run:
 //! `WIGWAG_SCHEMATHESIS_SECONDS=600 WIGWAG_SCHEMATHESIS_SEED=7`.
@@ -15,14 +15,14 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use wigwag::store::conformance::skip;
 use wigwag_server::{Auth, Metrics, Scope, Settings};
+use wigwag_store::conformance::skip;
 
 use crate::kit::{Answer, Kit, answer};
 
 const TOKEN: &str = "a-token-that-may-do-all";
 
-/// How long it tries, and with which seed.
+/// Duration and seed of the test.
 fn asked(name: &str, otherwise: u32) -> String {
     std::env::var(name).unwrap_or_else(|_| otherwise.to_string())
 }
@@ -31,7 +31,7 @@ async fn post(kit: &Kit, path: &str, body: Value) -> Answer {
     answer(kit.request(Method::POST, path).bearer_auth(TOKEN).json(&body)).await
 }
 
-/// Runs and tasks in every state that there is; gives a task that ends and one that nobody takes.
+/// Creates runs and tasks in every status. Returns a task that ends and one without a worker.
 async fn populate(kit: &Kit) -> [String; 2] {
     for (id, of, input) in [
         ("waiting", "approve", json!(null)),
@@ -59,7 +59,7 @@ async fn every_answer_is_what_the_description_says() {
     };
     let auth = Auth::new().token("all", TOKEN, [Scope::Admin]).unwrap();
     let mut settings = Settings::default();
-    // So that what waits on purpose is over soon.
+    // Short, so that long-polls end soon.
     settings.wait_max = Duration::from_millis(20);
     let metrics = Metrics::install().unwrap();
     let kit = Kit::with(|server| server.auth(auth).metrics(metrics).settings(settings)).await;

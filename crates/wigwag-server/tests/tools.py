@@ -72,7 +72,7 @@ for name in ["list_objects_v2", "list_objects"]:
     groups = [group["Prefix"] for page in pages for group in page.get("CommonPrefixes", [])]
     assert groups == sorted(set(groups)) and "many/" in groups and "workflow/" in groups, (name, groups)
 
-# Odd keys and bodies of every size, and what is said of them.
+# Unusual keys and bodies of every size, with their metadata.
 for key in ["tool/naïve/日本/🦀", "tool/with space/+plus&and=is", "tool/per%20cent/%2e", "tool/a'b\"c<d>", "tool/~!*()"]:
     s3.put_object(Bucket=BUCKET, Key=key, Body=key.encode())
     assert body(key) == key.encode(), key
@@ -98,12 +98,12 @@ assert body("tool/once", Range="bytes=2-4") == b"234"
 assert body("tool/once", Range="bytes=-3") == b"789"
 refused("InvalidRange", s3.get_object, Key="tool/once", Range="bytes=10-")
 
-# What is not there says so.
+# Missing objects are errors.
 refused("NotImplemented", s3.copy_object, Key="tool/copy", CopySource=f"{BUCKET}/tool/once")
 refused("NotImplemented", s3.create_multipart_upload, Key="tool/parts")
 refused("NotImplemented", s3.get_object_acl, Key="tool/once")
 
-# Addresses that are signed, and those that are no more.
+# Presigned URLs, valid and expired.
 params = {"Bucket": BUCKET, "Key": "tool/once"}
 url = client(signature_version="s3v4").generate_presigned_url("get_object", Params=params, ExpiresIn=60)
 assert fetch(url) == b"0123456789"
@@ -116,7 +116,7 @@ while True:
         assert error.code == 403 and "<Code>AccessDenied</Code>" in text and "expired" in text, text
         break
 
-# Somebody who has not the secret.
+# A client with a wrong secret.
 stranger = client("a secret of somebody else, as long")
 refused("SignatureDoesNotMatch", stranger.get_object, Key=ENTRY)
 refused("SignatureDoesNotMatch", stranger.put_object, Key="tool/theirs", Body=b"x")

@@ -1,7 +1,8 @@
-//! What is put into the store, as it happens, as server-sent events: for remote workers, who would have to list otherwise.
+//! Puts into the store as server-sent events, so that remote workers need not poll.
 //!
-//! Holds: once the answer begins, every put is told, or that some were missed. A client that reads too slowly is told so and
-//! holds up nobody.
+//! Holds: once the response begins, every put is announced, or a gap is reported. On a bucket these are the puts of this
+//! server and of processes that post to it; notifications from another server's stream are not forwarded. A slow consumer gets
+//! a gap and delays no other client.
 
 use std::convert::Infallible;
 
@@ -12,21 +13,65 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{FutureExt as _, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use wigwag::store::limits::KEY_BYTES_MAX;
-use wigwag::store::{Change, Changes};
+use wigwag_store::limits::{KEY_BYTES_MAX, NOTIFY_BYTES_MAX};
+use wigwag_store::{COVERAGE_HEADER, Change, Changes, check_key};
 
 use crate::app::App;
 use crate::auth::Caller;
-use crate::extract::Query;
-use crate::limits::CHANGES_AT_ONCE;
+use crate::extract::{Json, Query};
+use crate::limits::{CHANGES_AT_ONCE, NOTIFY_KEYS_MAX};
 use crate::problem::{Code, Problem, Result};
 
-/// Which keys.
+/// Filter of keys.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChangesQuery {
-    /// Those that begin so; all of them without it.
+    /// Only keys with this prefix; all keys if absent.
     prefix: Option<String>,
+    /// Follow the store even if writes of other processes may be missing: on a bucket, a server streams only its own writes and those
+    /// posted to it (`wigwag-notifications: partial`).
+    #[serde(default)]
+    partial: bool,
+}
+
+/// Written keys that other processes may wait for.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Notify {
+    /// Keys of objects that were put.
+    #[schemars(length(max = 4096), inner(length(min = 1, max = 1024)))]
+    keys: Vec<String>,
+    /// Whether more keys were written than are listed.
+    #[serde(default)]
+    gap: bool,
+}
+
+/// Forwards notifications of another process to subscribers, without storing them.
+pub(crate) async fn notify(State(app): State<App>, caller: Caller, Json(told): Json<Notify>) -> Result<StatusCode> {
+    let Notify { keys, gap } = told;
+    if keys.len() > NOTIFY_KEYS_MAX {
+        let what = format!("a post has at most {NOTIFY_KEYS_MAX} keys, got: {}", keys.len());
+        return Err(Problem::new(Code::InvalidBody, what));
+    }
+    let bytes: usize = keys.iter().map(String::len).sum();
+    if bytes > NOTIFY_BYTES_MAX {
+        let what = format!("the keys of a post have at most {NOTIFY_BYTES_MAX} bytes, got: {bytes}");
+        return Err(
+            Problem::new(Code::InvalidBody, what).hint("send them in several posts, or `\"gap\": true` instead")
+        );
+    }
+    for key in &keys {
+        check_key(key).map_err(|error| Problem::new(Code::InvalidBody, error.to_string()))?;
+        caller.may_follow(key)?;
+    }
+    // A store that announces every write itself needs no notifications.
+    if let Some(notices) = app.client.notices() {
+        notices.post(&keys);
+        if gap {
+            notices.post_gap();
+        }
+    }
+    Ok(StatusCode::NO_CONTENT)
 }
 
 pub(crate) async fn follow(
@@ -41,25 +86,31 @@ pub(crate) async fn follow(
         return Err(Problem::new(Code::InvalidQuery, what));
     }
     let store = app.client.store();
-    if !store.traits().nudges {
-        return Ok(StatusCode::NO_CONTENT.into_response());
-    }
-    let changes = store.changes(&prefix);
+    let is_complete = store.traits().notifications.is_complete();
+    let changes = match app.client.notices().filter(|_| wanted.partial) {
+        _ if is_complete => store.changes(&prefix),
+        Some(notices) => notices.direct_changes(&prefix),
+        None => return Ok(StatusCode::NO_CONTENT.into_response()),
+    };
+    let coverage = if is_complete { "complete" } else { "partial" };
     let keep_alive = KeepAlive::new().interval(app.settings.keep_alive);
-    let events = stream::unfold(Some((app, changes, None)), |follower| async move {
-        let (app, mut changes, mut left) = follower?;
+    let events = stream::unfold(Some((app, caller, changes, None)), |follower| async move {
+        let (app, caller, mut changes, mut left) = follower?;
+        let end = |why: &str| Some((Ok::<_, Infallible>(Event::default().event("end").data(why)), None));
         let event = tokio::select! {
             biased;
-            () = app.stops() => return Some((Ok::<_, Infallible>(Event::default().event("end").data("stopped")), None)),
+            () = app.stops() => return end("stopped"),
+            () = app.lapses(&caller) => return end("token_expired"),
             event = next(&mut changes, &mut left) => event,
         };
-        Some((Ok(event), Some((app, changes, left))))
+        Some((Ok(event), Some((app, caller, changes, left))))
     });
-    let unbuffered = [(HeaderName::from_static("x-accel-buffering"), "no")];
-    Ok((unbuffered, Sse::new(events).keep_alive(keep_alive)).into_response())
+    let headers =
+        [(HeaderName::from_static("x-accel-buffering"), "no"), (HeaderName::from_static(COVERAGE_HEADER), coverage)];
+    Ok((headers, Sse::new(events).keep_alive(keep_alive)).into_response())
 }
 
-/// The next event: all keys that can be told at once. What comes after them and is no key is `left` for the next.
+/// Returns the next event with all keys that are available. A following change that is not a key is kept in `left` for the next call.
 async fn next(changes: &mut Changes, left: &mut Option<Change>) -> Event {
     let first = match left.take() {
         Some(change) => change,
@@ -77,6 +128,6 @@ async fn next(changes: &mut Changes, left: &mut Option<Change>) -> Event {
             None => break,
         }
     }
-    // A key has no line breaks: each is a line of its own.
+    // Keys contain no line breaks, so each key is one line.
     Event::default().event("put").data(keys.join("\n"))
 }

@@ -1,4 +1,4 @@
-//! What people ask of a run: cancel, pause, resume, restart, migrate.
+//! Control requests to a run: cancel, pause, resume, restart, migrate.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,20 @@ use crate::problem::Result;
 use crate::wire::{self, Raw};
 use crate::words;
 
-/// Nothing more need be said.
+/// An empty body.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nothing {}
 
-/// What became of asking: it is recorded, and done soon.
+/// The recorded control request, which a worker will carry out.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Acknowledged {
     id: String,
     /// `cancel`, `pause`, `resume`, `restart` or `migrate`.
     asked: String,
-    /// The request is recorded. `false` if it had been made before, or has no effect (see `compensating`).
+    /// Whether the request was recorded. `false` for a duplicate, or if it has no effect (see `compensating`).
     new: bool,
-    /// The run failed and is being compensated, so that a cancel has no effect; absent otherwise.
+    /// Whether the run is already compensating after a failure, so that a cancel has no effect; absent otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     compensating: bool,
 }
@@ -35,7 +35,7 @@ pub(crate) fn asked(handle: &RunHandle, what: &str, asked: Asked) -> Result<Raw>
     wire::json(202, &Acknowledged { id: handle.id().to_string(), asked: what.to_owned(), new, compensating })
 }
 
-/// The run, with the caller's name for its log.
+/// Adds the caller's name, which the run's log records.
 fn named(handle: RunHandle, caller: &Caller) -> RunHandle {
     match caller.name() {
         Some(name) => handle.on_behalf_of(name),
@@ -43,11 +43,11 @@ fn named(handle: RunHandle, caller: &Caller) -> RunHandle {
     }
 }
 
-/// How a run is cancelled.
+/// Parameters of a cancel.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Cancel {
-    /// Why; it is kept and shown.
+    /// Reason, which is stored and shown.
     #[schemars(with = "Option<words::Reason>")]
     reason: Option<String>,
 }
@@ -67,11 +67,11 @@ pub(crate) async fn pause(caller: Caller, Of(handle): Of, _: Json<Nothing>) -> R
     asked(&handle, "pause", handle.pause().await?)
 }
 
-/// How a run is resumed.
+/// Parameters of a resume.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Resume {
-    /// Leave it to the workers whether the code fits.
+    /// Skip the check of the registered code and let workers decide whether their code matches.
     #[serde(default)]
     anyway: bool,
 }
@@ -83,11 +83,11 @@ pub(crate) async fn resume(caller: Caller, Of(handle): Of, Json(wanted): Json<Re
     asked(&handle, "resume", call.await?)
 }
 
-/// How a run is restarted.
+/// Parameters of a restart.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Restart {
-    /// Back to this step; from the start if absent.
+    /// Restart from this step; from the start if absent.
     #[schemars(with = "Option<words::Point>")]
     from: Option<String>,
 }
@@ -102,19 +102,19 @@ pub(crate) async fn restart(caller: Caller, Of(handle): Of, Json(wanted): Json<R
     asked(&handle, "restart", call.await?)
 }
 
-/// How a run is brought to changed code.
+/// Parameters of a migration to changed code.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Migrate {
-    /// Steps that have another name now: old to new.
+    /// Renamed steps: old name to new name.
     #[serde(default)]
     #[schemars(with = "words::Renamed")]
     rename: BTreeMap<String, String>,
-    /// Steps that are passed over.
+    /// Steps to skip.
     #[serde(default)]
     #[schemars(with = "words::Skipped")]
     skip: Vec<String>,
-    /// The hash of the definition; that of the server's engine or the newest if absent.
+    /// Hash of the definition; if absent, the one of the server's engine, or else the newest.
     #[schemars(with = "Option<words::Hash>")]
     to: Option<String>,
 }

@@ -1,7 +1,7 @@
-//! A run's events as they happen, as server-sent events.
+//! A run's events as server-sent events.
 //!
-//! Each has the id `SEQ.PLACE`: which entry of the log, and which event of it. Whoever comes back with the last id that it
-//! saw loses nothing and sees nothing twice. The last event is called `end` and has no id.
+//! Each has the id `SEQ.PLACE`: the log entry, and the position of the event in it. A client that reconnects with the last id
+//! that it received misses no event and gets none twice. The last event is called `end` and has no id.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -17,30 +17,31 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::watch;
 use wigwag::RunHandle;
-use wigwag::core::Run;
+use wigwag_core::Run;
 
 use crate::app::App;
+use crate::auth::Caller;
 use crate::extract::{Of, Query};
 use crate::limits::CATCH_UP_ENTRIES;
 use crate::problem::{Code, Problem, Result};
 use crate::watch::{End, Frame, Reach, Watch, frames};
 use crate::words;
 
-/// Where to begin.
+/// Start position of an event stream.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventsQuery {
-    /// After this event's id (`17.0`), or after all of this entry (`17`); `Last-Event-ID` says the same and counts more.
+    /// Start after this event id (`17.0`), or after the last event of this entry (`17`); `Last-Event-ID` takes precedence.
     #[schemars(with = "Option<words::EventId>")]
     after: Option<String>,
-    /// A token, for browsers: an `EventSource` sends no headers.
+    /// Token for browsers, whose `EventSource` cannot send headers.
     #[serde(rename = "access_token")]
     _access_token: Option<String>,
 }
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// After which event: one of an entry, or the last of it.
+/// Position in a log: after one event of an entry, or after its last.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Place {
     seq: u64,
@@ -63,17 +64,17 @@ impl Place {
             let wrong = || Problem::new(code, format!("not the id of an event (want `17.0` or `17`): `{shown}`"));
             Self::parse(text).ok_or_else(wrong)
         };
-        // Both are read, whichever counts.
+        // The query is validated even if the header takes precedence.
         let query = query.map(|text| read(text, Code::InvalidQuery)).transpose()?;
         match header {
-            // The empty one is that of an `EventSource` that has seen no event.
+            // An `EventSource` that has received no event sends an empty id.
             None | Some("") => Ok(query),
             Some(text) => read(text, Code::InvalidHeader).map(Some),
         }
     }
 }
 
-/// Digits alone, and no more than any log needs.
+/// Parses digits only, and at most `digits_max` of them.
 fn number<T: std::str::FromStr>(text: &str, digits_max: usize) -> Option<T> {
     let fits = text.len() <= digits_max && text.bytes().all(|byte| byte.is_ascii_digit());
     fits.then(|| text.parse().ok()).flatten()
@@ -81,6 +82,7 @@ fn number<T: std::str::FromStr>(text: &str, digits_max: usize) -> Option<T> {
 
 pub(crate) async fn follow(
     State(app): State<App>,
+    caller: Caller,
     Of(handle): Of,
     headers: HeaderMap,
     Query(wanted): Query<EventsQuery>,
@@ -89,13 +91,13 @@ pub(crate) async fn follow(
     let run = handle.get().await?.run().clone();
     let (next, skip) = begin(&handle, &run, place).await?;
     if next > run.seq && run.status.is_final() {
-        // An `EventSource` comes back for ever unless it is told this.
+        // An `EventSource` reconnects until it gets a 204.
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let watch = app.watchers.join(&handle, &run);
     let reach = watch.reach();
     let keep_alive = KeepAlive::new().interval(app.settings.keep_alive);
-    let follower = Follower { app, handle, watch, reach, next, skip, queue: VecDeque::new(), done: false };
+    let follower = Follower { app, caller, handle, watch, reach, next, skip, queue: VecDeque::new(), done: false };
     let events = stream::unfold(follower, |mut follower| async move {
         let event = follower.next().await?;
         Some((Ok::<_, Infallible>(event), follower))
@@ -104,12 +106,12 @@ pub(crate) async fn follow(
     Ok((unbuffered, Sse::new(events).keep_alive(keep_alive)).into_response())
 }
 
-/// From which entry on, and how many events of it were seen.
+/// Returns the first entry to send, and the number of its events that the client has already received.
 async fn begin(handle: &RunHandle, run: &Run, place: Option<Place>) -> Result<(u64, usize)> {
     let Some(Place { seq, place }) = place else { return Ok((1, 0)) };
     if seq > run.seq {
         let what = format!("run `{}` has no entry {seq} yet: its last is {}", run.id(), run.seq);
-        return Err(Problem::new(Code::Invalid, what).hint("go on after the last event that was seen"));
+        return Err(Problem::new(Code::Invalid, what).hint("continue after the last received event"));
     }
     let Some(place) = place.filter(|_| seq > 0) else { return Ok((seq + 1, 0)) };
     let entry = handle.history(seq, 1).await?;
@@ -117,15 +119,16 @@ async fn begin(handle: &RunHandle, run: &Run, place: Option<Place>) -> Result<(u
     Ok(if place + 1 >= count { (seq + 1, 0) } else { (seq, place + 1) })
 }
 
-/// One who follows a run.
+/// A client that follows a run.
 struct Follower {
     app: App,
+    caller: Caller,
     handle: RunHandle,
     watch: Arc<Watch>,
     reach: watch::Receiver<Reach>,
-    /// The entry that comes next.
+    /// Number of the next entry to send.
     next: u64,
-    /// So many events of it were seen before.
+    /// Number of events of that entry that the client has already received.
     skip: usize,
     queue: VecDeque<Event>,
     done: bool,
@@ -140,10 +143,11 @@ impl Follower {
             if self.done {
                 return None;
             }
-            let app = self.app.clone();
+            let (app, caller) = (self.app.clone(), self.caller.clone());
             let end = tokio::select! {
                 biased;
                 () = app.stops() => Some(closing(&json!({"reason": "stopped"}))),
+                () = app.lapses(&caller) => Some(closing(&json!({"reason": "token_expired"}))),
                 more = self.more() => more,
             };
             if let Some(end) = end {
@@ -153,7 +157,7 @@ impl Follower {
         }
     }
 
-    /// Waits until there is more, and queues it; or gives the closing event.
+    /// Waits for more events and queues them, or returns the closing event.
     async fn more(&mut self) -> Option<Event> {
         loop {
             let reach = self.reach.borrow_and_update().clone();
@@ -182,12 +186,12 @@ impl Follower {
         }
     }
 
-    /// Reads some of what the watcher no longer keeps.
+    /// Reads entries from the store that the watcher no longer keeps.
     async fn catch_up(&self, last: u64) -> Result<Vec<Arc<Frame>>> {
         let count = (last - self.next + 1).min(CATCH_UP_ENTRIES);
         let entries = self.handle.history(self.next, count).await?;
         if entries.is_empty() {
-            let what = format!("run `{}` was removed while it was followed", self.handle.id());
+            let what = format!("run `{}` was deleted while it was followed", self.handle.id());
             return Err(Problem::new(Code::Gone, what));
         }
         Ok(entries.iter().flat_map(frames).collect())
@@ -207,7 +211,7 @@ impl Follower {
     }
 }
 
-/// The last word of a stream. It has no id, so that whoever comes back names the last event.
+/// Returns the last event of a stream. It has no id, so that a client that reconnects sends the id of the last log event.
 fn closing(why: &serde_json::Value) -> Event {
     Event::default().event("end").data(why.to_string())
 }

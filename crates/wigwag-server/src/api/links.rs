@@ -1,7 +1,9 @@
-//! Resume links: made for whoever may send the signal, shown on a page that changes nothing, used by a button.
+//! Resume links: created for a caller that may send the signal, shown on a page without side effects, used by a button.
 //!
-//! Holds: looking at a link sends nothing, so that a mail scanner's prefetch approves nothing. The token stands in the
-//! path alone: answers forbid to keep it, to pass it on as referrer, and to show the page inside another.
+//! Holds: opening a link sends nothing, so that the prefetch of a mail scanner approves nothing. The token is only in the
+//! path: responses forbid caching, sending it as a referrer, and framing the page.
+
+mod fields;
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -21,7 +23,7 @@ use wigwag::{Link, Payload};
 use super::signals::Sent;
 use crate::app::App;
 use crate::audit::Subject;
-use crate::auth::{Caller, Need};
+use crate::auth::{Caller, Need, shown};
 use crate::extract::{self, Json, Path};
 use crate::html::escaped;
 use crate::limits::{LINK_BYTES_MAX, LINK_LIFE};
@@ -30,20 +32,20 @@ use crate::problem::{Code, Problem, Result};
 use crate::wire::{self, Raw, Span};
 use crate::words;
 
-/// A link to be made.
+/// Parameters of a new link.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Make {
-    /// To which run.
+    /// Id of the run.
     #[schemars(with = "words::Id")]
     run: String,
-    /// Which signal.
+    /// Name of the signal.
     #[schemars(with = "words::Word")]
     name: String,
-    /// For how long it can be used; a week if absent.
+    /// Lifetime of the link; a week if absent.
     #[schemars(with = "Option<words::LinkLife>")]
     expires_in: Option<Span>,
-    /// It can be used once.
+    /// Whether the link can be used only once.
     #[serde(default)]
     once: bool,
     /// Sender of the signal when the link is used; the caller if absent. Naming another sender needs the scope `admin`.
@@ -51,20 +53,20 @@ pub(crate) struct Make {
     sender: Option<String>,
 }
 
-/// A link. Whoever has it may send the signal.
+/// A link. Anyone who has it may send the signal.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Made {
     token: String,
-    /// Where it is on this server.
+    /// Path of the link on this server.
     path: String,
-    /// The whole address, if the server knows its own.
+    /// Full URL of the link, if the server has a public URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
     #[serde(flatten)]
     link: Shown,
 }
 
-/// What a link may do.
+/// Permissions of a link.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Shown {
     /// The link's id, for revocation and audit logs. Not secret.
@@ -89,28 +91,37 @@ pub(crate) async fn make(
     State(app): State<App>,
     caller: Caller,
     Json(wanted): Json<Make>,
-) -> Result<(Extension<Subject>, Raw)> {
+) -> std::result::Result<(Extension<Subject>, Raw), Refusal> {
+    // Refused operations have a subject in the audit log, too.
+    let what = format!("run={} signal={}", shown(&wanted.run), shown(&wanted.name));
+    try_make(&app, &caller, wanted).await.map_err(|problem| (Extension(Subject { who: None, what }), problem))
+}
+
+/// A refused operation, with its subject for the audit log.
+type Refusal = (Extension<Subject>, Problem);
+
+async fn try_make(app: &App, caller: &Caller, wanted: Make) -> Result<(Extension<Subject>, Raw)> {
     caller.may_signal(&wanted.name)?;
-    // A link starts nothing: one to a run that is not there, or has ended, could never be used.
+    // A link does not start a run: a link to a missing or finished run could never be used.
     let status = app.client.run(&wanted.run)?.status().await?;
     if status.is_final() {
         return Err(Problem::new(Code::NotRunning, format!("run `{}` has already finished: `{status}`", wanted.run)));
     }
     let span = wanted.expires_in.map_or(LINK_LIFE, |span| span.0);
     if span < Duration::from_secs(1) {
-        return Err(Problem::new(Code::Invalid, "nobody can use a link that fast").hint("`2d` gives people time"));
+        return Err(Problem::new(Code::Invalid, "the lifetime must be at least 1s").hint("`2d` is a good value"));
     }
     let link = app.client.link(&wanted.run, &wanted.name, span);
     let link = if wanted.once { link.once() } else { link };
     let link = match caller.sender(wanted.sender)? {
-        // A recipient that a caller with a token names holds what the server signed for it.
+        // If an authenticated caller names the sender, the signature vouches for that name.
         Some(sender) if caller.name().is_some() => link.sender(sender.name),
         Some(sender) => link.claimed_sender(sender.name),
         None => link,
     };
     let token = link.token().await?;
     let path = format!("/v1/links/{token}");
-    // Made from what the server was told, never from `Host`: whoever asks could say anything there.
+    // Built from the configured URL, never from `Host`, which the client can forge.
     let url = app.settings.public_url.as_ref().map(|url| format!("{}{path}", url.trim_end_matches('/')));
     let link = app.client.verify_link(&token)?;
     let subject = subject(&link, None);
@@ -171,7 +182,19 @@ pub(crate) async fn revoke(
     State(app): State<App>,
     caller: Caller,
     Json(wanted): Json<Revoke>,
-) -> Result<(Extension<Subject>, Raw)> {
+) -> std::result::Result<(Extension<Subject>, Raw), Refusal> {
+    // A token is a secret: without a valid one nothing is known of the link.
+    let what = match (&wanted.token, &wanted.run, &wanted.id) {
+        (None, Some(run), Some(id)) => format!("run={} link={}", shown(run), shown(id)),
+        (Some(token), None, None) if token.len() <= LINK_BYTES_MAX => {
+            app.client.verify_link(token).map(|link| subject(&link, None).what).unwrap_or_default()
+        }
+        _ => String::new(),
+    };
+    try_revoke(&app, &caller, wanted).await.map_err(|problem| (Extension(Subject { who: None, what }), problem))
+}
+
+async fn try_revoke(app: &App, caller: &Caller, wanted: Revoke) -> Result<(Extension<Subject>, Raw)> {
     let (run, id) = match (wanted.token, wanted.run, wanted.id) {
         (Some(token), None, None) if token.len() <= LINK_BYTES_MAX => {
             let link =
@@ -184,7 +207,7 @@ pub(crate) async fn revoke(
             (run, id)
         }
         _ => {
-            let what = "a link is named by its `token`, or by `run` and `id`";
+            let what = "identify the link by `token`, or by `run` and `id`";
             return Err(Problem::new(Code::InvalidBody, what));
         }
     };
@@ -201,7 +224,10 @@ pub(crate) async fn show(
 ) -> Response {
     let for_people = wants_html(&headers);
     let answer = match read(&app, from, &token).await {
-        Ok(link) if for_people => page(StatusCode::OK, "Send this signal?", &confirm(&link)),
+        Ok(link) if for_people => {
+            let fields = drawn(&app, &link).await;
+            page(StatusCode::OK, "Send this signal?", &confirm(&link, fields.as_deref()))
+        }
         Ok(link) => wire::json(200, &Shown::from(link)).into_response(),
         Err(problem) => refused(problem, for_people),
     };
@@ -223,12 +249,22 @@ pub(crate) async fn using(
     };
     let link = match link {
         Ok(link) => link,
-        Err(problem) => return guarded(refused(problem, for_people)),
+        Err(problem) => {
+            let mut answer = refused(problem, for_people);
+            // A valid signature on an expired or revoked link: the audit log names the link.
+            if let Some(link) = Some(&token).filter(|token| token.len() <= LINK_BYTES_MAX)
+                && let Ok(link) = app.client.verify_link(link)
+            {
+                let who = link.sender.clone();
+                answer.extensions_mut().insert(subject(&link, who));
+            }
+            return guarded(answer);
+        }
     };
-    let mut answer = match send(&app, &token, by_form, request).await {
+    let mut answer = match send(&app, &token, &link, by_form, request).await {
         Ok(sent) if for_people => {
             let said = match sent.is_repeated() {
-                true => "It had been sent before.",
+                true => "This signal was already sent.",
                 false => "You can close this page.",
             };
             page(StatusCode::OK, "Sent", &format!("<p>{said}</p>"))
@@ -243,44 +279,54 @@ pub(crate) async fn using(
 
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// What a link sends.
+/// Body of a request that uses a link.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Use {
-    /// What the signal carries; `null` if absent.
+    /// Payload of the signal; `null` if absent.
     #[schemars(with = "serde_json::Value")]
     #[serde(default = "Payload::null")]
     payload: Payload,
 }
 
-/// The same from the page's form: JSON text.
-#[derive(Debug, Deserialize)]
-struct Filled {
-    #[serde(default)]
-    payload: String,
+/// Form fields of the payload, if its schema can be shown as fields.
+async fn drawn(app: &App, link: &Link) -> Option<Vec<fields::Field>> {
+    let waits = app.client.run(&link.run).ok()?.waiting().await.ok()?;
+    let wait = waits.into_iter().find(|wait| wait.name == link.name)?;
+    fields::of(&wait.schema?)
 }
 
-async fn send(app: &App, token: &str, by_form: bool, request: Request) -> Result<Sent> {
+async fn send(app: &App, token: &str, link: &Link, by_form: bool, request: Request) -> Result<Sent> {
     let payload = match by_form {
         false => Json::<Use>::from_request(request, app).await?.0.payload,
         true => {
             let body = extract::read_body(request, app).await?;
             let filled = form(body, app).await?;
-            match filled.payload.trim() {
-                "" => Payload::null(),
-                text => Payload::parse(text).map_err(|refusal| {
-                    Problem::new(Code::MalformedJson, refusal.to_string()).hint("a text has quotes, as in `\"ada\"`")
-                })?,
+            let fields = drawn(app, link).await.unwrap_or_default();
+            match fields::read(&fields, &filled) {
+                Some(payload) => Payload::of(&payload)?,
+                None => typed(&filled)?,
             }
         }
     };
     Ok(app.client.use_link(token, &payload).await?.into())
 }
 
-async fn form(body: Bytes, app: &App) -> Result<Filled> {
+/// Parses the payload that was entered as JSON.
+fn typed(filled: &[(String, String)]) -> Result<Payload> {
+    let text = filled.iter().find(|(name, _)| name == "payload").map_or("", |(_, text)| text.trim());
+    if text.is_empty() {
+        return Ok(Payload::null());
+    }
+    Payload::parse(text).map_err(|refusal| {
+        Problem::new(Code::MalformedJson, refusal.to_string()).hint("a JSON string needs quotes, as in `\"ada\"`")
+    })
+}
+
+async fn form(body: Bytes, app: &App) -> Result<Vec<(String, String)>> {
     let request = Request::post("/").header(CONTENT_TYPE, FORM).body(body.into());
     let unread = || Problem::new(Code::InvalidBody, "the form cannot be read");
-    let read = axum::Form::<Filled>::from_request(request.map_err(|_| unread())?, app).await;
+    let read = axum::Form::<Vec<(String, String)>>::from_request(request.map_err(|_| unread())?, app).await;
     read.map(|filled| filled.0).map_err(|_| unread())
 }
 
@@ -291,7 +337,7 @@ async fn read(app: &App, from: ClientAddress, token: &str) -> Result<Link> {
         false => app.client.read_link(token).await.map_err(Problem::from),
     };
     match read {
-        Err(problem) if problem.code == Code::Invalid => Err(app.deny(from, "/v1/links/{token}", problem).await),
+        Err(problem) if problem.code == Code::Invalid => Err(app.deny(from, None, "/v1/links/{token}", problem).await),
         read => read,
     }
 }
@@ -309,37 +355,55 @@ fn refused(problem: Problem, for_people: bool) -> Response {
     page(status, &problem.title, &format!("<p>{}</p><p>{}</p>", escaped(&problem.detail), escaped(hint)))
 }
 
-fn confirm(link: &Link) -> String {
+fn confirm(link: &Link, fields: Option<&[fields::Field]>) -> String {
     let (name, run, expires) =
         (escaped(link.name.as_str()), escaped(link.run.as_str()), escaped(&link.expires.to_string()));
     let once = if link.once { ", and once" } else { "" };
+    let sender = link.sender.as_deref().map(|sender| format!(" as <b>{}</b>", escaped(sender))).unwrap_or_default();
+    let inputs = fields.map_or_else(
+        || {
+            "<div class=\"field\"><label for=\"payload\">Payload as JSON</label>\
+             <textarea class=\"input mono\" id=\"payload\" name=\"payload\" rows=\"4\">null</textarea></div>"
+                .to_owned()
+        },
+        fields::html,
+    );
     format!(
-        "<p>The signal <b>{name}</b> goes to the run <b>{run}</b>. This link can be used until {expires}{once}.</p>\
-         <form method=\"post\"><p><label>What it carries, as JSON<br>\
-         <textarea name=\"payload\" rows=\"4\" cols=\"60\">null</textarea></label></p>\
-         <p><button>Send</button></p></form>"
+        "<p>The signal <b>{name}</b> goes to the run <b>{run}</b>{sender}. This link can be used until {expires}{once}.</p>\
+         <form class=\"fields\" method=\"post\">{inputs}<button class=\"btn prime\">Send {name}</button></form>"
     )
+}
+
+/// Returns the style sheet of the dashboard, if this server has one.
+fn style() -> String {
+    #[cfg(feature = "dashboard")]
+    let style = format!("<link rel=\"stylesheet\" href=\"/ui/{}/style.css\">", crate::dashboard::version());
+    #[cfg(not(feature = "dashboard"))]
+    let style = String::new();
+    style
 }
 
 fn page(status: StatusCode, title: &str, body: &str) -> Response {
     let title = escaped(title);
     let text = format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\
-         <meta name=\"viewport\" content=\"width=device-width\"></head><body><h1>{title}</h1>{body}</body></html>"
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title} · wigwag</title>{style}\
+         <meta name=\"color-scheme\" content=\"light dark\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         </head><body class=\"linkpage\"><main class=\"card\"><header><h1>{title}</h1></header><div class=\"in fields\">{body}</div></main></body></html>",
+        style = style(),
     );
     (status, [(CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response()
 }
 
-/// Nobody keeps it, passes it on, or shows it inside another page.
+/// Adds headers that forbid caching, referrers and framing.
 ///
-/// The referrer goes to this server itself: without any, browsers send the page's form with `Origin: null`.
+/// The referrer policy allows this server itself: without a referrer, browsers send the page's form with `Origin: null`.
 fn guarded(mut answer: Response) -> Response {
     use axum::http::HeaderValue;
     let headers = answer.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
     headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
-    let policy = "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+    let policy = "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
     answer
 }

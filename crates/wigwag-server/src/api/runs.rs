@@ -1,4 +1,4 @@
-//! Runs: start, look, list, wait.
+//! Runs: start, read, list, wait.
 
 use std::future::IntoFuture as _;
 
@@ -8,9 +8,9 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use wigwag::core::limits::ENTRIES_MAX;
-use wigwag::core::{Data, Entry, Path as PointPath, Point, Run, shown_to_json};
-use wigwag::{Filter, Payload, RunHandle, RunId, Status, Summary};
+use wigwag::{Filter, Payload, RunHandle, RunId, Status, Summary, Time};
+use wigwag_core::limits::ENTRIES_MAX;
+use wigwag_core::{Data, Entry, Path as PointPath, Point, Run, shown_to_json};
 
 use crate::app::App;
 use crate::auth::{Caller, Need};
@@ -20,40 +20,40 @@ use crate::problem::{Code, Problem, Result};
 use crate::wire::{self, Moment, Page, Paging, Raw, Span};
 use crate::words;
 
-/// A run to be started.
+/// Parameters of a new run.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Start {
-    /// The name of a workflow.
+    /// Name of the workflow.
     #[serde(rename = "type")]
     #[schemars(with = "words::Word")]
     of: String,
-    /// The run's id; without it, it is made from `Idempotency-Key`, or from the time.
+    /// Id of the run; if absent, it is derived from `Idempotency-Key` or generated.
     #[schemars(with = "Option<words::Id>")]
     id: Option<String>,
-    /// What it is started with; `null` if absent.
+    /// Input; `null` if absent.
     #[schemars(with = "serde_json::Value")]
     #[serde(default = "Payload::null")]
     input: Payload,
-    /// Not before this span is over.
+    /// Start after this delay.
     delay: Option<Span>,
-    /// Not before this moment.
+    /// Start at this time.
     at: Option<Moment>,
-    /// Answer with what the run gave if it ends within this span (55 s at most). Needs the scope `runs:read` too.
+    /// Return the result if the run ends within this time (55 s at most). Also requires the scope `runs:read`.
     wait: Option<Span>,
 }
 
-/// What was started.
+/// The started run or task.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Started {
-    /// Its id.
+    /// Id of the run or task.
     pub(crate) id: String,
     /// Why the run may not proceed, such as a workflow that no worker has registered; absent if nothing is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) warnings: Vec<String>,
 }
 
-/// Answers with the id, or with what was waited for; and where to look.
+/// Responds with the id, or with the awaited result, and with `Location`.
 pub(crate) async fn started(app: &App, place: &str, handle: &RunHandle, wait: Option<Span>) -> Response {
     let location = format!("/v1/{place}/{}", handle.id());
     let answer = match wait {
@@ -67,7 +67,7 @@ fn begun(status: u16, handle: &RunHandle) -> Result<Raw> {
     wire::json(status, &Started { id: handle.id().to_string(), warnings: handle.warnings().to_vec() })
 }
 
-/// What it gave; or, when the time is over or the server stops, only that it was started: that much is durable.
+/// Responds with the result; after the timeout, or when the server stops, only with the durable start.
 async fn given(app: &App, handle: &RunHandle, span: Span) -> Result<Raw> {
     match app.poll(span.0.min(app.settings.wait_max), handle.result_payload()).await {
         Ok(Some(payload)) => Ok(Raw::ok(payload?.text())),
@@ -85,7 +85,7 @@ pub(crate) async fn start(
         caller.may(Need::Read)?;
     }
     let mut call = app.client.start(&wanted.of, &wanted.input);
-    // One key is one run, whatever else is asked of it: another body under the same key is a conflict.
+    // One key is one run: another body under the same key is a conflict.
     if let Some(id) = wanted.id.or_else(|| key.0.map(|key| RunId::hashed(&["http", &key]).to_string())) {
         call = call.id(id);
     }
@@ -99,18 +99,22 @@ pub(crate) async fn start(
     Ok(started(&app, "runs", &handle, wanted.wait).await)
 }
 
-/// Which runs are listed.
+/// Filter and page of a list of runs.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListQuery {
-    /// Only of this type.
+    /// Only runs of this type.
     #[serde(rename = "type")]
     #[schemars(with = "Option<words::Type>")]
     of: Option<String>,
-    /// Only those that are so far: `pending`, `running`, `paused`, `waiting_signal`, `compensating`, `completed`,
-    /// `failed` or `cancelled`.
-    #[schemars(with = "Option<super::shape::Status>")]
+    /// Only runs with this status, or with one of several, separated by commas: `pending`, `running`, `paused`,
+    /// `waiting_signal`, `compensating`, `completed`, `failed` or `cancelled`.
+    #[schemars(with = "Option<words::Statuses>")]
     status: Option<String>,
+    /// Earliest end of a listed run; unfinished runs are compared by their start.
+    since: Option<Moment>,
+    /// Latest end of a listed run, exclusive; unfinished runs are compared by their start.
+    until: Option<Moment>,
     /// Most items on the page: 50 by default, 1000 at most. A page reads a bounded number of runs, so that it may have fewer
     /// items, or none, and still a `next`.
     #[schemars(range(min = 1, max = PAGE_MAX))]
@@ -128,6 +132,8 @@ pub(crate) struct Listing {
     /// Cursor of the next page, for `after`; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
+    /// Number of runs that were read for this page.
+    examined: usize,
     /// Runs that would be in this list and cannot be read, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     unreadable: Vec<String>,
@@ -136,17 +142,30 @@ pub(crate) struct Listing {
 pub(crate) async fn list(State(app): State<App>, Query(wanted): Query<ListQuery>) -> Result<Raw> {
     let mut filter = Filter::default();
     filter.of = wanted.of;
+    (filter.since, filter.until) = span(wanted.since, wanted.until)?;
     list_by(&app, filter, wanted.status.as_deref(), Paging { limit: wanted.limit, after: wanted.after }).await
 }
 
 pub(crate) async fn list_by(app: &App, mut filter: Filter, status: Option<&str>, paging: Paging) -> Result<Raw> {
-    let status = status.map(str::parse::<Status>).transpose();
-    filter.status = status.map_err(|refusal| Problem::new(Code::InvalidQuery, refusal.to_string()))?;
+    let statuses = status.into_iter().flat_map(|some| some.split(',')).map(str::parse::<Status>);
+    let statuses = statuses.collect::<std::result::Result<_, _>>();
+    filter.statuses = statuses.map_err(|refusal| Problem::new(Code::InvalidQuery, refusal.to_string()))?;
     filter.limit = wire::limit(paging.limit)?;
     filter.after = wire::cursor(paging.after)?;
     let listing = app.client.list(&filter).await?;
     let unreadable = listing.unreadable.iter().map(ToString::to_string).collect();
-    wire::json(200, &Listing { items: listing.runs, next: listing.next, unreadable })
+    wire::json(200, &Listing { items: listing.runs, next: listing.next, examined: listing.examined, unreadable })
+}
+
+/// Start and end of a span that a list is limited to.
+pub(crate) fn span(since: Option<Moment>, until: Option<Moment>) -> Result<(Option<Time>, Option<Time>)> {
+    match (since, until) {
+        (Some(since), Some(until)) if since.0 >= until.0 => {
+            let detail = format!("`since` ({}) is not before `until` ({})", since.0, until.0);
+            Err(Problem::new(Code::InvalidQuery, detail).hint("swap the two times"))
+        }
+        (since, until) => Ok((since.map(|moment| moment.0), until.map(|moment| moment.0))),
+    }
 }
 
 pub(crate) async fn get(State(app): State<App>, Of(handle): Of) -> Result<Raw> {
@@ -154,7 +173,7 @@ pub(crate) async fn get(State(app): State<App>, Of(handle): Of) -> Result<Raw> {
     Ok(Raw::ok(shown(&app, &handle, run).await?))
 }
 
-/// A run as its `state.json` has it, with input and result in place, its cost, and warnings if there are any.
+/// Serializes a run like its `state.json`, with its full input and result, its cost, and its warnings.
 async fn shown(app: &App, handle: &RunHandle, mut run: Run) -> Result<Vec<u8>> {
     if let Some(Data::Blob(_)) = run.result {
         run.result = handle.output_payload().await?.map(Data::Inline);
@@ -163,22 +182,32 @@ async fn shown(app: &App, handle: &RunHandle, mut run: Run) -> Result<Vec<u8>> {
         run.input = Data::Inline(handle.input().await?);
     }
     let mut text = shown_to_json(&run, "wigwag-server", wigwag::dollars(&run.requests));
+    let compensated = run.compensated();
+    if !compensated.is_empty() {
+        let undo: std::collections::BTreeMap<_, _> = compensated.iter().map(|one| (&one.point, one)).collect();
+        append(&mut text, "undo", &undo)?;
+    }
     let warnings = app.client.diagnose(&run).await?;
     if !warnings.is_empty() {
-        let warnings =
-            serde_json::to_string(&warnings).map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
-        let inside = text.trim_ascii_end().len() - 1;
-        text.truncate(inside);
-        text.extend_from_slice(format!(",\"warnings\":{warnings}}}\n").as_bytes());
+        append(&mut text, "warnings", &warnings)?;
     }
     Ok(text)
 }
 
-/// How long something is waited for.
+/// Appends a field to the JSON text of an object.
+fn append<T: Serialize>(text: &mut Vec<u8>, name: &str, value: &T) -> Result<()> {
+    let value = serde_json::to_string(value).map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+    let inside = text.trim_ascii_end().len() - 1;
+    text.truncate(inside);
+    text.extend_from_slice(format!(",\"{name}\":{value}}}\n").as_bytes());
+    Ok(())
+}
+
+/// Timeout of a long-poll.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WaitQuery {
-    /// How long to wait; 30 s unless said otherwise, 55 s at most.
+    /// Maximum time to wait: 30 s by default, 55 s at most.
     timeout: Option<Span>,
 }
 
@@ -188,7 +217,7 @@ impl WaitQuery {
     }
 }
 
-/// The run as it ended (200), or as it is when the time is over (202).
+/// Responds with the finished run (200), or with its current state after the timeout (202).
 pub(crate) async fn wait(State(app): State<App>, Of(handle): Of, Query(wanted): Query<WaitQuery>) -> Result<Raw> {
     let ended = app.poll(wanted.span(&app), handle.wait()).await?;
     let view = match ended {
@@ -203,7 +232,7 @@ pub(crate) async fn result(State(app): State<App>, Of(handle): Of, Query(wanted)
     let span = wanted.span(&app);
     match app.poll(span, handle.result_payload()).await? {
         Some(payload) => Ok(Raw::ok(payload?.text())),
-        None => Err(Problem::new(Code::TimedOut, format!("run `{}` has not ended within {span:?}", handle.id()))),
+        None => Err(Problem::new(Code::TimedOut, format!("run `{}` did not finish within {span:?}", handle.id()))),
     }
 }
 
@@ -211,7 +240,7 @@ pub(crate) async fn input(Of(handle): Of) -> Result<Raw> {
     Ok(Raw::ok(handle.input().await?.text()))
 }
 
-/// Whose output.
+/// Selects the output of a run or step.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OutputQuery {
@@ -233,16 +262,16 @@ pub(crate) async fn output(Of(handle): Of, Query(wanted): Query<OutputQuery>) ->
     Ok(Raw::ok(payload.ok_or_else(none)?.text()))
 }
 
-/// Which steps.
+/// Page of a list of steps.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StepsQuery {
-    /// `false`: of a large result only where it is stored and how long it is; `true` if absent.
+    /// `false`: return only the key and length of a large result; `true` if absent.
     whole: Option<bool>,
-    /// At most so many; 50 unless said otherwise, 1000 at most.
+    /// Most items on the page: 50 by default, 1000 at most.
     #[schemars(range(min = 1, max = PAGE_MAX))]
     limit: Option<usize>,
-    /// After the place that the page before gave as `next`.
+    /// Cursor: `next` of the page before.
     #[schemars(with = "Option<words::Cursor>")]
     after: Option<String>,
 }
@@ -250,7 +279,7 @@ pub(crate) struct StepsQuery {
 pub(crate) async fn steps(Of(handle): Of, Query(wanted): Query<StepsQuery>) -> Result<Raw> {
     let StepsQuery { whole, limit, after } = wanted;
     let mut points: Vec<(PointPath, Point)> = handle.steps().await?.into_iter().collect();
-    // When a point began does not change, so that a place in this order stays a place.
+    // The start of a step does not change, so a cursor in this order stays valid.
     let place = |(path, point): &(PointPath, Point)| {
         let began = point.started_at.or(point.ended_at).unwrap_or_default();
         format!("{began}~{path}")
@@ -267,7 +296,7 @@ pub(crate) async fn steps(Of(handle): Of, Query(wanted): Query<StepsQuery>) -> R
     wire::json(200, &Page { items, next: page.next })
 }
 
-/// Puts a large result in the place of where it is stored.
+/// Replaces the reference to a large result by the result.
 async fn make_whole(handle: &RunHandle, path: &PointPath, point: &mut Point) -> Result<()> {
     if let Some(Data::Blob(_)) = point.result {
         let whole: Box<RawValue> = handle.output(path.as_str()).await?;
@@ -276,7 +305,7 @@ async fn make_whole(handle: &RunHandle, path: &PointPath, point: &mut Point) -> 
     Ok(())
 }
 
-/// A point as it is stored, with its path.
+/// Serializes a step record as it is stored, with its path.
 fn step_text(path: &PointPath, point: &Point) -> Result<Box<RawValue>> {
     let unwritten = |error: serde_json::Error| Problem::new(Code::Internal, error.to_string());
     let rest = serde_json::to_string(point).map_err(unwritten)?;
@@ -284,17 +313,17 @@ fn step_text(path: &PointPath, point: &Point) -> Result<Box<RawValue>> {
     RawValue::from_string(text).map_err(unwritten)
 }
 
-/// Which entries.
+/// Page of a list of log entries.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HistoryQuery {
-    /// From this entry on; the first is 1.
+    /// First entry of the page; the log begins with 1.
     #[schemars(range(max = ENTRIES_MAX))]
     from: Option<u64>,
-    /// After this entry: what the page before gave as `next`.
+    /// Cursor: `next` of the page before.
     #[schemars(range(max = ENTRIES_MAX))]
     after: Option<u64>,
-    /// At most so many; 50 unless said otherwise, 1000 at most.
+    /// Most items on the page: 50 by default, 1000 at most.
     #[schemars(range(min = 1, max = PAGE_MAX))]
     limit: Option<usize>,
 }
@@ -307,7 +336,7 @@ pub(crate) async fn history(Of(handle): Of, Query(wanted): Query<HistoryQuery>) 
     let from = wanted.after.map_or(wanted.from.unwrap_or(1), |after| after.saturating_add(1));
     let items: Vec<Entry> = handle.history(from, limit as u64).await?;
     if items.is_empty() {
-        // Nothing there yet, or no run at all.
+        // The page is empty because it is past the last entry, or because the run does not exist.
         handle.status().await?;
     }
     let next = items.last().filter(|_| items.len() == limit).map(|last| last.seq.to_string());

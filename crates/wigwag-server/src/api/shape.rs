@@ -1,4 +1,4 @@
-//! What answers look like, for the API's description: they are sent as the engine stores or gives them.
+//! Types that describe responses in the API's description; the responses themselves are sent as the engine stores or returns them.
 #![expect(dead_code, reason = "these describe what is sent, and are never made")]
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
-/// How far a run is.
+/// Status of a run.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "snake_case")]
 pub(crate) enum Status {
@@ -24,7 +24,7 @@ pub(crate) enum Status {
 #[derive(JsonSchema)]
 #[schemars(rename = "ServerSentEvent")]
 pub(crate) struct Sse {
-    /// The entry and the place in it; the last event, `end`, has none.
+    /// The entry and the position in it; absent in the last event, `end`.
     id: Option<String>,
     /// The event's type.
     event: String,
@@ -41,75 +41,129 @@ pub(crate) struct Summary {
     status: Status,
     created_at: String,
     updated_at: String,
-    /// When something is due next.
+    /// Time of the next timer.
     next_at: Option<String>,
-    /// The points that are under way, at most 20.
+    /// Steps in progress, at most 20.
     current_steps: Vec<String>,
-    /// What went wrong, in words.
+    /// Message of the error.
     error: Option<String>,
 }
 
-/// A run as its `state.json` has it; fields that are of no use to most are left out here.
+/// A run as in its `state.json`, without the internal fields.
 #[derive(JsonSchema)]
 pub(crate) struct Run {
-    /// Its id.
+    /// Id of the run or task.
     id: String,
-    /// What it is a run of.
+    /// Name of the workflow.
     #[schemars(rename = "type")]
     of: String,
     status: Status,
-    /// The points that are under way.
+    /// Steps in progress.
     current_steps: Vec<String>,
-    /// The points at which it waits for a signal.
+    /// Steps that wait for a signal.
     waits: Vec<String>,
-    /// What its steps share.
+    /// Data shared by its steps.
     data: Map<String, Value>,
-    /// Its points that are at hand, by path; `steps` has all of a long run.
+    /// Its recent step records, by path; the operation `steps` lists all steps of a long run.
     steps: BTreeMap<String, Point>,
-    /// What it was started with.
+    /// Input of the run.
     input: Value,
-    /// What it gave, if it completed.
+    /// Result, if it completed.
     result: Option<Value>,
     error: Option<Fault>,
     created_at: String,
     updated_at: String,
-    /// When something is due next, while it is parked.
+    /// Time of the next timer, while it is parked.
     next_at: Option<String>,
-    /// The number of its last log entry.
+    /// Number of its last log entry.
     seq: u64,
-    /// How often it was restarted.
+    /// Number of restarts.
     restarts: u32,
-    /// What its turns asked of the store so far, up to the last entry of each. Not in it: the requests of clients that send to
-    /// it or watch it, and of workers that look for work.
+    /// Store requests of its turns so far, up to the last entry of each. Not counted: requests of clients that send to
+    /// it or watch it, and scans of workers for work.
     requests: Option<Requests>,
-    /// What these requests cost on a bucket, in dollars at the list prices of S3 Standard, without storage and traffic. The
-    /// embedded store asks nobody and costs nothing. Absent with `requests`.
+    /// Price of these requests on a bucket, in dollars at the list prices of S3 Standard, without storage and traffic. The
+    /// embedded store makes no requests and costs nothing. Absent with `requests`.
     dollars: Option<f64>,
+    /// Compensation of each step that was or is being compensated, by path. Absent if there is none.
+    undo: Option<BTreeMap<String, Undo>>,
     /// Why the run may not proceed: no worker has registered its workflow, or that of a child it waits for. Absent if
     /// nothing is wrong.
     warnings: Option<Vec<String>>,
 }
 
-/// A place in a run where something is recorded.
+/// The record of a step.
 #[derive(JsonSchema)]
 pub(crate) struct Point {
-    /// `step` if absent.
+    /// Kind of the step; `step` if absent.
     kind: Option<PointKind>,
     status: PointStatus,
-    /// How often it was tried; once if absent.
+    /// Number of attempts; 1 if absent.
     attempt: Option<u32>,
     started_at: Option<String>,
     ended_at: Option<String>,
-    /// What it gave.
+    /// Result of the step.
     result: Option<Value>,
     error: Option<Fault>,
-    /// The end of a sleep, the next try, the deadline of a wait or task.
+    /// End of a sleep, time of the next attempt, or deadline of a wait or task.
     until: Option<String>,
-    /// The log entry that began or ended it.
+    /// Log entry that started or ended it.
     seq: u64,
 }
 
-/// A point with its path.
+/// Compensation of one step.
+#[derive(JsonSchema)]
+pub(crate) struct Undo {
+    point: String,
+    status: PointStatus,
+    /// Error of the compensation.
+    error: Option<Fault>,
+}
+
+/// Explains why a run does not proceed. Texts name steps and signals in backticks and contain no times.
+#[derive(JsonSchema)]
+pub(crate) struct Explanation {
+    id: String,
+    status: Status,
+    /// Explanation in one or two sentences.
+    why: String,
+    /// The open steps of the run.
+    points: Vec<OpenPoint>,
+    /// Steps that a failure or a cancellation would compensate, in that order.
+    would_compensate: Vec<String>,
+    compensated: Vec<Undo>,
+}
+
+/// A step that has not ended.
+#[derive(JsonSchema)]
+pub(crate) struct OpenPoint {
+    point: String,
+    kind: PointKind,
+    since: Option<String>,
+    /// End of the sleep, next attempt, or deadline.
+    until: Option<String>,
+    /// What the step needs to end.
+    needs: String,
+    /// Which of these requirements are met.
+    have: String,
+    /// Signals in the inbox that the wait does not accept.
+    misfits: Option<Vec<Misfit>>,
+    /// Next action if the requirements are not met.
+    then: String,
+    /// Run that the step waits for: `workflow/ID` or `task/ID`.
+    child: Option<String>,
+}
+
+/// A signal that no open wait accepts.
+#[derive(JsonSchema)]
+pub(crate) struct Misfit {
+    name: String,
+    by: Option<String>,
+    at: String,
+    reason: String,
+}
+
+/// A step record with its path.
 #[derive(JsonSchema)]
 pub(crate) struct Step {
     path: String,
@@ -152,7 +206,7 @@ pub(crate) struct Fault {
 /// One commit of a run's log.
 #[derive(JsonSchema)]
 pub(crate) struct Entry {
-    /// Its number, from 1.
+    /// Number of the entry, starting at 1.
     seq: u64,
     by: String,
     at: String,
@@ -160,46 +214,46 @@ pub(crate) struct Entry {
     requests: Option<Requests>,
 }
 
-/// What was asked of the store for a run, as a bucket counts. A kind that is absent was not asked for.
+/// Store requests for a run, as a bucket counts them. An absent kind is zero.
 #[derive(JsonSchema)]
 pub(crate) struct Requests {
-    /// Objects written.
+    /// Number of objects written.
     puts: Option<u64>,
-    /// Objects read.
+    /// Number of objects read.
     gets: Option<u64>,
-    /// Pages of keys listed.
+    /// Number of pages of keys listed.
     lists: Option<u64>,
-    /// Objects deleted, which buckets do not charge for.
+    /// Number of objects deleted, which buckets do not charge for.
     deletes: Option<u64>,
 }
 
-/// One thing that happened.
+/// An event of the log.
 #[derive(JsonSchema)]
 pub(crate) struct Event {
-    /// Such as `run.started`, `step.completed`, `signal.received`.
+    /// Type of the event, such as `run.started`, `step.completed`, `signal.received`.
     #[schemars(rename = "type")]
     kind: String,
     #[schemars(flatten)]
     facts: Map<String, Value>,
 }
 
-/// A wait that is open.
+/// An open wait.
 #[derive(JsonSchema)]
 pub(crate) struct OpenWait {
-    /// The signal's name.
+    /// Name of the signal.
     name: String,
-    /// Where the run waits.
+    /// Step that waits.
     point: String,
     since: Option<String>,
-    /// Until when; for ever if absent.
+    /// Deadline; absent if the wait has none.
     deadline: Option<String>,
     /// `queue` or `latest`.
     mode: String,
-    /// From how many senders it wants one each.
+    /// Number of different senders that it needs signals from.
     quorum: u32,
-    /// Whether it takes signals of authenticated senders only; absent if not.
+    /// Whether it accepts signals of authenticated senders only; absent if not.
     authenticated: Option<bool>,
-    /// What payloads must look like.
+    /// JSON Schema of its payloads.
     schema: Option<Value>,
 }
 
@@ -214,35 +268,39 @@ pub(crate) struct WaitingRun {
     status: Status,
     #[schemars(flatten)]
     wait: OpenWait,
+    /// Senders that a quorum has; absent if none, and without `order`.
+    have: Option<Vec<String>>,
+    /// What the run is about: the first plain fields of its input; absent without `order`.
+    about: Option<String>,
 }
 
-/// A signal in a run's inbox, and what became of it.
+/// A signal in a run's inbox, and its outcome.
 #[derive(JsonSchema)]
 pub(crate) struct Signal {
     id: String,
-    /// Its place in the inbox.
+    /// Position in the inbox.
     suffix: String,
     name: String,
     payload: Value,
     created_at: String,
     source: Source,
-    /// The point it was addressed to.
+    /// Step that it was addressed to.
     meant_for: Option<String>,
     fate: Fate,
-    /// Which wait took it.
+    /// Step whose wait consumed it.
     point: Option<String>,
-    /// When it was taken.
+    /// Time at which it was consumed.
     at: Option<String>,
-    /// Why the wait that is open does not take it.
+    /// Why the open wait does not accept it.
     misfit: Option<String>,
 }
 
-/// Who sent a signal.
+/// Sender of a signal.
 #[derive(JsonSchema)]
 pub(crate) struct Source {
     by: Option<String>,
     via: Option<String>,
-    /// Whether the server verified who it is; absent if not.
+    /// Whether the server verified the sender; absent if not.
     authenticated: Option<bool>,
 }
 
@@ -257,7 +315,7 @@ pub(crate) enum Fate {
     Unacknowledged,
 }
 
-/// What a workflow type does.
+/// Definition of a workflow.
 #[derive(JsonSchema)]
 pub(crate) struct Definition {
     #[schemars(rename = "type")]
@@ -267,36 +325,58 @@ pub(crate) struct Definition {
     rest: Map<String, Value>,
 }
 
-/// What was removed.
+/// Result of a prune.
 #[derive(JsonSchema)]
 pub(crate) struct Pruned {
-    /// Runs whose records went.
+    /// Number of deleted runs.
     runs: u64,
-    /// Objects that went with them.
+    /// Number of deleted objects.
     objects: u64,
-    /// Ids that are free again: their tombstone was a day old.
+    /// Ids that can be used again, because their tombstone was a day old.
     freed: u64,
 }
 
-/// What a sweep looked at and repaired.
+/// Numbers of runs of one type.
+#[derive(JsonSchema)]
+pub(crate) struct TypeCounts {
+    /// Number of unfinished runs.
+    unfinished: u64,
+    /// Number of completed runs.
+    completed: u64,
+    /// Number of failed runs.
+    failed: u64,
+    /// Number of cancelled runs.
+    cancelled: u64,
+}
+
+/// Numbers of runs and waits.
+#[derive(JsonSchema)]
+pub(crate) struct Counts {
+    /// Numbers of runs by type.
+    types: BTreeMap<String, TypeCounts>,
+    /// Open waits by name of the signal.
+    waiting: BTreeMap<String, u64>,
+}
+
+/// Result of a sweep.
 #[derive(JsonSchema)]
 pub(crate) struct Swept {
-    /// Hints that were looked at.
+    /// Number of checked wake-ups.
     hints: u64,
-    /// Hints without a run, removed.
+    /// Removed wake-ups without a run.
     orphan_hints: u64,
-    /// Index entries of runs that are no longer unfinished, removed.
+    /// Removed index entries of finished runs.
     stale_live: u64,
-    /// Unfinished runs that were looked at.
+    /// Number of checked unfinished runs.
     runs: u64,
-    /// Unfinished runs that changed too recently for every check; a later sweep judges them.
+    /// Unfinished runs that changed too recently for every check; a later sweep checks them.
     too_young: u64,
-    /// Unfinished runs that had no usable hint, and got one.
+    /// Unfinished runs without a usable wake-up, which got one.
     lost_runs: u64,
-    /// Waits in the index that are over, removed.
+    /// Removed index entries of closed waits.
     stale_waits: u64,
-    /// Open waits that were not in the index, put there.
+    /// Open waits that were added to the index.
     lost_waits: u64,
-    /// Unfinished runs that were not in the index of those, put there.
+    /// Unfinished runs that were added to their index.
     lost_live: u64,
 }

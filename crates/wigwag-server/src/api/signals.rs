@@ -1,4 +1,4 @@
-//! Signals: sending one or many, and seeing what waits and what became of each.
+//! Signals: send one or many, list waits, and list signals with their outcomes.
 
 use axum::extract::State;
 use schemars::JsonSchema;
@@ -14,77 +14,77 @@ use crate::problem::{Code, Problem, Result};
 use crate::wire::{self, Object, Page, Raw, Span};
 use crate::words;
 
-/// A signal to be sent.
+/// Body of a request that sends a signal.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Send {
-    /// What it carries; `null` if absent.
+    /// Payload; `null` if absent.
     #[schemars(with = "Value")]
     #[serde(default = "Payload::null")]
     payload: Payload,
-    /// However often it is repeated under this key, one signal arrives. `Idempotency-Key` says the same.
+    /// Idempotency key: repeated requests with the same key store one signal. Same as `Idempotency-Key`.
     #[schemars(with = "Option<words::Short>")]
     key: Option<String>,
-    /// Refuse to send unless a wait for it is open.
+    /// Reject the signal unless a wait for it is open.
     #[serde(default)]
     only_if_waiting: bool,
-    /// For the wait at this point.
+    /// Address the signal to the wait at this step.
     #[schemars(with = "Option<words::Point>")]
     point: Option<String>,
-    /// Start the run first if there is none.
+    /// Start the run first if it does not exist.
     #[schemars(with = "Option<StartIfAbsent>")]
     start_if_absent: Option<Object<StartIfAbsent>>,
-    /// Who sends it; where the server wants tokens it is the token's name, unless its scope is `admin`.
+    /// Name of the sender. On a server with tokens it must be the token's name, unless the token has the scope `admin`.
     #[schemars(with = "Option<words::Short>")]
     by: Option<String>,
-    /// Answer only when a wait has taken it, but not after longer than this (55 s at most).
+    /// Respond once a wait has consumed it, after this time at the latest (55 s at most).
     wait: Option<Span>,
 }
 
-/// The run that a signal starts if there is none.
+/// The run that a signal starts if it does not exist.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StartIfAbsent {
-    /// The name of a workflow.
+    /// Name of the workflow.
     #[serde(rename = "type")]
     #[schemars(with = "words::Word")]
     of: String,
-    /// What it is started with; `null` if absent.
+    /// Input; `null` if absent.
     #[schemars(with = "Value")]
     #[serde(default = "Payload::null")]
     input: Payload,
 }
 
-/// The proof that a signal is durable.
+/// Receipt of a durable signal.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Sent {
-    /// The signal's id.
+    /// Id of the signal.
     id: String,
-    /// Its place in the inbox.
+    /// Position in the inbox.
     suffix: String,
-    /// `waiting`: a wait for it is open or has just taken it; `buffered`: it is kept for a wait to come; `superseded`:
-    /// a newer one has been taken meanwhile.
+    /// `waiting`: a wait for it is open or has just consumed it; `buffered`: it is stored for a later wait; `superseded`:
+    /// a newer one was consumed instead.
     #[schemars(with = "String")]
     state: SignalState,
-    /// It was there already, sent under the same key.
+    /// Whether the signal already existed, sent under the same key.
     repeated: bool,
-    /// Why no wait is likely to take it, with the names that are known; absent if nothing is wrong.
+    /// Why no wait is likely to consume it, with the known names; absent if nothing is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     warning: Option<String>,
-    /// The wait that took it, if that was waited for.
+    /// The wait that consumed it, if the request has `wait`.
     #[serde(skip_serializing_if = "Option::is_none")]
     consumed: Option<Consumed>,
 }
 
-/// The wait that took a signal.
+/// The wait that consumed a signal.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Consumed {
     point: String,
     at: String,
-    /// How far the run is now.
+    /// Current status of the run.
     #[schemars(with = "super::shape::Status")]
     status: wigwag::Status,
-    /// What the run waits for now.
+    /// Open waits of the run.
     #[schemars(with = "Vec<super::shape::OpenWait>")]
     next: Vec<wigwag::OpenWait>,
 }
@@ -103,7 +103,7 @@ impl From<Receipt> for Sent {
 }
 
 impl Send {
-    /// The call that sends it, in the caller's name.
+    /// Builds the call that sends the signal in the caller's name.
     fn call(self, handle: &RunHandle, name: &str, caller: &Caller) -> Result<(SignalCall, Option<Span>)> {
         caller.may_signal(name)?;
         let mut call = handle.signal(name, &self.payload).via("http");
@@ -140,25 +140,25 @@ pub(crate) async fn send(
     wanted.key = key.or(wanted.key)?;
     let (call, wait) = wanted.call(&handle, &name, &caller)?;
     let Some(span) = wait else { return send_only(&app, call).await };
-    // The engine sees to the time; this only ends it when the server stops.
+    // The engine enforces the timeout; this only ends the call when the server stops.
     let taken =
         app.poll(app.settings.wait_max * 2, call.and_wait(span.0.min(app.settings.wait_max)).into_future()).await?;
-    let taken = taken.ok_or_else(|| Problem::new(Code::TimedOut, format!("no wait took signal `{name}`")))??;
+    let taken = taken.ok_or_else(|| Problem::new(Code::TimedOut, format!("no wait consumed signal `{name}`")))??;
     let consumed =
         Consumed { point: taken.point.to_string(), at: taken.at.to_string(), status: taken.status, next: taken.next };
     wire::json(200, &Sent { consumed: Some(consumed), ..taken.receipt.into() })
 }
 
-/// A signal that nobody waits for has the time of any request.
+/// Sends a signal without waiting for its consumption, within the usual request timeout.
 async fn send_only(app: &App, call: SignalCall) -> Result<Raw> {
     wire::json(200, &Sent::from(app.promptly(call.into_future()).await??))
 }
 
-/// Signals to be sent.
+/// Body of a request that sends many signals.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SendMany {
-    /// At most 1000.
+    /// The signals, at most 1000.
     #[schemars(length(max = SIGNALS_MAX))]
     #[schemars(with = "Vec<One>")]
     signals: Vec<Object<One>>,
@@ -168,56 +168,56 @@ pub(crate) struct SendMany {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct One {
-    /// To which run.
+    /// Id of the run.
     run: String,
-    /// The run is a task.
+    /// Whether the run is a task.
     #[serde(default)]
     task: bool,
-    /// Its name.
+    /// Name of the signal.
     name: String,
-    /// What it carries; `null` if absent.
+    /// Payload; `null` if absent.
     #[schemars(with = "Value")]
     #[serde(default = "Payload::null")]
     payload: Payload,
-    /// However often it is repeated under this key, one signal arrives. Without it, it is made from `Idempotency-Key`
-    /// and the signal's place in the list.
+    /// Idempotency key: repeated requests with the same key store one signal. If absent, it is derived from `Idempotency-Key`
+    /// and the signal's position in the list.
     key: Option<String>,
-    /// Refuse to send unless a wait for it is open.
+    /// Reject the signal unless a wait for it is open.
     #[serde(default)]
     only_if_waiting: bool,
-    /// For the wait at this point.
+    /// Address the signal to the wait at this step.
     point: Option<String>,
-    /// Start the run first if there is none.
+    /// Start the run first if it does not exist.
     #[schemars(with = "Option<StartOne>")]
     start_if_absent: Option<Object<StartIfAbsent>>,
-    /// Who sends it.
+    /// Name of the sender.
     by: Option<String>,
 }
 
-/// The same for one of many, whose type is looked at when it is its turn.
+/// The same for one of many signals, whose type is validated when it is sent.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 #[expect(dead_code, reason = "it describes, and is never made")]
 struct StartOne {
-    /// The name of a workflow.
+    /// Name of the workflow.
     #[schemars(rename = "type")]
     of: String,
-    /// What it is started with; `null` if absent.
+    /// Input; `null` if absent.
     #[schemars(default)]
     input: Value,
 }
 
-/// What became of one of many signals.
+/// Outcome of one of many signals.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Outcome {
-    /// It is durable.
+    /// The signal is durable.
     Sent(Sent),
-    /// It was not sent.
+    /// The signal was not stored.
     Problem(Problem),
 }
 
-/// What became of each, in the order in which they were given.
+/// Outcome of each signal, in the order of the request.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Outcomes {
     results: Vec<Outcome>,
@@ -263,17 +263,17 @@ impl One {
     }
 }
 
-/// Which signals.
+/// Filter and page of a list of signals.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NamedPage {
-    /// Only of this name.
+    /// Only signals of this name.
     #[schemars(with = "Option<words::Word>")]
     name: Option<String>,
-    /// At most so many; 50 unless said otherwise, 1000 at most.
+    /// Most items on the page: 50 by default, 1000 at most.
     #[schemars(range(min = 1, max = PAGE_MAX))]
     limit: Option<usize>,
-    /// After the place that the page before gave as `next`.
+    /// Cursor: `next` of the page before.
     #[schemars(with = "Option<words::Cursor>")]
     after: Option<String>,
 }
@@ -286,13 +286,4 @@ pub(crate) async fn inbox(Of(handle): Of, Query(wanted): Query<NamedPage>) -> Re
 
 pub(crate) async fn waiting_of(Of(handle): Of) -> Result<Raw> {
     wire::json(200, &Page { items: handle.waiting().await?, next: None })
-}
-
-pub(crate) async fn waiting(State(app): State<App>, Query(wanted): Query<NamedPage>) -> Result<Raw> {
-    let (limit, after) = (wire::limit(wanted.limit)?, wire::cursor(wanted.after)?);
-    let found = match &wanted.name {
-        Some(name) => app.client.runs_waiting_for(name, limit, after.as_deref()).await?,
-        None => app.client.waiting_runs(limit, after.as_deref()).await?,
-    };
-    wire::json(200, &Page { items: found.runs, next: found.next })
 }

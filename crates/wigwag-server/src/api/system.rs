@@ -1,4 +1,4 @@
-//! Whether the server lives, whether its store answers, and what workers know.
+//! Health of the server and its store, and registered definitions.
 
 use axum::extract::State;
 use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
@@ -11,10 +11,10 @@ use crate::extract::Path;
 use crate::problem::{Code, Problem, Result};
 use crate::wire::{self, Page, Raw};
 
-/// It does what it should.
+/// Health of the server.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Health {
-    /// `ok`.
+    /// Always `ok`.
     status: &'static str,
 }
 
@@ -22,7 +22,7 @@ pub(crate) async fn health() -> Result<Raw> {
     wire::json(200, &Health { status: "ok" })
 }
 
-/// A server that stops, or whose store does not answer, is to be asked nothing.
+/// Readiness: fails while the server stops or its store does not respond, so that load balancers send no requests.
 pub(crate) async fn ready(State(app): State<App>) -> Result<Raw> {
     if *app.stopping.borrow() {
         return Err(stopping());
@@ -49,7 +49,7 @@ pub(crate) async fn description(State(app): State<App>) -> Raw {
     Raw::ok(app.description.clone())
 }
 
-/// The page loads what this server has, and nothing else.
+/// Serves the page of the API documentation, which loads only files of this server.
 pub(crate) async fn docs() -> impl IntoResponse {
     let policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
                   form-action 'none'; frame-ancestors 'none'";

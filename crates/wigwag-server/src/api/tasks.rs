@@ -6,8 +6,8 @@ use axum::extract::State;
 use axum::response::Response;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use wigwag::core::{Name, Refusal, TypeName};
 use wigwag::{Filter, Payload, Retry};
+use wigwag_core::{Name, Refusal, TypeName};
 
 use super::runs;
 use crate::app::App;
@@ -17,41 +17,41 @@ use crate::problem::{Code, Problem, Result};
 use crate::wire::{self, Moment, Paging, Raw, Span};
 use crate::words;
 
-/// The queue of tasks that name none.
+/// Default queue of tasks.
 const QUEUE: &str = "default";
 
-/// A task to be submitted.
+/// Parameters of a new task.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Submit {
-    /// The name of a task.
+    /// Name of the task.
     #[serde(rename = "type")]
     #[schemars(with = "words::TaskType")]
     of: String,
-    /// What it works on; `null` if absent.
+    /// Input; `null` if absent.
     #[schemars(with = "serde_json::Value")]
     #[serde(default = "Payload::null")]
     input: Payload,
-    /// The same key of the same type is the same task. `Idempotency-Key` says the same.
+    /// Idempotency key: the same key and type are the same task. Same as `Idempotency-Key`.
     key: Option<String>,
-    /// The queue whose workers take it; `default` if absent.
+    /// Queue whose workers run it; `default` if absent.
     #[schemars(with = "Option<words::Word>")]
     queue: Option<String>,
-    /// How often it is tried again.
+    /// Number of retries.
     #[serde(default, deserialize_with = "wire::whole")]
     #[schemars(range(max = u32::MAX))]
     retries: Option<u32>,
-    /// How long one try may take.
+    /// Timeout of one attempt.
     timeout: Option<Span>,
-    /// Not before this span is over.
+    /// Start after this delay.
     delay: Option<Span>,
-    /// Not before this moment.
+    /// Start at this time.
     at: Option<Moment>,
-    /// It fails if nobody took it before this span is over.
+    /// Fail if no worker claims it within this time.
     expires_in: Option<Span>,
-    /// It fails if nobody took it by this moment.
+    /// Fail if no worker claims it before this time.
     expires_at: Option<Moment>,
-    /// Answer with what the task gave if it ends within this span (55 s at most).
+    /// Return the result if the task ends within this time (55 s at most).
     wait: Option<Span>,
 }
 
@@ -85,24 +85,28 @@ pub(crate) async fn submit(State(app): State<App>, key: Key, Json(wanted): Json<
     Ok(runs::started(&app, "tasks", &handle, wanted.wait).await)
 }
 
-/// Which tasks are listed.
+/// Filter and page of a list of tasks.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListQuery {
-    /// Only of this type, of the queue `queue`.
+    /// Only tasks of this type in the queue `queue`.
     #[serde(rename = "type")]
     #[schemars(with = "Option<words::TaskType>")]
     of: Option<String>,
-    /// The queue of the type; `default` if absent.
+    /// Queue of the tasks; `default` if absent.
     #[schemars(with = "Option<words::Word>")]
     queue: Option<String>,
-    /// Only those that are so far.
-    #[schemars(with = "Option<super::shape::Status>")]
+    /// Only tasks with this status, or with one of several, separated by commas.
+    #[schemars(with = "Option<words::Statuses>")]
     status: Option<String>,
+    /// Earliest end of a listed task; unfinished tasks are compared by their submission.
+    since: Option<Moment>,
+    /// Latest end of a listed task, exclusive; unfinished tasks are compared by their submission.
+    until: Option<Moment>,
     /// At most so many; 50 unless said otherwise, 1000 at most.
     #[schemars(range(min = 1, max = PAGE_MAX))]
     limit: Option<usize>,
-    /// After the place that the page before gave as `next`.
+    /// Cursor: `next` of the page before.
     #[schemars(with = "Option<words::RunCursor>")]
     after: Option<String>,
 }
@@ -110,12 +114,13 @@ pub(crate) struct ListQuery {
 pub(crate) async fn list(State(app): State<App>, Query(wanted): Query<ListQuery>) -> Result<Raw> {
     let mut filter = Filter::default();
     filter.tasks = true;
+    (filter.since, filter.until) = runs::span(wanted.since, wanted.until)?;
     let queue = Name::new(wanted.queue.as_deref().unwrap_or(QUEUE)).map_err(refused)?;
     filter.of = wanted.of.map(|of| type_in_lists(&of, &queue)).transpose()?;
     runs::list_by(&app, filter, wanted.status.as_deref(), Paging { limit: wanted.limit, after: wanted.after }).await
 }
 
-/// The type under which the store lists a task: it holds the queue.
+/// Returns the type under which the store lists a task, which includes the queue.
 fn type_in_lists(of: &str, queue: &Name) -> Result<String> {
     let of = TypeName::new(of).map_err(refused)?;
     Ok(TypeName::of_task(queue, &of).map_err(refused)?.to_string())

@@ -1,6 +1,6 @@
-//! Upkeep of the store: removing what is over, and looking for what was lost.
+//! Maintenance of the store: prune and sweep.
 //!
-//! Both are made of writes that do no harm when they stop half-way, so that a request whose time is over may drop them.
+//! Both can stop after any write without harm, so a request that times out may drop them.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,33 +12,43 @@ use wigwag::{PruneOptions, Status};
 
 use crate::app::App;
 use crate::audit::Subject;
+use crate::auth::{Caller, Need};
 use crate::extract::Json;
 use crate::limits::WAIT_MAX;
 use crate::problem::{Code, Problem, Result};
 use crate::wire::{self, Raw, Span};
 
-/// What is removed.
+/// Parameters of a prune.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Prune {
-    /// Those that ended longer ago than this.
+    /// Delete runs that ended longer ago than this.
     older_than: Span,
-    /// Only those that ended so: `completed`, `failed` or `cancelled`.
+    /// Only runs with this status: `completed`, `failed` or `cancelled`.
     #[schemars(with = "Option<super::shape::Status>")]
     status: Option<Status>,
-    /// Only say what would be removed.
+    /// Only report what would be deleted.
     #[serde(default)]
     dry_run: bool,
 }
 
-/// What was removed.
+/// Result of a prune.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Pruned {
     #[schemars(with = "super::shape::Pruned")]
     #[serde(flatten)]
     pruned: wigwag::Pruned,
-    /// The time was over before all was done: ask again for the rest.
+    /// Whether the request timed out before everything was deleted: repeat it for the rest.
     more: bool,
+}
+
+/// Counts runs; tasks too if the caller may see them.
+pub(crate) async fn counts(State(app): State<App>, caller: Caller) -> Result<Raw> {
+    let mut counts = app.client.counts().await?;
+    if caller.may(Need::Tasks).is_err() {
+        counts.types.retain(|of, _| !of.starts_with("task:"));
+    }
+    wire::json(200, &counts)
 }
 
 pub(crate) async fn prune(State(app): State<App>, Json(wanted): Json<Prune>) -> Result<(Extension<Subject>, Raw)> {
@@ -60,11 +70,11 @@ pub(crate) async fn prune(State(app): State<App>, Json(wanted): Json<Prune>) -> 
     Ok((Extension(Subject { who: None, what }), wire::json(200, &Pruned { pruned, more })?))
 }
 
-/// How it is looked for.
+/// Parameters of a sweep.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Sweep {
-    /// Only say what would be repaired.
+    /// Only report what would be repaired.
     #[serde(default)]
     dry_run: bool,
 }
@@ -72,7 +82,7 @@ pub(crate) struct Sweep {
 pub(crate) async fn sweep(State(app): State<App>, Json(wanted): Json<Sweep>) -> Result<Raw> {
     let swept = app.poll(WAIT_MAX, app.client.sweep(wanted.dry_run)).await?;
     let late = || {
-        let what = format!("the pass over all unfinished runs was not done within {WAIT_MAX:?}");
+        let what = format!("the sweep was not completed within {WAIT_MAX:?}");
         Problem::new(Code::TimedOut, what).hint("leave it to the workers, or run `wigwag sweep` on the store itself")
     };
     wire::json(200, &swept.ok_or_else(late)??)

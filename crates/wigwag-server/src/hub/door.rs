@@ -1,6 +1,7 @@
-//! From a request to a socket.
+//! The WebSocket handshake: from a request to a socket.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
@@ -19,28 +20,31 @@ use sha1::{Digest as _, Sha1};
 use tokio_websockets::{Limits, ServerBuilder};
 use tracing::debug;
 use wigwag_hub::Access;
+use wigwag_store::{Clock as _, System};
 
 use crate::app::App;
+use crate::peer::ClientAddress;
 use crate::problem::{Code, Problem, Result};
+use crate::serve::Place;
 use crate::settings::Settings;
 
-use super::link::Link;
+use super::link::{Guest, Link};
 use super::wire::Wire;
 
-/// Beyond this a frame is not even received.
+/// Maximum size of a frame; a larger one is not received.
 pub(super) const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Limit before authentication: a token and its envelope.
 pub(super) const HELLO_BYTES_MAX: usize = 64 * 1024;
 
-/// What RFC 6455 adds to a client's key.
+/// GUID that RFC 6455 appends to a client's key.
 const SALT: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/hub", get(open))
 }
 
-/// Where clients reach the hub: at the public URL, or where the server listens.
+/// Returns the URL of the hub: below the public URL, or at the listening address.
 pub(crate) fn url(settings: &Settings, has_tls: bool, addr: Option<SocketAddr>) -> Option<String> {
     let base = match &settings.public_url {
         Some(url) => url.trim_end_matches('/').replacen("http", "ws", 1),
@@ -54,22 +58,27 @@ pub(crate) fn url(settings: &Settings, has_tls: bool, addr: Option<SocketAddr>) 
 }
 
 async fn open(State(app): State<App>, mut request: Request) -> Response {
-    let access = access(&app, &request);
-    match switch(&app, &mut request, access) {
+    let from = request.extensions().get::<ClientAddress>().copied().unwrap_or(ClientAddress(None));
+    let token = bearer(&request);
+    let access = app.access(token.as_deref());
+    // Browsers cannot send the header: without one, the token is in `hub:connect`.
+    if token.is_some() && matches!(access, Access::Nobody) {
+        System.sleep(app.deny_hub(from)).await;
+    }
+    match switch(&app, &mut request, &access, from) {
         Ok(response) => response,
         Err(problem) => problem.into_response(),
     }
 }
 
-/// Who it is, as far as the request shows: browsers show nothing yet.
-fn access(app: &App, request: &Request) -> Access {
+/// Returns the token from the request's header.
+fn bearer(request: &Request) -> Option<String> {
     let given = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token =
-        given.and_then(|value| value.split_once(' ')).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    app.access(token.map(|(_, token)| token.trim()))
+    let (scheme, token) = given?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
 }
 
-fn switch(app: &App, request: &mut Request, access: Access) -> Result<Response> {
+fn switch(app: &App, request: &mut Request, access: &Access, from: ClientAddress) -> Result<Response> {
     let wrong = |what: &str| {
         Problem::new(Code::InvalidHeader, format!("not a WebSocket handshake: {what}"))
             .hint("connect with a WebSocket client, such as `wigwag hub listen`")
@@ -84,15 +93,20 @@ fn switch(app: &App, request: &mut Request, access: Access) -> Result<Response> 
         let what = "too many connections to the hub";
         Problem::new(Code::Unavailable, what).hint("come back later")
     };
-    let (session, bell) = app.hub.open(access).ok_or_else(full)?;
+    // An unauthenticated session counts as a connection of its address.
+    let place = request.extensions_mut().remove::<Arc<Place>>();
+    let guest = Guest { from, place, is_known: !matches!(access, Access::Nobody) };
+    let (session, bell) = app.hub.open(access.clone()).ok_or_else(full)?;
     let shell = app.hub.clone();
     let app = app.clone();
+    // The token may have been revoked between its check and the session's start.
+    shell.recheck_one(session, access, &app.known.get());
     tokio::spawn(async move {
         match upgrade.await {
             Ok(upgraded) => {
                 let limits = Limits::default().max_payload_len(Some(HELLO_BYTES_MAX));
                 let socket = ServerBuilder::new().limits(limits).serve(Wire::new(TokioIo::new(upgraded)));
-                Link::new(shell.clone(), app, session, bell, socket).run().await;
+                Link::new(shell.clone(), app, guest, (session, bell), socket).run().await;
             }
             Err(error) => debug!(%error, "no upgrade"),
         }
@@ -108,7 +122,7 @@ fn switch(app: &App, request: &mut Request, access: Access) -> Result<Response> 
     Ok(response)
 }
 
-/// What shows a client that its handshake was understood.
+/// Computes `Sec-WebSocket-Accept`, or returns why the handshake is invalid.
 fn accept(headers: &HeaderMap) -> std::result::Result<HeaderValue, &'static str> {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !text(UPGRADE).eq_ignore_ascii_case("websocket") {

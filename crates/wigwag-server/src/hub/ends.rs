@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use wigwag::core::{Key, Time};
-use wigwag::store::limits::LIST_PAGE;
-use wigwag::store::{Listed, Result, Store};
+use wigwag_core::{Key, Time};
+use wigwag_store::limits::LIST_PAGE;
+use wigwag_store::{Listed, Result, Store};
 
 /// How late the key of an end may be written.
 const LATE: Duration = Duration::from_secs(30);
@@ -18,7 +18,7 @@ const LATE: Duration = Duration::from_secs(30);
 pub(super) struct Ends {
     /// Time of the newest end, or of the first listing.
     newest: Time,
-    /// Keys that were announced, as far as the next listing returns them.
+    /// Announced keys that the next listing may return again.
     announced: BTreeSet<String>,
 }
 
@@ -54,7 +54,7 @@ impl Ends {
         }
     }
 
-    /// Advances the position. A key of the future, by a worker with a wrong-clock, counts from when it was written.
+    /// Advances the position. The key of a worker whose clock is ahead counts from the time when it was written.
     fn see(&mut self, listed: &Listed) {
         if let Ok(Key::Done { at, .. }) = listed.key.parse() {
             self.newest = self.newest.max(at.min(Time::from_micros(listed.modified.micros())));
@@ -70,8 +70,8 @@ impl Ends {
 mod tests {
     use std::sync::Arc;
 
-    use wigwag::store::{Batch, Memory};
     use wigwag::testing::ManualClock;
+    use wigwag_store::{Batch, Memory};
 
     use super::*;
 
@@ -81,7 +81,7 @@ mod tests {
         store.write(Batch::new().put(key, "")).await.unwrap();
     }
 
-    /// The runs whose ends are announced next.
+    /// Returns the runs whose ends are announced next.
     async fn next(ends: &mut Ends, store: &dyn Store) -> Vec<String> {
         let keys = ends.list(store).await.unwrap();
         let run = |key: &String| key.rsplit('~').next().unwrap_or_default().to_owned();
@@ -90,7 +90,7 @@ mod tests {
         runs
     }
 
-    /// A clock so long after the beginning of 2026.
+    /// A clock this long after the beginning of 2026.
     fn clock(seconds: u64) -> ManualClock {
         let clock = ManualClock::default();
         clock.advance(Duration::from_secs(seconds));

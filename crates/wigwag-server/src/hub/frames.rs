@@ -1,57 +1,57 @@
-//! Frames as nearly all clients send them, one whole masked text each, read where they lie.
+//! Parses frames as nearly all clients send them, one unfragmented masked text each, in place.
 //!
-//! Holds: what is read here the WebSocket library would read the same. Anything else (pings, parts of messages, goodbyes, binary
-//! frames, what is wrong or too long) is left to the library.
+//! Holds: the WebSocket library would parse these frames in the same way. All other frames (pings, fragments, close frames, binary
+//! frames, invalid or too long ones) are left to the library.
 
 use std::cell::Cell;
 use std::ops::Range;
 
-/// So much is read at once.
+/// Size of the read buffer.
 pub(super) const ROOM_BYTES: usize = 64 * 1024;
 
 thread_local! {
-    /// Connections read one at a time on each thread: one room serves them all, and those that are idle have none.
+    /// Connections of a thread read one at a time, so they share one buffer, and idle connections need none.
     static ROOM: Cell<Option<Room>> = const { Cell::new(None) };
 }
 
-/// What was read at once.
+/// A read buffer with the texts that were found in it.
 #[derive(Debug)]
 pub(super) struct Room {
     pub(super) bytes: Vec<u8>,
-    /// Where texts are in it, unmasked.
+    /// Ranges of the unmasked texts.
     texts: Vec<Range<usize>>,
 }
 
-/// What is behind the texts that were read.
+/// The bytes after the parsed texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rest {
-    /// Where it begins.
+    /// Offset of the first unparsed byte.
     pub(super) begin: usize,
     pub(super) next: Next,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// A text of which something is missing; how long its frame is, if that is known.
+    /// An incomplete text, with the length of its frame if that is known.
     Part(Option<usize>),
-    /// A frame that is not read here.
+    /// A frame that the library must read.
     Other,
 }
 
 impl Room {
-    /// Takes the thread's.
+    /// Takes the buffer of the thread.
     pub(super) fn take() -> Self {
         ROOM.take().unwrap_or_else(|| Self { bytes: vec![0; ROOM_BYTES], texts: Vec::new() })
     }
 
-    /// Gives it back, unless it was made larger for something long.
+    /// Returns the buffer to the thread, unless it was enlarged for a long frame.
     pub(super) fn give_back(self) {
         if self.bytes.len() == ROOM_BYTES {
             ROOM.set(Some(self));
         }
     }
 
-    /// The texts that were found last. That they are UTF-8 was not checked.
+    /// Returns the texts that were found last. They are not validated as UTF-8.
     pub(super) fn texts(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.texts.iter().map(|place| &self.bytes[place.clone()])
     }
@@ -80,19 +80,19 @@ impl Room {
     }
 }
 
-/// How a frame begins.
+/// The parsed head of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Head {
     Text {
         key: [u8; 4],
-        /// How many bytes the head has.
+        /// Length of the head in bytes.
         head: usize,
         length: usize,
     },
     Other,
 }
 
-/// Reads the head of a frame (RFC 6455, 5.2), if it is all there.
+/// Parses the head of a frame (RFC 6455, 5.2), if it is complete.
 fn head(bytes: &[u8], max: usize) -> Option<Head> {
     const FINAL_TEXT: u8 = 0x81;
     const MASKED: u8 = 0x80;
@@ -105,7 +105,7 @@ fn head(bytes: &[u8], max: usize) -> Option<Head> {
         127 => (10, u64::from_be_bytes(*bytes.get(2..)?.first_chunk()?)),
         short => (2, u64::from(short)),
     };
-    // A length is written as short as it can be.
+    // A length must use its shortest encoding.
     let is_short = matches!((at, length), (2, _) | (4, 126..) | (10, 65_536..));
     match usize::try_from(length) {
         Ok(length) if is_short && length <= max => {

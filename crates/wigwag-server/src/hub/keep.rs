@@ -1,4 +1,4 @@
-//! What the hub asks of the store.
+//! The hub's store operations.
 //!
 //! What if we die here? A registration raises the version first and then notifies the former server. Without the
 //! notification the former holder stays connected there, and nothing is lost. A message for an actor that turns out to be at another server is stored
@@ -7,22 +7,22 @@
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use tracing::warn;
-use wigwag::store::limits::LIST_PAGE;
-use wigwag::store::{Batch, Store};
 use wigwag_hub::key::{ActorRecord, Delivered, FLOOR, FloorRecord, TakenRecord};
 use wigwag_hub::{Done, Kept, Op, Place, Waiting, key};
+use wigwag_store::limits::LIST_PAGE;
+use wigwag_store::{Batch, Store};
 
 use super::peers::Peers;
 
-/// Messages that are read at once.
+/// Messages that are read concurrently.
 const READ_AT_ONCE: usize = 16;
 
-/// How often two registrations of one address at different servers may cross.
+/// Maximum number of retries if servers register one address concurrently.
 const TRIES: usize = 8;
 
 pub(super) type Result<T> = std::result::Result<T, String>;
 
-/// The store as one server's hub uses it.
+/// Access to the store for one server's hub.
 #[derive(Clone, Copy)]
 pub(super) struct Keeper<'a> {
     pub(super) store: &'a dyn Store,
@@ -34,7 +34,7 @@ pub(super) fn failed(error: impl ToString) -> String {
     error.to_string()
 }
 
-/// Reads a record, if it is there.
+/// Reads a record, or returns `None` if it does not exist.
 pub(super) async fn record<T: serde::de::DeserializeOwned>(store: &dyn Store, key: &str) -> Result<Option<T>> {
     let object = store.get(key).await.map_err(failed)?;
     object.map(|object| serde_json::from_slice(&object.body).map_err(failed)).transpose()
@@ -85,15 +85,15 @@ impl Keeper<'_> {
                     self.tell_holder(last.as_ref(), version).await;
                     return Ok(Done::Raised { version, kept: self.list(address).await? });
                 }
-                // Another server was faster.
+                // Another server was first.
                 Err(error) if error.is_lost() => {}
                 Err(error) => return Err(failed(error)),
             }
         }
-        Err(String::from("others register the same address all the time"))
+        Err(String::from("other servers keep registering the same address"))
     }
 
-    /// The version of the next registration: above that of the last one, and of all addresses that were forgotten.
+    /// Returns the version of the next registration: above that of the last one, and of all removed addresses.
     async fn next_version(self, last: Option<&ActorRecord>) -> Result<u64> {
         match last {
             Some(last) => Ok(last.version + 1),
@@ -138,7 +138,7 @@ impl Keeper<'_> {
     async fn put(self, address: &str, messages: Vec<(Waiting, Bytes)>) -> Result<Done> {
         self.peers.known().await;
         let keys: Vec<String> = messages.iter().map(|(waiting, _)| key::waiting(address, waiting)).collect();
-        // Put once more they are the same: the key says which message it is.
+        // Writing them again is idempotent: the key identifies the message.
         let batch = keys.iter().zip(messages).fold(Batch::new(), |batch, (key, (_, body))| batch.put(key, body));
         self.store.write(batch).await.map_err(failed)?;
         // Read after the write: a registration after this read finds the messages.
@@ -152,7 +152,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// The other server that an address is at, if there are others.
+    /// Returns the other server that an address is registered at, if any.
     async fn place(self, address: &str) -> Result<Option<Place>> {
         if !self.peers.has_others() {
             return Ok(None);

@@ -1,10 +1,10 @@
 //! One socket: frames in, frames out.
 //!
-//! Holds: reading and writing never wait for each other, so that two sides that both write first do not stand still; a
-//! session whose answers pile up is not read again until they are fewer. A frame counts as written when the socket has taken all of it.
+//! Holds: reading and writing never wait for each other, so that two peers that both write first do not deadlock. A
+//! session whose outbox is full is not read until it has drained. A frame counts as written when the socket has accepted all of it.
 //!
-//! Plain texts are read without the WebSocket library, which took an eighth of all the time there is. From the first other
-//! frame on the library reads, and everything is as it says.
+//! Unfragmented texts are read without the WebSocket library, which took an eighth of the CPU time. From the first other
+//! frame on, the library reads the connection.
 
 use std::io;
 use std::pin::Pin;
@@ -19,25 +19,28 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio_websockets::{CloseCode, Error, Message, WebSocketStream};
 use tracing::debug;
 use wigwag_hub::{Access, Came, Close, Frame, SessionId, Unreadable};
+use wigwag_store::{Clock as _, System};
 
 use crate::app::App;
+use crate::peer::ClientAddress;
+use crate::serve::Place;
 
 use super::door::{FRAME_BYTES_MAX, HELLO_BYTES_MAX};
 use super::frames::Room;
 use super::wire::{self, Wire};
 use super::{Bell, Shell, now};
 
-/// So many frames are written, or read by the library, before others have a turn at the hub.
+/// Frames that are written, or read by the library, before other connections may use the hub.
 const BATCH: usize = 64;
 
 /// Maximum frames and bytes per lock acquisition: the hub copies them under the lock.
 const TOGETHER: usize = 32;
 const TOGETHER_BYTES: usize = 64 * 1024;
 
-/// So many batches before other tasks have one.
+/// Batches per poll before other tasks run.
 const ROUNDS: usize = 8;
 
-/// How long the other side may take to say goodbye.
+/// Time for the peer to complete the closing handshake.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// Time for a slow consumer to read the close frame.
@@ -46,7 +49,7 @@ const SLOW_GOODBYE: Duration = Duration::from_secs(30);
 /// Maximum number of lingering connections.
 const LINGERING_MAX: usize = 1_024;
 
-/// So much is thrown away at a time.
+/// Bytes that are discarded at a time.
 const LINGER_BUFFER: usize = 16 * 1024;
 
 pub(super) struct Link<S> {
@@ -55,37 +58,54 @@ pub(super) struct Link<S> {
     session: SessionId,
     bell: Arc<Bell>,
     socket: WebSocketStream<Wire<S>>,
-    /// Nothing but plain texts has come.
+    /// Whether only unfragmented texts were received so far.
     is_plain: bool,
-    /// Frames that the wire has and may not have written.
+    /// Frames that the wire has buffered and may not have written.
     unwritten: usize,
-    /// The other side has said goodbye.
+    /// Whether the peer has sent a close frame.
     is_leaving: bool,
     /// Authenticated: larger frames are allowed.
     is_connected: bool,
+    guest: Guest,
+    /// Delays the response to a failed authentication; nothing is read or written during the delay.
+    penalty: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// An authentication failed: the session is about to end.
+    is_denied: bool,
+    /// Permissions of the token in `hub:connect`, until the session has them.
+    shown: Option<Access>,
     /// Texts that were read and wait for room in the outbox.
     backlog: Vec<Vec<u8>>,
     /// The same for messages that the library has read.
     unread: Vec<Message>,
 }
 
-/// What became of a turn.
+/// The client of a connection, before it has authenticated.
+#[derive(Debug)]
+pub(super) struct Guest {
+    pub(super) from: ClientAddress,
+    /// Its slot among the connections of its address; released once it is authenticated.
+    pub(super) place: Option<Arc<Place>>,
+    /// Whether the opening request has authenticated it, or the server has no tokens.
+    pub(super) is_known: bool,
+}
+
+/// Result of one poll.
 enum Turn {
-    /// Something was done.
+    /// Some frames were read or written.
     Moved,
-    /// There is nothing to do.
+    /// There was nothing to do.
     Still,
-    /// The connection ends so.
+    /// The connection ends.
     Over(End),
 }
 
-/// How a connection ends.
+/// The reason why a connection ends.
 enum End {
-    /// It is gone.
+    /// The connection is lost.
     Gone,
-    /// What came is too large, or no WebSocket's.
+    /// A frame is too large, or violates the protocol.
     Refused(CloseCode),
-    /// The hub closes it.
+    /// The hub closes the connection.
     Close(Close),
 }
 
@@ -93,8 +113,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     pub(super) fn new(
         shell: Shell,
         app: App,
-        session: SessionId,
-        bell: Arc<Bell>,
+        guest: Guest,
+        (session, bell): (SessionId, Arc<Bell>),
         socket: WebSocketStream<Wire<S>>,
     ) -> Self {
         Self {
@@ -107,6 +127,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             unwritten: 0,
             is_leaving: false,
             is_connected: false,
+            guest,
+            penalty: None,
+            is_denied: false,
+            shown: None,
             backlog: Vec::new(),
             unread: Vec::new(),
         }
@@ -128,7 +152,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             }
         };
         if tokio::time::timeout(GOODBYE, goodbye).await.is_err() {
-            debug!("a client did not say goodbye");
+            debug!("a client did not complete the closing handshake");
         }
     }
 
@@ -184,12 +208,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         room.give_back();
     }
 
-    /// Writes all that the hub still has to say.
+    /// Writes the remaining frames of the hub.
     fn poll_last_words(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let wire = self.socket.get_mut();
             ready!(wire.poll_drain(context))?;
-            // Nothing may follow our answer to a goodbye.
+            // No frame may follow our answer to a close frame.
             let max = if self.is_leaving { 0 } else { BATCH };
             let (session, written) = (self.session, std::mem::take(&mut self.unwritten));
             self.unwritten = self.shell.act(|hub| {
@@ -203,12 +227,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         }
     }
 
-    /// Says why, and takes what is still on its way for a moment: a connection that is closed with something unread takes our
-    /// last frame along.
+    /// Sends the close code, and reads incoming frames for a moment: closing a connection with unread data would discard our
+    /// last frame.
     async fn refuse(mut self, code: CloseCode) {
         let mut buffer = vec![0; LINGER_BUFFER];
         let taking = async {
-            // Some refusals the library has in its queue already.
+            // The library has already queued some close frames itself.
             let _ = self.socket.send(Message::close(Some(code), "")).await;
             let _ = self.socket.flush().await;
             while matches!(self.socket.get_mut().read(&mut buffer).await, Ok(1..)) {}
@@ -218,16 +242,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
         self.bell.waker.register(context.waker());
-        // Those who have something to send come first: then there is more for one write, and whoever reads it is woken less often.
+        // Connections with input come first: then one write has more frames, and its receiver is woken less often.
         if self.bell.is_rung.swap(false, Ordering::AcqRel) {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
         for _ in 0..ROUNDS {
+            if let Some(penalty) = &mut self.penalty {
+                ready!(penalty.as_mut().poll(context));
+                self.penalty = None;
+            }
             let (wrote, may_read) = self.write(context);
             let read = match wrote {
                 Turn::Over(end) => return Poll::Ready(end),
-                // Nothing is written after a goodbye, so that its outbox never empties.
+                // No frame is written after a close frame, so the outbox would never drain.
                 _ if may_read || self.is_leaving => self.read(context),
                 _ => Turn::Still,
             };
@@ -241,7 +269,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         Poll::Pending
     }
 
-    /// Writes what waits for this session. Says also whether it may be read.
+    /// Writes the frames of this session. Also returns whether the socket may be read.
     fn write(&mut self, context: &mut Context<'_>) -> (Turn, bool) {
         let wire = self.socket.get_mut();
         match wire.poll_drain(context) {
@@ -253,7 +281,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             Poll::Ready(Err(error)) => return (broken(&error), false),
             Poll::Pending => return self.stuck(),
         }
-        // Nothing may follow our answer to a goodbye.
+        // No frame may follow our answer to a close frame.
         let max = if self.is_leaving { 0 } else { BATCH };
         let (session, written) = (self.session, std::mem::take(&mut self.unwritten));
         let ((taken, close, may_read, room, is_connected), for_itself) = self.shell.act_as(Some(session), |hub| {
@@ -265,6 +293,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         });
         if is_connected && !std::mem::replace(&mut self.is_connected, true) {
             self.socket.limits_mut().set_max_payload_len(Some(FRAME_BYTES_MAX));
+            self.guest.place = None;
+            // The token may have been revoked between its check and now.
+            if let Some(access) = self.shown.take() {
+                self.shell.recheck_one(self.session, &access, &self.app.known.get());
+            }
         }
         if written > 0 && room {
             self.bell.room.notify_waiters();
@@ -277,7 +310,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         }
     }
 
-    /// The socket takes no more for now. Who is closed is given as long for it as for a goodbye, and no longer.
+    /// The socket accepts no more data for now. A connection that is being closed has the time of a closing handshake.
     fn stuck(&self) -> (Turn, bool) {
         let core = self.shell.lock();
         match core.hub.closing(self.session) {
@@ -286,7 +319,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         }
     }
 
-    /// Reads what has come.
+    /// Reads from the socket.
     fn read(&mut self, context: &mut Context<'_>) -> Turn {
         if !self.backlog.is_empty() {
             let backlog = std::mem::take(&mut self.backlog);
@@ -303,7 +336,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             Poll::Ready(Ok(wire::Came::End)) => Turn::Over(End::Gone),
             Poll::Ready(Ok(came)) => {
                 let turn = self.receive_texts(room.texts());
-                // A long text right after the greeting is allowed once that is processed.
+                // A long text right after `hub:connect` is allowed once that is processed.
                 let is_long_text = !self.is_connected && self.socket.get_ref().next_is_text();
                 let is_greeted = is_long_text && self.shell.lock().hub.is_connected(self.session);
                 self.is_plain = came == wire::Came::Texts || is_greeted;
@@ -346,7 +379,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     fn read_by_library(&mut self, context: &mut Context<'_>) -> Turn {
         let mut messages = std::mem::take(&mut self.unread);
         let mut over = None;
-        // Before authentication one frame at a time, because the size limit grows with the greeting.
+        // Before authentication one frame at a time, because the size limit grows after `hub:connect`.
         let max = if self.is_connected { BATCH } else { 1 };
         while messages.len() < max {
             match Pin::new(&mut self.socket).poll_next(context) {
@@ -377,7 +410,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     }
 
     /// Passes messages to the hub in small batches. Returns how many: all if they are the `last`, fewer if the outbox fills up.
-    fn receive_messages(&self, messages: &[Message], last: bool) -> usize {
+    fn receive_messages(&mut self, messages: &[Message], last: bool) -> usize {
         let mut frames = Vec::new();
         for (place, message) in messages.iter().enumerate() {
             let frame = self.came(message);
@@ -406,8 +439,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         self.shell.act_as(Some(self.session), bring).0
     }
 
-    /// Reads a message before anybody waits for it.
-    fn came<'a>(&self, message: &'a Message) -> Came<'a> {
+    /// Parses a message outside the lock.
+    fn came<'a>(&mut self, message: &'a Message) -> Came<'a> {
         let payload = message.as_payload();
         if !message.is_text() && !message.is_binary() {
             return Came::Sign;
@@ -423,20 +456,30 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         }
     }
 
-    fn came_text<'a>(&self, text: &'a str) -> Came<'a> {
+    fn came_text<'a>(&mut self, text: &'a str) -> Came<'a> {
         let frame = wigwag_hub::read(text);
         let access = frame.as_ref().ok().and_then(|frame| self.shown(frame));
         Came::Frame(frame, access)
     }
 
-    /// Who it is, as far as the token in a frame shows.
-    fn shown(&self, frame: &Frame<'_>) -> Option<Access> {
+    /// Access by the token in `hub:connect`. A failed authentication is logged, and its response delayed.
+    fn shown(&mut self, frame: &Frame<'_>) -> Option<Access> {
         let Frame::Message(envelope) = frame else { return None };
-        if envelope.kind.as_str() != "hub:connect" {
+        if envelope.kind.as_str() != "hub:connect" || self.is_connected || self.is_denied {
             return None;
         }
-        let token = envelope.payload.word("token").or_else(|| envelope.metadata.entries.word("token"))?;
-        Some(self.app.access(Some(token.as_str())))
+        let token = envelope.payload.word("token").or_else(|| envelope.metadata.entries.word("token"));
+        let access = token.map(|token| self.app.access(Some(token.as_str())));
+        let is_known = access.as_ref().map_or(self.guest.is_known, |access| !matches!(access, Access::Nobody));
+        if !is_known {
+            self.is_denied = true;
+            let delay = self.app.deny_hub(self.guest.from);
+            if !delay.is_zero() {
+                self.penalty = Some(Box::pin(async move { System.sleep(delay).await }));
+            }
+        }
+        self.shown.clone_from(&access);
+        access
     }
 }
 

@@ -1,10 +1,10 @@
 //! Membership of servers on the same store: heartbeats, URLs and takeover notices.
 //!
-//! Hubs do not forward messages to each other. Each knows the others, so that an ask for an actor of another server
+//! Hubs do not forward messages to each other. Each knows its peers, so that an ask for an actor of another server
 //! is answered with its URL.
 //!
 //! Holds: a server writes its record every interval, and counts as running while its record changes, as far as the last
-//! successful read shows. A server that starts beside others delays its first registration until they have seen it. A server that
+//! successful read shows. A server that starts while others run delays its first registration until they have seen it. A server that
 //! could not write its record in time closes its sessions, because others may have queued messages for their addresses.
 //! Nothing is written before the hub is used.
 
@@ -15,31 +15,31 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tracing::warn;
-use wigwag::store::limits::LIST_PAGE;
-use wigwag::store::{Batch, Clock as _, Store, System};
 use wigwag_hub::key::{ActorRecord, SERVERS, ServerRecord, TakenRecord};
 use wigwag_hub::{Place, key};
+use wigwag_store::limits::LIST_PAGE;
+use wigwag_store::{Batch, Clock as _, Store, System};
 
 use super::keep::{Result, failed};
 
-/// A server whose record has not changed for so many intervals is not running.
+/// A server whose record has not changed for this many intervals is not running.
 const BEATS_MISSED_MAX: u32 = 4;
 
-/// The record of a server that has not run for so many intervals is removed.
+/// The record of a server that has not run for this many intervals is removed.
 const FORGOTTEN_AFTER: u32 = 1_000;
 
 /// Progress of joining the other servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// Nothing is known yet.
+    /// The other servers are not known yet.
     New,
-    /// It knows the others.
+    /// This server knows the others.
     Known,
-    /// And they know it.
+    /// The others know this server, too.
     Settled,
 }
 
-/// Another server.
+/// Another server on the same store.
 #[derive(Debug)]
 struct Other {
     url: Option<String>,
@@ -55,7 +55,7 @@ struct Others {
     read_at: Duration,
 }
 
-/// How clients and other servers know this server.
+/// Identifies this server to clients and other servers.
 #[derive(Debug, Default)]
 struct Identity {
     url: Option<String>,
@@ -110,7 +110,7 @@ impl Peers {
         other.seen_at + self.interval * BEATS_MISSED_MAX > at
     }
 
-    /// The other server that an address was registered at last, if that is running.
+    /// Returns the other server of an address's last registration, if it is running.
     pub(super) fn place_of(&self, record: &ActorRecord) -> Option<Place> {
         let server = record.server.as_ref().filter(|server| **server != self.server)?;
         let others = self.others();
@@ -153,7 +153,7 @@ impl Peers {
                 }
                 Err(error) => warn!(%error, "the hub's peers could not be read"),
             }
-            // A failing store must not block registrations here; they fail by themselves.
+            // A failing store must not block registrations here; they will fail with the store's error.
             self.stage.send_if_modified(|stage| {
                 *stage < Stage::Known && {
                     *stage = Stage::Known;

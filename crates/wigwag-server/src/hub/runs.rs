@@ -1,4 +1,4 @@
-//! Runs on the hub: signals to them, their events, and what starts and ends.
+//! Runs on the hub: signals to them, their events, and topics of starts and ends.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,10 +8,10 @@ use futures_util::FutureExt as _;
 use serde_json::json;
 use tokio::sync::{OwnedMutexGuard, watch};
 use tracing::debug;
-use wigwag::core::{Family, Key};
-use wigwag::store::{Change, Changes, Clock as _, System};
 use wigwag::{Client, ErrorKind, Payload, RunHandle, SignalState};
+use wigwag_core::{Family, Key};
 use wigwag_hub::{After, Done, SessionId, SignalRefusal};
+use wigwag_store::{Change, Changes, Clock as _, System};
 
 use crate::auth::Sender;
 use crate::limits::{CATCH_UP_ENTRIES, CHANGES_AT_ONCE};
@@ -21,7 +21,7 @@ use super::ends::Ends;
 use super::{Shell, now};
 
 /// Interval of listing ends in a store without change notifications.
-const LOOK: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_secs(5);
 
 /// Sends a signal.
 pub(super) async fn signal(client: &Client, run: &str, name: &str, payload: &str, key: String, by: Sender) -> Done {
@@ -49,14 +49,14 @@ pub(super) struct Lanes {
     all: Mutex<HashMap<(SessionId, String), Line>>,
 }
 
-/// Where signals stand in line.
+/// The queue of signals of one session to one run.
 type Line = Arc<tokio::sync::Mutex<()>>;
 
-/// A place in a lane, which is waited for. The lock is fair: who joined first is first.
+/// A pending position in a lane. The lock is fair: first come, first served.
 type Place = futures_util::future::BoxFuture<'static, OwnedMutexGuard<()>>;
 
 impl Lanes {
-    /// Takes the next place in the lane of a session and a run.
+    /// Joins the end of the lane of a session and a run.
     pub(super) fn join(&self, session: SessionId, run: &str) -> Place {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() > 1_024 {
@@ -64,7 +64,7 @@ impl Lanes {
         }
         let queue = Arc::clone(all.entry((session, run.to_owned())).or_default());
         let mut place = queue.lock_owned().boxed();
-        // Polled once it stands in line, whenever its task begins.
+        // Polled once now, so that the order does not depend on when its task starts.
         match place.as_mut().now_or_never() {
             Some(turn) => futures_util::future::ready(turn).boxed(),
             None => place,
@@ -103,7 +103,7 @@ impl Follower {
         let handle = parts.client.run(&self.run).map_err(|error| error.to_string())?;
         let view = handle.get().await.map_err(|error| error.to_string())?;
         let run = view.run();
-        // A run of the same id that came after one that was removed counts anew.
+        // A new run with the id of a removed one has another epoch.
         let epoch = run.created_at.micros() / 1_000;
         let seen = self.after.filter(|after| after.epoch == epoch && after.seq <= run.seq);
         let watch = parts.watchers.join(&handle, run);
@@ -113,7 +113,7 @@ impl Follower {
         Ok(Following { reach: watch.reach(), handle, watch, epoch, next })
     }
 
-    /// Feeds the session; says why it ends.
+    /// Sends events to the session. Returns the reason why it ends.
     async fn follow(&self, mut following: Following) -> String {
         loop {
             let found = match following.more().await {
@@ -145,7 +145,7 @@ impl Follower {
     }
 }
 
-/// How far a follower is.
+/// Position of a follower.
 struct Following {
     handle: RunHandle,
     watch: Arc<Watch>,
@@ -155,7 +155,7 @@ struct Following {
 }
 
 impl Following {
-    /// Waits for events; or says why none come any more.
+    /// Waits for events, or returns why there are no more.
     async fn more(&mut self) -> Result<Vec<Arc<Frame>>, String> {
         loop {
             let reach = self.reach.borrow_and_update().clone();
@@ -180,12 +180,12 @@ impl Following {
     }
 }
 
-/// Announces wake-ups that are put into the store, for workers on other machines.
+/// Announces wake-ups that are written to the store, for workers on other machines.
 pub(super) async fn tell_nudges(shell: Shell) {
     let mut changes = shell.0.client.store().changes("due/");
     loop {
         let Puts { keys, missed } = next_puts(&mut changes).await;
-        // Without keys: some were missed, and the worker lists.
+        // Without keys: some were missed, and the worker must scan.
         let all = [(!keys.is_empty()).then_some(keys), missed.then(Vec::new)];
         for keys in all.into_iter().flatten() {
             let payload = json!({"keys": keys}).to_string();
@@ -198,7 +198,7 @@ pub(super) async fn tell_nudges(shell: Shell) {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Puts {
     keys: Vec<String>,
-    /// More puts followed, and were missed.
+    /// Whether further puts were missed.
     missed: bool,
 }
 
@@ -219,19 +219,19 @@ impl Puts {
     }
 }
 
-/// Waits for a put, and takes those that are there with it.
+/// Waits for a put, and returns it with all other available ones.
 async fn next_puts(changes: &mut Changes) -> Puts {
     let first = changes.next().await;
     let more = std::iter::from_fn(|| changes.next().now_or_never());
     Puts::gather(std::iter::once(first).chain(more))
 }
 
-/// What a topic of the hub announces.
+/// A built-in topic of the hub.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
     topic: &'static str,
     prefix: &'static str,
-    /// What messages begin with.
+    /// Prefix of the message types.
     kind: &'static str,
     family: Family,
 }
@@ -245,11 +245,11 @@ pub(super) const TASKS: Told = Told { topic: "tasks", prefix: "task/", kind: "ta
 /// Publishes starts and ends of runs or tasks.
 pub(super) async fn tell_runs(shell: Shell, told: Told) {
     let store = Arc::clone(shell.0.client.store());
-    if store.traits().nudges {
+    if store.traits().notifications.is_complete() {
         let [mut started, mut ended] = [told.prefix, "done/"].map(|prefix| store.changes(prefix));
         loop {
             let Puts { keys, mut missed } = tokio::select! {
-                // A start is told before its end.
+                // A start is announced before its end.
                 biased;
                 puts = next_puts(&mut started) => puts,
                 puts = next_puts(&mut ended) => puts,
@@ -273,7 +273,7 @@ pub(super) async fn tell_runs(shell: Shell, told: Told) {
 }
 
 /// Announces new ends in a store without change notifications. Starts are not announced.
-async fn tell_ends(shell: &Shell, told: Told, ends: &mut Option<Ends>) -> wigwag::store::Result<()> {
+async fn tell_ends(shell: &Shell, told: Told, ends: &mut Option<Ends>) -> wigwag_store::Result<()> {
     let store = &**shell.0.client.store();
     let ends = match ends {
         Some(ends) => ends,
@@ -287,7 +287,7 @@ async fn tell_ends(shell: &Shell, told: Told, ends: &mut Option<Ends>) -> wigwag
     Ok(())
 }
 
-/// Announces the start or the end of a run that a key is about. Fails if the run cannot be read.
+/// Announces the start or end of the run that a key belongs to. Fails if the run cannot be read.
 async fn tell_run(shell: &Shell, told: Told, key: &str) -> wigwag::Result<()> {
     let (event, id, status) = match key.parse::<Key>() {
         Ok(Key::Entry { run, seq: 1 }) => ("started", run.id, None),

@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use tracing::{debug, warn};
-use wigwag::store::limits::LIST_PAGE;
-use wigwag::store::{Batch, Clock as _, Listed, Store, System};
 use wigwag_hub::key::{ActorRecord, FLOOR, FloorRecord};
 use wigwag_hub::{key, sweep};
+use wigwag_store::limits::LIST_PAGE;
+use wigwag_store::{Batch, Clock as _, Listed, Store, System};
 
 use super::keep::{Result, failed, record};
 use super::{Shell, now};
@@ -25,7 +25,7 @@ pub(super) struct Swept {
     pub(super) forgotten: usize,
 }
 
-/// Sweeps for as long as the hub is there.
+/// Sweeps as long as the hub exists.
 pub(super) async fn run(parts: std::sync::Weak<super::Parts>) {
     let mut wait = None;
     loop {
@@ -67,7 +67,7 @@ impl Shell {
         }
     }
 
-    /// Sweeps what is stored for one address.
+    /// Sweeps the objects of one address.
     async fn sweep_address(&self, stored: &[Listed], swept: &mut Swept) -> Result<()> {
         let Some(prefix) = stored.first().and_then(prefix) else { return Ok(()) };
         let store = &**self.0.client.store();
@@ -100,12 +100,12 @@ impl Shell {
     }
 }
 
-/// The prefix of everything that is stored for the same address.
+/// Returns the common prefix of all objects of the same address.
 fn prefix(listed: &Listed) -> Option<&str> {
     key::split(&listed.key).map(|(prefix, _)| prefix)
 }
 
-/// Makes sure that new addresses begin above this version.
+/// Ensures that new addresses start above this version.
 async fn raise_floor(store: &dyn Store, version: u64) -> Result<()> {
     loop {
         let there = store.get(FLOOR).await.map_err(failed)?;

@@ -1,11 +1,11 @@
-//! What is below a WebSocket: everything that is to be written gathers here and goes out at once, and plain texts are read
-//! here, as many as have come at once.
+//! The transport below a WebSocket: output is collected here and written in one piece, and unfragmented texts are read
+//! here, many in one read.
 //!
-//! The library hands each frame to the kernel as two pieces, which for frames of a few hundred bytes takes longer than to copy
-//! them. The hub's frames are therefore put here directly, each with its header; what the library has to say itself (pongs, its part of
-//! closing) comes through [`AsyncWrite`] into the same buffer, so that no frame is ever inside another.
+//! The library hands each frame to the kernel as two pieces, which for frames of a few hundred bytes takes longer than copying
+//! them. The hub's frames are therefore appended here directly, each with its header; the library's own frames (pongs, its part of
+//! closing) are written through [`AsyncWrite`] into the same buffer, so that no frame is ever inside another.
 //!
-//! What was read and not handed over always begins with a frame. The library may so take over at any time, and reads that first.
+//! The unread buffer always begins with a frame, so the library may take over at any time, and reads this buffer first.
 
 use std::cell::Cell;
 use std::io;
@@ -16,17 +16,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::frames::{Next, ROOM_BYTES, Rest, Room};
 
-/// With so much unwritten, nothing more is read: it could want an answer.
+/// With this much unwritten output no more input is read, because it could require answers.
 const FULL_BYTES: usize = 256 * 1024;
 
-/// A frame up to here is copied when more of it comes; a longer one gathers where it is.
+/// A frame up to this length is copied as it arrives; a longer one is collected in place.
 const SHORT_BYTES: usize = 16 * 1024;
 
-/// No more room than this is kept for what the next connection writes.
+/// Maximum size of the buffer that is kept for the next connection.
 const SPARE_BYTES_MAX: usize = 256 * 1024;
 
 thread_local! {
-    /// Room in which something was written and will be again: those that are idle have none.
+    /// A spare write buffer of the thread, so that idle connections need none.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -34,26 +34,26 @@ thread_local! {
 pub(super) struct Wire<S> {
     stream: S,
     out: Vec<u8>,
-    /// So much of it is written.
+    /// Number of bytes already written.
     at: usize,
-    /// A frame begins here in it, or is written up to here.
+    /// A frame boundary in the buffer, at or after `at`.
     boundary: usize,
-    /// Something was put here, or is in the stream, that may not have gone out.
+    /// Whether the buffer or the stream may have unsent data.
     is_unflushed: bool,
-    /// What was read and not handed over.
+    /// Data that was read and not handed over.
     rest: Vec<u8>,
-    /// How long the frame is that it begins with, if that is known.
+    /// Length of the frame at its start, if that is known.
     rest_wants: Option<usize>,
 }
 
-/// What came of reading.
+/// Result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Came {
-    /// Texts, or a part of one.
+    /// Complete texts, or a part of one.
     Texts,
-    /// Texts, and then something that the library is to read.
+    /// Texts, followed by a frame that the library must read.
     Other,
-    /// The other side sends no more.
+    /// End of the stream.
     End,
 }
 
@@ -66,7 +66,7 @@ impl<S: AsyncWrite + Unpin> Wire<S> {
         self.out.len() - self.at > FULL_BYTES
     }
 
-    /// Puts a text frame behind what waits (RFC 6455, 5.2: final, not masked).
+    /// Appends a text frame to the buffer (RFC 6455, 5.2: final, not masked).
     pub(super) fn put(&mut self, text: &[u8]) {
         const FINAL_TEXT: u8 = 0x81;
         self.make_room();
@@ -89,7 +89,7 @@ impl<S: AsyncWrite + Unpin> Wire<S> {
         if self.out.capacity() == 0 {
             self.out = SPARE.take();
         }
-        // One that is never empty must not grow by what is written.
+        // A buffer that is never empty must still drop its written part.
         if self.at > FULL_BYTES {
             self.find_boundary();
             self.out.drain(..self.at);
@@ -98,7 +98,7 @@ impl<S: AsyncWrite + Unpin> Wire<S> {
         }
     }
 
-    /// Finds where the frame ends of which a part is written.
+    /// Finds the end of a partly written frame.
     fn find_boundary(&mut self) {
         while self.boundary < self.at {
             let Some(length) = self.out.get(self.boundary..).and_then(frame_length) else {
@@ -109,7 +109,7 @@ impl<S: AsyncWrite + Unpin> Wire<S> {
         }
     }
 
-    /// Drops all frames that were not begun and appends a last text and a close frame.
+    /// Drops all unsent frames, except a partly sent one, and appends a last text and a close frame.
     pub(super) fn say_goodbye(&mut self, last: &[u8], code: u16, reason: &str) {
         const FINAL_CLOSE: u8 = 0x88;
         self.find_boundary();
@@ -125,7 +125,7 @@ impl<S: AsyncWrite + Unpin> Wire<S> {
         self.out.extend_from_slice(reason.as_bytes());
     }
 
-    /// Writes all that waits.
+    /// Writes the whole buffer.
     pub(super) fn poll_drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.is_unflushed {
             return Poll::Ready(Ok(()));
@@ -136,7 +136,7 @@ impl<S: AsyncWrite + Unpin> Wire<S> {
                 written => self.at += written,
             }
         }
-        // Ten thousand that are idle keep nothing.
+        // Ten thousand idle connections need no buffer.
         let mut out = std::mem::take(&mut self.out);
         if out.capacity() <= SPARE_BYTES_MAX {
             out.clear();
@@ -149,7 +149,7 @@ impl<S: AsyncWrite + Unpin> Wire<S> {
     }
 }
 
-/// The length of a whole frame that begins here, head and payload, as a server writes it (RFC 6455, 5.2: not masked).
+/// Returns the length of the frame that begins here, head and payload, as a server writes it (RFC 6455, 5.2: not masked).
 fn frame_length(bytes: &[u8]) -> Option<usize> {
     let (head, length) = match bytes.get(1)? & 0x7F {
         126 => (4, u64::from(u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?))),
@@ -172,7 +172,7 @@ impl<S: AsyncRead + Unpin> Wire<S> {
         Poll::Ready(Ok(count == 0))
     }
 
-    /// Reads once; the texts that have come whole, none longer than `max`, are in the room.
+    /// Reads once. The complete texts, none longer than `max`, are in the room.
     pub(super) fn poll_texts(
         &mut self,
         context: &mut Context<'_>,
@@ -183,7 +183,7 @@ impl<S: AsyncRead + Unpin> Wire<S> {
         let filled = ready!(if is_long { self.poll_long(context, room) } else { self.poll_short(context, room) })?;
         let Some(filled) = filled else { return Poll::Ready(Ok(Came::End)) };
         let Rest { begin, next } = room.find(filled, max);
-        // Of those that have sent everything nothing is kept.
+        // A connection without a partial frame keeps no buffer.
         self.rest = room.bytes[begin..filled].to_vec();
         self.rest_wants = None;
         if let Next::Part(wants) = next {
@@ -192,7 +192,7 @@ impl<S: AsyncRead + Unpin> Wire<S> {
         Poll::Ready(Ok(if next == Next::Other { Came::Other } else { Came::Texts }))
     }
 
-    /// Reads behind what is there already; says how much there is then.
+    /// Reads after the existing data. Returns the total length.
     fn poll_short(&mut self, context: &mut Context<'_>, room: &mut Room) -> Poll<io::Result<Option<usize>>> {
         let before = self.rest.len();
         room.bytes[..before].copy_from_slice(&self.rest);
@@ -200,7 +200,7 @@ impl<S: AsyncRead + Unpin> Wire<S> {
         Poll::Ready(Ok((count > 0).then_some(before + count)))
     }
 
-    /// Reads the whole frame that is waited for, and nothing behind it.
+    /// Reads the rest of the incomplete frame, and no byte beyond it.
     fn poll_long(&mut self, context: &mut Context<'_>, room: &mut Room) -> Poll<io::Result<Option<usize>>> {
         let wants = self.rest_wants.unwrap_or_default();
         while self.rest.len() < wants {
@@ -267,7 +267,7 @@ mod tests {
 
     use super::*;
 
-    /// The library is the judge: it must read every length as it was put.
+    /// The library is the reference: it must read frames of every length as they were put.
     #[tokio::test]
     async fn frames_of_all_lengths_are_read_as_they_were_put() {
         let lengths = [0, 1, 125, 126, 127, 4_096, 65_535, 65_536, 300_000];
@@ -277,7 +277,7 @@ mod tests {
             for length in lengths {
                 wire.put("x".repeat(length).as_bytes());
             }
-            // A pong of the library between them.
+            // A pong of the library between two frames.
             wire.write_all(&[0x8A, 1, b'p']).await.unwrap();
             wire.put(b"last");
             poll_fn(|context| wire.poll_drain(context)).await.unwrap();
@@ -309,7 +309,7 @@ mod tests {
         assert!(poll_fn(|context| wire.poll_drain(context)).await.is_err());
     }
 
-    /// The frame that is being written is finished, the others are dropped, and the goodbye is whole.
+    /// The partly sent frame is completed, the others are dropped, and the close frame is complete.
     #[tokio::test]
     async fn a_goodbye_follows_the_frame_that_was_begun() {
         for written in [1, 2, 100, 102, 103, 300_000, 600_000] {
@@ -317,7 +317,7 @@ mod tests {
             let mut wire = Wire::new(near);
             for length in [100, 300_000, 300_000, 300_000] {
                 wire.put("x".repeat(length).as_bytes());
-                // Part of it is let go, wherever it was cut.
+                // A part of it is written, cut anywhere.
                 let _ = futures_util::poll!(std::pin::pin!(poll_fn(|context| wire.poll_drain(context))));
             }
             wire.say_goodbye(b"last", 4002, "slow_consumer");
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    /// A client that reads just enough for the wire never to be empty.
+    /// A client that reads just enough for the buffer never to become empty.
     #[tokio::test]
     async fn what_is_written_is_let_go_though_more_comes() {
         let (near, mut far) = tokio::io::duplex(64 * 1_024);
@@ -347,7 +347,7 @@ mod tests {
         let mut read = vec![0; 64 * 1_024];
         wire.put(&vec![b'x'; 100_000]);
         for _ in 0..100 {
-            // Each round is a turn of its own: a turn that does too much is told to wait.
+            // Yields in each round, because a task that does too much in one poll is made to wait.
             tokio::task::yield_now().await;
             wire.put(&vec![b'x'; 64 * 1_024 - 4]);
             assert!(futures_util::poll!(std::pin::pin!(poll_fn(|context| wire.poll_drain(context)))).is_pending());

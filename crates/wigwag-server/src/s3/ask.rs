@@ -1,4 +1,4 @@
-//! What a request to `/s3` asks for: its path and query, read once.
+//! Parses a request to `/s3`: its path and query.
 
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
@@ -9,18 +9,18 @@ use super::fault::{Fault, Result};
 /// The only bucket.
 pub(super) const BUCKET: &str = "wigwag";
 
-/// Where it is served.
+/// Path prefix of the bucket's API.
 const ROOT: &str = "/s3";
 
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 const PATH: &AsciiSet = &UNRESERVED.remove(b'/');
 
-/// Percent-encoded as signatures want it.
+/// Percent-encodes text in the form that signatures require.
 pub(super) fn encoded(text: &str, is_path: bool) -> String {
     utf8_percent_encode(text, if is_path { PATH } else { UNRESERVED }).to_string()
 }
 
-/// What is asked for.
+/// The S3 operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     ListBuckets,
@@ -39,7 +39,7 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// Its name, as metrics count it.
+    /// Name of the operation in metrics.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::ListBuckets => "ListBuckets",
@@ -63,14 +63,14 @@ impl Operation {
     }
 }
 
-/// A request's head, read.
+/// The parsed head of a request.
 #[derive(Debug)]
 pub(super) struct Ask {
     pub(super) method: Method,
     pub(super) headers: HeaderMap,
-    /// The path as it was meant, from its beginning.
+    /// The decoded path, from its beginning.
     pub(super) path: String,
-    /// What stands after the `?`, decoded, in the order given.
+    /// The decoded query parameters, in the given order.
     pub(super) query: Vec<(String, String)>,
     pub(super) operation: Operation,
     pub(super) bucket: String,
@@ -132,8 +132,8 @@ impl Ask {
         }
     }
 
-    /// The part of a bucket or object that the query names, such as `location` or `acl`. What is known to ask for nothing
-    /// else than the thing itself is passed over; whatever is not known might change the meaning, and is a part too.
+    /// Returns the subresource that the query names, such as `location` or `acl`. Parameters that are known not to select
+    /// a subresource are ignored; an unknown parameter might change the meaning, so it counts as a subresource.
     fn part(&self) -> Option<String> {
         const PLAIN: [&str; 10] = [
             "list-type",
@@ -155,24 +155,24 @@ impl Ask {
         self.query.iter().find(|(name, value)| !plain(name, value)).map(|(name, _)| name.clone())
     }
 
-    /// What the query says of it.
+    /// Returns the value of a query parameter.
     pub(super) fn value(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// A header, if it is there and is text.
+    /// Returns a header, if it is present and text.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// What is asked for that is not there, in words.
+    /// Returns the error for an unsupported request.
     pub(super) fn unknown(&self) -> Fault {
         match self.part() {
             Some(part) => {
                 let part: String = part.escape_debug().take(40).collect();
                 Fault::not_there(&format!("`{} …?{part}`", self.method))
             }
-            None => Fault::new(405, "MethodNotAllowed", format!("`{}` is not done here", self.method)),
+            None => Fault::new(405, "MethodNotAllowed", format!("method `{}` is not supported here", self.method)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The checksums that clients send with a body. Each that is sent is checked; one that cannot be is refused.
+//! The checksums that clients send with a body. Each is verified; unsupported ones are rejected.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +11,7 @@ const CRC32: u64 = 0xEDB8_8320;
 const CRC32C: u64 = 0x82F6_3B78;
 const CRC64_NVME: u64 = 0x9A6C_9329_AC4B_C9B5;
 
-/// Checks what a header or trailer says of the body. What is no checksum is passed over.
+/// Verifies the checksum in a header or trailer. Other headers are ignored.
 pub(super) fn check(name: &str, value: &str, body: &[u8]) -> Result<()> {
     let found = match name {
         "content-md5" => Md5::digest(body).to_vec(),
@@ -19,7 +19,7 @@ pub(super) fn check(name: &str, value: &str, body: &[u8]) -> Result<()> {
         "x-amz-checksum-crc32" => crc(CRC32, 32, body).to_be_bytes()[4..].to_vec(),
         "x-amz-checksum-crc32c" => crc(CRC32C, 32, body).to_be_bytes()[4..].to_vec(),
         "x-amz-checksum-crc64nvme" => crc(CRC64_NVME, 64, body).to_be_bytes().to_vec(),
-        // These two say something of a checksum, and are none.
+        // These two describe a checksum and contain none.
         "x-amz-checksum-algorithm" | "x-amz-checksum-type" => return Ok(()),
         other if other.starts_with("x-amz-checksum-") => return Err(Fault::not_there(&format!("`{other}`"))),
         _ => return Ok(()),
@@ -30,11 +30,11 @@ pub(super) fn check(name: &str, value: &str, body: &[u8]) -> Result<()> {
     })?;
     match given == found {
         true => Ok(()),
-        false => Err(Fault::new(400, "BadDigest", format!("the body is not what `{name}` says of it; send it again"))),
+        false => Err(Fault::new(400, "BadDigest", format!("the body does not match `{name}`; send it again"))),
     }
 }
 
-/// A cyclic redundancy check whose polynomial is given with its bits reversed.
+/// Computes a cyclic redundancy check; the polynomial has its bits reversed.
 fn crc(polynomial: u64, bits: u32, body: &[u8]) -> u64 {
     let ones = u64::MAX >> (64 - bits);
     let table: [u64; 256] = std::array::from_fn(|byte| {
@@ -48,7 +48,7 @@ fn crc(polynomial: u64, bits: u32, body: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Each algorithm's own check value.
+    /// The published check value of each algorithm.
     #[test]
     fn checksums_are_those_that_their_authors_give() {
         let body = b"123456789";

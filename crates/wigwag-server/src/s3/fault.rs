@@ -1,25 +1,28 @@
-//! Every refusal of `/s3`, in S3's words.
+//! Error responses of `/s3`, with the codes of S3.
 //!
-//! Holds: a store's error keeps its kind on the way to a client that reads it with the ordinary bucket store: what had
-//! not landed is never told as if it had, nor what may have landed as if it had not.
+//! Holds: a store's error keeps its kind for a client that uses the ordinary bucket store: a write
+//! without effect is never reported as done, and a write that may have taken effect is never reported as failed.
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
-use wigwag::store::{Error, ErrorKind};
+use wigwag_store::{Error, ErrorKind};
 
 use super::xml;
 
-/// A refusal: HTTP status, S3's code for it, and what is wrong.
+/// An error response: HTTP status, S3's error code, and a message.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) status: u16,
     pub(super) code: &'static str,
     message: String,
-    /// Of what length the object is, where a part was asked for that it has not.
+    /// Length of the object, if the requested range is outside of it.
     of: Option<usize>,
 }
+
+/// Code of an operation or key beyond the caller's permissions.
+pub(super) const DENIED: &str = "AccessDenied";
 
 pub(super) type Result<T> = std::result::Result<T, Fault>;
 
@@ -33,7 +36,7 @@ impl Fault {
     }
 
     pub(super) fn denied(message: impl Into<String>) -> Self {
-        Self::new(403, "AccessDenied", message)
+        Self::new(403, DENIED, message)
     }
 
     /// Rejects a key or prefix outside the prefixes of the access key.
@@ -43,15 +46,15 @@ impl Fault {
     }
 
     pub(super) fn not_there(what: &str) -> Self {
-        Self::new(501, "NotImplemented", format!("{what} is not there; see docs/s3.md for what is"))
+        Self::new(501, "NotImplemented", format!("{what} is not supported; docs/s3.md lists the supported operations"))
     }
 
     pub(super) fn no_key() -> Self {
-        Self::new(404, "NoSuchKey", "there is no object of that key")
+        Self::new(404, "NoSuchKey", "no object has this key")
     }
 
     pub(super) fn precondition() -> Self {
-        Self::new(412, "PreconditionFailed", "the object is not as the condition wants it")
+        Self::new(412, "PreconditionFailed", "the object does not meet the condition of the request")
     }
 
     pub(super) fn range(of: usize) -> Self {
@@ -59,7 +62,7 @@ impl Fault {
         Self { of: Some(of), ..fault }
     }
 
-    /// The answer; to a HEAD without a body.
+    /// Builds the response; without a body for a HEAD request.
     pub(super) fn answer(&self, resource: &str, request: &str, is_head: bool) -> Response {
         let mut text = xml::Document::new("Error");
         text.text("Code", self.code).text("Message", &self.message).text("Resource", resource);
@@ -88,7 +91,7 @@ impl From<Error> for Fault {
             ErrorKind::Invalid => (400, "InvalidArgument"),
             ErrorKind::Full => (507, "InsufficientStorage"),
             ErrorKind::Damaged => (500, "WigwagDamaged"),
-            // That it may have landed is what a client takes every other 500 for.
+            // A client interprets every other 500 as unknown outcome.
             _ => (500, "InternalError"),
         };
         let advice = error.advice().map(|advice| format!("; {advice}")).unwrap_or_default();

@@ -1,27 +1,29 @@
-//! Access keys: who may use `/s3`, and for what.
+//! Access keys of `/s3` and their permissions.
 //!
-//! Holds: a secret is shown nowhere. It is kept as it was given, because a signature can be checked with nothing less.
+//! Holds: a secret is never shown. It is kept in plain text, because verifying a signature requires it.
 
 use std::fmt;
 use std::sync::Arc;
 
+use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
+use crate::auth::{Caller, Credential};
 use crate::error::Error;
 
 /// A secret shorter than this could be guessed.
 const SECRET_BYTES_MIN: usize = 16;
 const ID_BYTES_MAX: usize = 128;
 
-/// What a server without tokens lets in, as it lets in everybody.
+/// Id and secret of the well-known key on a server without tokens, which is open anyway.
 const OPEN: &str = "wigwag";
 
 /// Maximum number of prefixes of one key.
 const PREFIXES_MAX: usize = 32;
 
-/// Who may use `/s3`: access keys with their secrets.
+/// Access keys of `/s3` with their secrets.
 ///
-/// A key with write access is above every scope, because objects are the state of all runs.
+/// A key with write access outranks every scope, because objects are the state of all runs.
 #[derive(Clone, Debug, Default)]
 pub struct S3Keys {
     keys: Vec<Key>,
@@ -34,7 +36,7 @@ pub(crate) struct Key {
     access: Access,
 }
 
-/// What a key may do.
+/// Permissions of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
     pub(crate) write: bool,
@@ -55,13 +57,19 @@ impl Access {
 }
 
 impl fmt::Debug for Key {
-    /// Without the secret.
+    /// Formats the key without its secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Key").field("id", &self.id).field("access", &self.access).finish_non_exhaustive()
     }
 }
 
 impl Key {
+    /// Identifies the key with its secret and its limits.
+    fn credential(&self) -> Credential {
+        let limits = format!("{:?} {:?}", self.id, self.access);
+        Sha256::new().chain_update(limits).chain_update(&self.secret).finalize().into()
+    }
+
     pub(super) fn secret(&self) -> &str {
         &self.secret
     }
@@ -72,25 +80,25 @@ impl Key {
 }
 
 impl S3Keys {
-    /// No key yet.
+    /// Creates an empty set of keys.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A key that may read and write. The secret has at least 16 bytes.
+    /// Adds a key that may read and write. The secret has at least 16 bytes.
     pub fn full(self, id: &str, secret: &str) -> Result<Self, Error> {
         self.add(id, secret, Access::all(true))
     }
 
-    /// A key that may only read. The secret has at least 16 bytes.
+    /// Adds a read-only key. The secret has at least 16 bytes.
     pub fn read_only(self, id: &str, secret: &str) -> Result<Self, Error> {
         self.add(id, secret, Access::all(false))
     }
 
-    /// A key limited to objects under these prefixes, read-only or with write access.
+    /// Adds a key that is limited to objects under these prefixes, read-only or with write access.
     pub fn limited(self, id: &str, secret: &str, write: bool, prefixes: &[String]) -> Result<Self, Error> {
-        let fits = |prefix: &String| !prefix.is_empty() && prefix.len() <= wigwag::store::limits::KEY_BYTES_MAX;
+        let fits = |prefix: &String| !prefix.is_empty() && prefix.len() <= wigwag_store::limits::KEY_BYTES_MAX;
         if prefixes.is_empty() || prefixes.len() > PREFIXES_MAX || !prefixes.iter().all(fits) {
             let what = format!("access key `{id}` is limited to 1 to {PREFIXES_MAX} prefixes, none of them empty");
             return Err(Error::new(what, "write them like `prefixes = [\"workflow/\"]`, or leave them out"));
@@ -109,21 +117,21 @@ impl S3Keys {
         if id.is_empty() || id.len() > ID_BYTES_MAX || !id.bytes().all(fits) {
             let shown: String = id.escape_debug().take(80).collect();
             let what = format!("an access key id has 1 to {ID_BYTES_MAX} of `A-Za-z0-9-_.`, got: `{shown}`");
-            return Err(Error::new(what, "choose another id"));
+            return Err(Error::new(what, "use another id"));
         }
         if secret.len() < SECRET_BYTES_MIN {
             let what =
                 format!("the secret of access key `{id}` has at least {SECRET_BYTES_MIN} bytes, got: {}", secret.len());
-            return Err(Error::new(what, "make one with `openssl rand -hex 32`"));
+            return Err(Error::new(what, "generate one with `openssl rand -hex 32`"));
         }
         if self.find(id).is_some() {
-            return Err(Error::new(format!("access key `{id}` is given twice"), "leave one of them out"));
+            return Err(Error::new(format!("access key `{id}` is configured twice"), "remove one of them"));
         }
         self.keys.push(Key { id: id.to_owned(), secret: secret.to_owned(), access });
         Ok(self)
     }
 
-    /// The same, and what everybody knows: for a server that lets everybody in anyway.
+    /// Adds the well-known key, for a server without authentication.
     pub(crate) fn opened(mut self, write: bool) -> Self {
         if self.find(OPEN).is_none() {
             self.keys.push(Key { id: OPEN.to_owned(), secret: OPEN.to_owned(), access: Access::all(write) });
@@ -131,10 +139,15 @@ impl S3Keys {
         self
     }
 
-    /// Returns the prefixes of the key with that id and secret.
-    pub(crate) fn identify(&self, id: &str, secret: &str) -> Option<Option<Arc<[String]>>> {
+    /// Returns the caller that has the key with that id and secret.
+    pub(crate) fn identify(&self, id: &str, secret: &str) -> Option<Caller> {
         let known = self.find(id).filter(|key| bool::from(key.secret.as_bytes().ct_eq(secret.as_bytes())));
-        known.map(|key| key.access.prefixes.clone())
+        known.map(|key| Caller::key(id.to_owned(), key.access.prefixes.clone(), key.credential()))
+    }
+
+    /// Whether a key with this credential still exists unchanged.
+    pub(crate) fn still_has(&self, credential: &Credential) -> bool {
+        self.keys.iter().any(|key| key.credential() == *credential)
     }
 
     pub(super) fn find(&self, id: &str) -> Option<&Key> {

@@ -1,14 +1,14 @@
-//! Listing keys, in both of S3's ways, page by page.
+//! Lists of keys in both versions of S3's protocol, page by page.
 
 use axum::response::Response;
-use wigwag::store::limits::{KEY_BYTES_MAX, LIST_PAGE};
-use wigwag::store::{Listed, Store};
+use wigwag_store::limits::{KEY_BYTES_MAX, LIST_PAGE};
+use wigwag_store::{Listed, Store};
 
 use super::ask::{Ask, BUCKET, Operation};
 use super::fault::{Fault, Result};
 use super::{document, time, xml};
 
-/// Which keys are wanted.
+/// Parameters of a list request.
 #[derive(Debug)]
 struct Wanted {
     prefix: String,
@@ -19,12 +19,12 @@ struct Wanted {
     encode: bool,
 }
 
-/// What was found: keys, and what stands for all keys that begin alike.
+/// A page of a list: keys, and common prefixes that stand for groups of keys.
 #[derive(Debug, Default)]
 struct Found {
     keys: Vec<Listed>,
     groups: Vec<String>,
-    /// Where the next page goes on.
+    /// Start of the next page.
     next: Option<Place>,
 }
 
@@ -34,26 +34,26 @@ impl Found {
     }
 }
 
-/// How far a listing is.
+/// Position in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
-    /// Up to this key.
+    /// After this key.
     Key(String),
-    /// Past all keys that begin so.
+    /// After all keys with this prefix.
     Group(String),
 }
 
 impl Place {
-    /// Every key that comes later is greater than this.
+    /// Returns a text that every later key is greater than.
     fn after(&self) -> String {
         match self {
             Self::Key(key) => key.clone(),
-            // No key that begins so is longer than all of these together, and no letter is greater.
+            // No key with this prefix is longer than this text, and no character is greater.
             Self::Group(group) => format!("{group}{}", "\u{10FFFF}".repeat(KEY_BYTES_MAX / 4)),
         }
     }
 
-    /// A token that says nothing to anybody else.
+    /// Encodes the position as an opaque token.
     fn to_token(&self) -> String {
         let (kind, text) = match self {
             Self::Key(key) => ('k', key),
@@ -63,7 +63,7 @@ impl Place {
     }
 
     fn from_token(token: &str) -> Result<Self> {
-        let wrong = || Fault::argument("`continuation-token` is not one that this server gave");
+        let wrong = || Fault::argument("`continuation-token` was not issued by this server");
         let digits = token.as_bytes().get(1..).unwrap_or_default();
         if !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {
             return Err(wrong());
@@ -92,7 +92,7 @@ impl Wanted {
             None | Some("") => LIST_PAGE,
             Some(number) => {
                 let number: Option<usize> = number.parse().ok();
-                number.ok_or_else(|| Fault::argument("`max-keys` is no number"))?.min(LIST_PAGE)
+                number.ok_or_else(|| Fault::argument("`max-keys` is not a number"))?.min(LIST_PAGE)
             }
         };
         let encode = match ask.value("encoding-type") {
@@ -110,7 +110,7 @@ impl Wanted {
         wanted.after = match (ask.operation, ask.value("continuation-token")) {
             (Operation::ListObjectsV2, Some(token)) => Place::from_token(token)?.after(),
             (Operation::ListObjectsV2, None) => text("start-after"),
-            // A marker that the server gave may stand for all keys that begin so.
+            // A marker from an earlier page may be a common prefix.
             _ => match wanted.group_of(&text("marker")) {
                 Some(group) if group == text("marker") => Place::Group(group).after(),
                 _ => text("marker"),
@@ -119,7 +119,7 @@ impl Wanted {
         Ok(wanted)
     }
 
-    /// What stands for the key, where keys that begin alike are shown together.
+    /// Returns the common prefix that stands for the key, if the request groups keys.
     fn group_of(&self, key: &str) -> Option<String> {
         let rest = key.strip_prefix(self.prefix.as_str()).filter(|_| !self.delimiter.is_empty())?;
         let end = self.prefix.len() + rest.find(self.delimiter.as_str())? + self.delimiter.len();
@@ -130,7 +130,7 @@ impl Wanted {
         let mut found = Found::default();
         let mut place = Place::Key(self.after.clone());
         while found.len() < self.limit {
-            // One more than wanted, to know whether there is more.
+            // One more key than requested, to detect whether there are more.
             let page =
                 store.list(&self.prefix, &place.after(), (self.limit - found.len()).min(LIST_PAGE - 1) + 1).await?;
             let more = page.more;
@@ -160,7 +160,7 @@ impl Wanted {
                 return Ok(found);
             }
         }
-        // The page was filled by its last key, and the store said that there is more: it may all be of the last group.
+        // The page is full and the store has more keys, but all of them may belong to the last group.
         if self.limit > 0 && !store.list(&self.prefix, &place.after(), 1).await?.entries.is_empty() {
             found.next = Some(place);
         }
@@ -212,7 +212,7 @@ pub(super) async fn list(store: &dyn Store, ask: &Ask) -> Result<Response> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wigwag::store::{Batch, Memory};
+    use wigwag_store::{Batch, Memory};
 
     async fn store(keys: &[&str]) -> Memory {
         let store = Memory::new();
@@ -221,7 +221,7 @@ mod tests {
         store
     }
 
-    /// All pages of that size, as keys and groups in order of the pages.
+    /// Returns the keys and groups of all pages of this size, in order.
     async fn pages(store: &Memory, prefix: &str, delimiter: &str, limit: usize) -> (Vec<String>, Vec<String>) {
         let (mut keys, mut groups) = (Vec::new(), Vec::new());
         let mut wanted =

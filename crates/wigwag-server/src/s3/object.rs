@@ -1,11 +1,11 @@
-//! One object: read, whole or in part, put and deleted.
+//! Reads (whole or a range), puts and deletes of objects.
 
 use axum::body::Body;
 use axum::http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, LAST_MODIFIED};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
-use wigwag::store::{Batch, Object, STAMP, Store, Version, When, check_key};
+use wigwag_store::{Batch, Object, STAMP, Store, Version, When, check_key};
 
 use super::ask::{Ask, Operation};
 use super::fault::{Fault, Result};
@@ -13,11 +13,11 @@ use super::keys::Access;
 use super::xml::{self, Delete};
 use super::{document, empty, time};
 
-/// What S3 deletes with one request.
+/// Maximum number of keys in one delete request, as in S3.
 const DELETES_MAX: usize = 1_000;
 
 pub(super) async fn get(store: &dyn Store, ask: &Ask) -> Result<Response> {
-    // What cannot be a key is that of no object.
+    // No object has an invalid key.
     if check_key(&ask.key).is_err() {
         return Err(Fault::no_key());
     }
@@ -71,7 +71,7 @@ fn is_among(header: &str, object: &Object) -> bool {
         .any(|tag| tag == "*" || tag == own)
 }
 
-/// What is answered instead, if the client wants the object only as it is not.
+/// Returns the response instead of the object if the request's conditions are not met.
 fn unwanted(ask: &Ask, object: &Object) -> Result<Option<Response>> {
     let since = |name: &str| ask.header(name).and_then(|header| time::is_after(object.modified, header));
     match ask.header("if-match") {
@@ -91,7 +91,7 @@ fn unwanted(ask: &Ask, object: &Object) -> Result<Option<Response>> {
     }))
 }
 
-/// The part that a `Range` names. What cannot be read, or names several, is passed over: all of it is given.
+/// Returns the range of a `Range` header. An invalid header, or one with several ranges, is ignored: the whole object is returned.
 fn part(header: &str, size: usize) -> Option<Result<std::ops::Range<usize>>> {
     let (from, to) = header.strip_prefix("bytes=").filter(|ranges| !ranges.contains(','))?.split_once('-')?;
     let (from, to) = (from.trim(), to.trim());
@@ -99,7 +99,7 @@ fn part(header: &str, size: usize) -> Option<Result<std::ops::Range<usize>>> {
     if (from.is_empty() && to.is_empty()) || !digits(from) || !digits(to) {
         return None;
     }
-    // A number too great to be read is greater than any size.
+    // A number that is too large to parse is larger than any size.
     let number = |text: &str| text.parse::<usize>().unwrap_or(usize::MAX);
     let range = match (from, to) {
         ("", last) => size.saturating_sub(number(last))..size,
@@ -110,7 +110,7 @@ fn part(header: &str, size: usize) -> Option<Result<std::ops::Range<usize>>> {
     Some(if range.start >= range.end { Err(Fault::range(size)) } else { Ok(range) })
 }
 
-/// Headers of a put that ask for something that is not done. Left out, an object would be other than was asked for.
+/// Headers of a put that request unsupported features. Ignoring them would store a different object than requested.
 const NOT_DONE: [&str; 9] = [
     "x-amz-copy-source",
     "x-amz-tagging",
@@ -123,7 +123,7 @@ const NOT_DONE: [&str; 9] = [
     "x-amz-server-side-encryption-customer-algorithm",
 ];
 
-/// Refuses, before its body is read, a put that cannot be done.
+/// Rejects an unsupported put before its body is read.
 pub(super) fn check_put(ask: &Ask) -> Result<()> {
     if let Some(name) = NOT_DONE.iter().find(|name| ask.headers.contains_key(**name)) {
         return Err(Fault::not_there(&format!("`{name}`")));
@@ -140,16 +140,16 @@ fn condition(ask: &Ask) -> Result<When> {
         (None, None) => Ok(When::Any),
         (Some("*"), None) => Ok(When::Absent),
         (None, Some("*")) => Err(Fault::not_there("`If-Match: *`")),
-        // A tag that this server did not make is that of no object.
+        // No object has a tag that this server did not create.
         (None, Some(tag)) => {
             Version::from_tag(tag.trim_matches('"')).map(When::Version).ok_or_else(Fault::precondition)
         }
         (Some(_), None) => Err(Fault::not_there("a put with `If-None-Match` other than `*`")),
-        (Some(_), Some(_)) => Err(Fault::argument("a put has one condition")),
+        (Some(_), Some(_)) => Err(Fault::argument("a put accepts only one condition")),
     }
 }
 
-/// Answers when the object is durable.
+/// Responds when the object is durable.
 pub(super) async fn put(store: &dyn Store, ask: &Ask, body: Bytes) -> Result<Response> {
     let receipt = store.write(Batch::new().put_when(&ask.key, body, condition(ask)?)).await?;
     let mut response = empty(200);
@@ -169,7 +169,7 @@ pub(super) async fn delete(store: &dyn Store, ask: &Ask) -> Result<Response> {
     Ok(empty(204))
 }
 
-/// Deletes many, in one batch.
+/// Deletes many objects in one batch.
 pub(super) async fn delete_many(store: &dyn Store, access: &Access, body: &[u8]) -> Result<Response> {
     let Delete { mut objects, quiet } = Delete::read(body)?;
     if objects.len() > DELETES_MAX {

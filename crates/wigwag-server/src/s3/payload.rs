@@ -1,4 +1,4 @@
-//! Reading a body: no more than an object may have, whole or in chunks, and checked by all that is said of it.
+//! Reads a body, whole or in chunks, up to the size limit of an object, and verifies its length, signature and checksums.
 //!
 //! Holds: too large a body is rejected before any of it is read. Received bytes count against
 //! [`Settings::s3_bodies`](crate::Settings::s3_bodies). A body slower than
@@ -11,7 +11,7 @@ use axum::http::HeaderMap;
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use sha2::{Digest as _, Sha256};
-use wigwag::store::{Clock as _, System};
+use wigwag_store::{Clock as _, System};
 
 use super::ask::Ask;
 use super::checksum;
@@ -21,7 +21,7 @@ use crate::app::App;
 use crate::limits::S3_CHUNK_HEAD_BYTES_MAX;
 use crate::room::Share;
 
-/// A body, and the room that it takes among all.
+/// A body and its share of the memory budget.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) bytes: Bytes,
@@ -48,7 +48,7 @@ pub(super) async fn read(
     let (bytes, trailers) = match &caller.payload {
         Payload::Chunks { .. } => unchunk(raw, expected.bytes, caller)?,
         Payload::Whole(hash) if !same(hash, &hex(&Sha256::digest(&raw))) => {
-            let what = "the body's SHA-256 is not that which was signed; send it again";
+            let what = "the body does not match the signed SHA-256; send it again";
             return Err(Fault::new(400, "XAmzContentSHA256Mismatch", what));
         }
         _ => (raw, Vec::new()),
@@ -57,11 +57,11 @@ pub(super) async fn read(
     Ok(Held { bytes, _share: share })
 }
 
-/// How long a body is to be.
+/// Expected length of a body.
 struct Expected {
-    /// The object.
+    /// Length of the object.
     bytes: usize,
-    /// What is sent, if that was said: chunks have heads around them.
+    /// Length of the transfer, if announced; it includes the heads of chunks.
     sent: Option<usize>,
     sent_max: usize,
 }
@@ -69,7 +69,7 @@ struct Expected {
 impl Expected {
     fn read(ask: &Ask, payload: &Payload) -> Result<Self> {
         let number = |name: &str| {
-            let wrong = |_| Fault::argument(format!("`{name}` is no length"));
+            let wrong = |_| Fault::argument(format!("`{name}` is not a length"));
             ask.header(name).map(|value| value.parse::<usize>().map_err(wrong)).transpose()
         };
         let missing =
@@ -101,7 +101,7 @@ async fn receive(app: &App, body: Body, expected: &Expected, share: &mut Share) 
                 share.grow(frame.len()).await.map_err(full)?;
                 bytes.extend_from_slice(&frame);
             }
-            Ok(Some(Ok(_))) => return Err(Fault::new(400, "IncompleteBody", "the body is longer than was said")),
+            Ok(Some(Ok(_))) => return Err(Fault::new(400, "IncompleteBody", "the body is longer than announced")),
             Ok(Some(Err(_))) => return Err(Fault::new(400, "IncompleteBody", "the body broke off")),
             Ok(None) => break,
             Err(_) => {
@@ -114,14 +114,14 @@ async fn receive(app: &App, body: Body, expected: &Expected, share: &mut Share) 
     }
     match expected.sent {
         Some(sent) if sent != bytes.len() => {
-            let what = format!("the body is to have {sent} bytes, and has {}", bytes.len());
+            let what = format!("want a body of {sent} bytes, got: {}", bytes.len());
             Err(Fault::new(400, "IncompleteBody", what))
         }
         _ => Ok(bytes.freeze()),
     }
 }
 
-/// All that is said of the body, in headers and in trailers.
+/// Verifies all checksums of the body in headers and trailers.
 fn check(headers: &HeaderMap, trailers: &[(String, String)], body: &[u8]) -> Result<()> {
     for (name, value) in headers {
         let value = value.to_str().unwrap_or("?");
@@ -135,7 +135,7 @@ fn check(headers: &HeaderMap, trailers: &[(String, String)], body: &[u8]) -> Res
 
 type Unchunked = (Bytes, Vec<(String, String)>);
 
-/// Takes the body out of its chunks (`aws-chunked`), and gives it with its trailers.
+/// Decodes the chunks of a body (`aws-chunked`). Returns the body with its trailers.
 fn unchunk(mut raw: Bytes, decoded: usize, caller: &mut Caller) -> Result<Unchunked> {
     let signed = caller.payload == Payload::Chunks { signed: true };
     let mut body = BytesMut::with_capacity(decoded);
@@ -144,7 +144,7 @@ fn unchunk(mut raw: Bytes, decoded: usize, caller: &mut Caller) -> Result<Unchun
         let (size, rest) = head.split_once(';').unwrap_or((head.as_str(), ""));
         let size = usize::from_str_radix(size.trim(), 16).map_err(|_| broken("a chunk has no size"))?;
         if size > decoded - body.len() || size > raw.len() {
-            return Err(Fault::new(400, "IncompleteBody", "the chunks hold another length than was said"));
+            return Err(Fault::new(400, "IncompleteBody", "the length of the chunks differs from the announced one"));
         }
         let data = raw.split_to(size);
         if let Some(chain) = caller.chain.as_mut().filter(|_| signed) {
@@ -163,7 +163,7 @@ fn unchunk(mut raw: Bytes, decoded: usize, caller: &mut Caller) -> Result<Unchun
         }
     }
     if body.len() != decoded {
-        return Err(Fault::new(400, "IncompleteBody", "the chunks hold another length than was said"));
+        return Err(Fault::new(400, "IncompleteBody", "the length of the chunks differs from the announced one"));
     }
     let trailers = trailers(raw, caller, signed)?;
     Ok((body.freeze(), trailers))
@@ -176,7 +176,7 @@ fn trailers(mut raw: Bytes, caller: &Caller, signed: bool) -> Result<Vec<(String
         if text.is_empty() {
             break;
         }
-        let (name, value) = text.split_once(':').ok_or_else(|| broken("a trailer has no name"))?;
+        let (name, value) = text.split_once(':').ok_or_else(|| broken("a trailer without a name"))?;
         let (name, value) = (name.trim().to_ascii_lowercase(), value.trim().to_owned());
         if name == "x-amz-trailer-signature" {
             signature = value;
@@ -193,7 +193,7 @@ fn trailers(mut raw: Bytes, caller: &Caller, signed: bool) -> Result<Vec<(String
     Ok(found)
 }
 
-/// The next line, without its end.
+/// Returns the next line, without its line break.
 fn line(raw: &mut Bytes) -> Result<String> {
     let near = &raw[..raw.len().min(S3_CHUNK_HEAD_BYTES_MAX)];
     let end = near.windows(2).position(|pair| pair == b"\r\n").ok_or_else(|| broken("a line has no end"))?;

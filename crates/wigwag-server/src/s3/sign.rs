@@ -1,14 +1,14 @@
-//! Whether a request was signed by somebody who is known: AWS Signature Version 4, in headers or in the query.
+//! Verifies signatures of requests: AWS Signature Version 4, in headers or in the query.
 //!
-//! Holds: nothing of a body is read before its head was found to be signed; a signature is compared in a time that tells
-//! nothing; all headers that carry a meaning of S3 (`x-amz-…`) are covered by it.
+//! Holds: a body is read only after the signature of the head is verified; signatures are compared in constant time;
+//! all headers with a meaning in S3 (`x-amz-…`) are covered by the signature.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
-use wigwag::store::Stamp;
+use wigwag_store::Stamp;
 
 use super::ask::{Ask, encoded};
 use super::fault::{Fault, Result};
@@ -16,13 +16,13 @@ use super::keys::{Access, S3Keys};
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// How far a client's clock may be off.
+/// Maximum error of a client's clock.
 const SKEW_SECONDS: i64 = 15 * 60;
 
-/// The longest that a signed address may live.
+/// Maximum lifetime of a presigned URL.
 const LIFE_SECONDS_MAX: i64 = 7 * 24 * 3_600;
 
-/// Who asks, and how their body is to be checked.
+/// The caller, and how its body is verified.
 #[derive(Debug)]
 pub(super) struct Caller {
     /// Id of the access key; none for an unsigned request.
@@ -32,18 +32,18 @@ pub(super) struct Caller {
     pub(super) chain: Option<Chain>,
 }
 
-/// What is signed of a body.
+/// How a body is signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Payload {
-    /// Nothing.
+    /// The body is not signed.
     Unsigned,
-    /// All of it, by this hash.
+    /// The whole body is signed by this hash.
     Whole(String),
-    /// It comes in chunks (`aws-chunked`), each signed or not.
+    /// The body is in chunks (`aws-chunked`), each signed or not.
     Chunks { signed: bool },
 }
 
-/// What chunks are signed with: each signature covers the one before.
+/// The signing state of chunks: each signature covers the previous one.
 #[derive(Debug)]
 pub(super) struct Chain {
     key: [u8; 32],
@@ -52,7 +52,7 @@ pub(super) struct Chain {
     pub(super) last: String,
 }
 
-/// What a signature says of itself.
+/// The parsed parameters of a signature.
 struct Claim {
     id: String,
     date: String,
@@ -60,7 +60,7 @@ struct Claim {
     region: String,
     headers: Vec<String>,
     signature: String,
-    /// How long an address lives; a header says nothing of it.
+    /// Lifetime of a presigned URL; absent for a signature in a header.
     life: Option<i64>,
 }
 
@@ -72,23 +72,23 @@ pub(super) fn check(ask: &Ask, keys: &S3Keys, open: Option<Access>, now: Stamp) 
         (Some(_), None) => in_query(ask)?,
         (None, Some(header)) => in_header(ask, header)?,
         (None, None) => {
-            let unsigned = || Fault::denied("the request is not signed; give an access key and its secret");
+            let unsigned = || Fault::denied("the request is not signed; configure an access key and its secret");
             return Ok(Caller { id: None, access: open.ok_or_else(unsigned)?, payload, chain: None });
         }
     };
     timely(&claim, now)?;
     if ask.header("x-amz-security-token").or(ask.value("X-Amz-Security-Token")).is_some() {
-        return Err(Fault::new(400, "InvalidToken", "keys of this server have no session token; unset it"));
+        return Err(Fault::new(400, "InvalidToken", "access keys of this server have no session token; unset it"));
     }
     let key = keys.find(&claim.id).ok_or_else(|| {
         let shown: String = claim.id.escape_debug().take(40).collect();
-        Fault::new(403, "InvalidAccessKeyId", format!("the server knows no access key `{shown}`"))
+        Fault::new(403, "InvalidAccessKeyId", format!("unknown access key `{shown}`"))
     })?;
     covers(ask, &claim)?;
     let signing = signing_key(key.secret(), &claim);
     let wanted = sign(&signing, &to_sign(&claim, &canonical(ask, &claim)?));
     if !same(&wanted, &claim.signature) {
-        let what = "the signature is not that of the request; check the secret, and that nothing on the way changes it";
+        let what = "the signature does not match the request; check the secret, and that no proxy changes the request";
         return Err(Fault::new(403, "SignatureDoesNotMatch", what));
     }
     let chain = Chain { key: signing, date: claim.date, scope: claim.scope, last: claim.signature };
@@ -104,9 +104,7 @@ fn payload(ask: &Ask) -> Result<Payload> {
         Some(hash) if hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
             Ok(Payload::Whole(hash.to_ascii_lowercase()))
         }
-        Some(_) => {
-            Err(Fault::argument("`x-amz-content-sha256` is no SHA-256 and no way of signing that is known here"))
-        }
+        Some(_) => Err(Fault::argument("`x-amz-content-sha256` is neither a SHA-256 nor a supported way of signing")),
     }
 }
 
@@ -115,7 +113,7 @@ fn malformed(what: &str) -> Fault {
 }
 
 fn in_header(ask: &Ask, header: &str) -> Result<Claim> {
-    let rest = header.strip_prefix(ALGORITHM).ok_or_else(|| malformed("only AWS4-HMAC-SHA256 is known here"))?;
+    let rest = header.strip_prefix(ALGORITHM).ok_or_else(|| malformed("only AWS4-HMAC-SHA256 is supported"))?;
     let part = |name: &str| {
         let mut parts = rest.split(',').map(str::trim);
         parts.find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
@@ -134,7 +132,7 @@ fn in_header(ask: &Ask, header: &str) -> Result<Claim> {
 fn in_query(ask: &Ask) -> Result<Claim> {
     let part = |name: &str| ask.value(name).ok_or_else(|| malformed(&format!("`{name}` is missing")));
     if part("X-Amz-Algorithm")? != ALGORITHM {
-        return Err(malformed("only AWS4-HMAC-SHA256 is known here"));
+        return Err(malformed("only AWS4-HMAC-SHA256 is supported"));
     }
     let life = part("X-Amz-Expires")?.parse().ok().filter(|life| (1..=LIFE_SECONDS_MAX).contains(life));
     let life = life.ok_or_else(|| malformed("`X-Amz-Expires` is 1 to 604800 seconds"))?;
@@ -160,7 +158,7 @@ fn claim(credential: &str, date: &str, headers: &str, signature: &str, life: Opt
     })
 }
 
-/// Refuses what was signed too long ago, or will be.
+/// Rejects a signature that is too old or from the future.
 fn timely(claim: &Claim, now: Stamp) -> Result<()> {
     let read = DateTime::strptime("%Y%m%dT%H%M%SZ", &claim.date).and_then(|date| date.to_zoned(TimeZone::UTC));
     let signed = read.map_err(|_| malformed("a date is `YYYYMMDDTHHMMSSZ`"))?.timestamp().as_second();
@@ -170,24 +168,24 @@ fn timely(claim: &Claim, now: Stamp) -> Result<()> {
         Some(_) if age >= -SKEW_SECONDS => Ok(()),
         None if age.abs() <= SKEW_SECONDS => Ok(()),
         _ => {
-            let what = "the request was signed by a clock that is more than 15 minutes off from the server's";
+            let what = "the clock that signed the request differs from the server's by more than 15 minutes";
             Err(Fault::new(403, "RequestTimeTooSkewed", what))
         }
     }
 }
 
-/// The host, and whatever of S3 is in the headers, must be covered: who changes them on the way changes what is done.
+/// The host and all S3 headers must be signed: changing them in transit would change the operation.
 fn covers(ask: &Ask, claim: &Claim) -> Result<()> {
     let is_covered = |name: &str| claim.headers.iter().any(|covered| covered == name);
     let mut bare = ask.headers.keys().map(axum::http::HeaderName::as_str);
     let bare = bare.find(|name| (*name == "host" || name.starts_with("x-amz-")) && !is_covered(name));
     match bare {
-        Some(name) => Err(Fault::denied(format!("header `{name}` is there and not signed"))),
+        Some(name) => Err(Fault::denied(format!("header `{name}` is present and not signed"))),
         None => Ok(()),
     }
 }
 
-/// The request as both sides write it down.
+/// Builds the canonical request.
 fn canonical(ask: &Ask, claim: &Claim) -> Result<String> {
     let mut query: Vec<(String, String)> = ask
         .query
@@ -202,7 +200,7 @@ fn canonical(ask: &Ask, claim: &Claim) -> Result<String> {
         let values: Vec<String> = ask.headers.get_all(name).iter().map(|value| plain(value.as_bytes())).collect();
         if values.is_empty() {
             let shown: String = name.escape_debug().take(40).collect();
-            return Err(Fault::denied(format!("header `{shown}` is signed and not there")));
+            return Err(Fault::denied(format!("header `{shown}` is signed and missing")));
         }
         headers.push_str(&format!("{name}:{}\n", values.join(",")));
     }
@@ -212,7 +210,7 @@ fn canonical(ask: &Ask, claim: &Claim) -> Result<String> {
     Ok(format!("{}\n{path}\n{}\n{headers}\n{names}\n{hash}", ask.method, query.join("&")))
 }
 
-/// A header's value without spaces around it, and with single ones inside.
+/// Trims a header's value and collapses its inner spaces.
 fn plain(value: &[u8]) -> String {
     String::from_utf8_lossy(value).split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -245,14 +243,14 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 impl Chain {
-    /// The signature of the next chunk.
+    /// Returns the signature of the next chunk.
     pub(super) fn chunk(&self, data: &[u8]) -> String {
         let (nothing, data) = (hex(&Sha256::digest(b"")), hex(&Sha256::digest(data)));
         let Self { date, scope, last, .. } = self;
         sign(&self.key, &format!("{ALGORITHM}-PAYLOAD\n{date}\n{scope}\n{last}\n{nothing}\n{data}"))
     }
 
-    /// The signature of the trailers, as lines with a line feed after each.
+    /// Returns the signature of the trailers, given as lines that end with a line feed.
     pub(super) fn trailers(&self, lines: &str) -> String {
         let Self { date, scope, last, .. } = self;
         let hash = hex(&Sha256::digest(lines));

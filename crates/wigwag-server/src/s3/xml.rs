@@ -1,4 +1,4 @@
-//! The few XML documents of S3, written and read.
+//! Writes and parses the few XML documents of S3.
 
 use quick_xml::escape::escape;
 use serde::Deserialize;
@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::ask::encoded;
 use super::fault::{Fault, Result};
 
-/// A document that is being written.
+/// A writer of an XML document.
 #[derive(Debug)]
 pub(super) struct Document {
     text: String,
@@ -25,7 +25,7 @@ impl Document {
         self
     }
 
-    /// A text that is a key or part of one, percent-encoded where the client asked for that.
+    /// Writes a key or prefix, percent-encoded if the client requested that.
     pub(super) fn key(&mut self, name: &str, value: &str, encode: bool) -> &mut Self {
         if encode { self.text(name, &encoded(value, true)) } else { self.text(name, value) }
     }
@@ -51,7 +51,7 @@ impl Document {
     }
 }
 
-/// What `DeleteObjects` asks for.
+/// The parsed body of `DeleteObjects`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Delete {
     #[serde(rename = "Object", default)]

@@ -1,20 +1,20 @@
-//! Many who only wait: all of them are held, and all of them are answered.
+//! Many waiting clients: the server holds all of them, and answers all of them.
 
 use std::time::Duration;
 
 use reqwest::Method;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
-use wigwag::store::{Clock as _, System};
 use wigwag_server::Metrics;
+use wigwag_store::{Clock as _, System};
 
 use crate::kit::{Kit, answer};
 
-/// A thousand connections have two ends here, and each run that is followed a reader.
+/// A thousand connections have both ends in this process, and each followed run has a reader.
 const FILES: u64 = 4_096;
 
-/// Raises what the system allows; says so if that is too little.
-#[expect(clippy::print_stdout, reason = "what is skipped is said")]
+/// Raises the limit on open files; prints a message if it is too low.
+#[expect(clippy::print_stdout, reason = "the test prints that it is skipped")]
 fn has_files() -> bool {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let enough = maximum.is_none_or(|maximum| maximum >= FILES);
@@ -40,7 +40,7 @@ async fn a_thousand_followers_see_every_event_once_and_the_end() {
     }
     let mut followers = Vec::new();
     for run in (0..RUNS).flat_map(|run| [run; FOLLOWERS]) {
-        // Once its head is there it follows.
+        // Once the head of the response arrives, it follows the run.
         let response = kit.request(Method::GET, &format!("/v1/runs/g-{run}/events")).send().await.unwrap();
         assert_eq!(response.status(), 200);
         followers.push((run, tokio::spawn(response.text())));
@@ -73,7 +73,7 @@ const POLLS: usize = 1_000;
 /// Both ends of a long-poll are in this process.
 const POLL_KB_MAX: u64 = 128;
 
-/// Memory of this process that no file is behind.
+/// Returns the anonymous memory of this process.
 fn anonymous_kb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
@@ -106,7 +106,7 @@ async fn a_thousand_long_polls_are_held_and_answered_when_their_runs_end() {
     }
 }
 
-/// Waits until so many requests are being served.
+/// Waits until this many requests are in progress.
 async fn until_under_way(kit: &Kit, count: usize) {
     for _ in 0..3_000 {
         let text = kit.get("/metrics").await.text;

@@ -1,4 +1,4 @@
-//! The API's description: true, whole, and the source of the reference pages.
+//! The API's description is correct, complete, and the source of the reference pages.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -35,11 +35,16 @@ async fn every_described_route_is_served_and_says_what_it_is() {
     let mut ids = BTreeSet::new();
     for (path, method, operation) in operations(&described) {
         let id = operation["operationId"].as_str().unwrap();
-        assert!(!id.is_empty() && ids.insert(id.to_owned()), "`{method} {path}` has an id of its own");
+        assert!(!id.is_empty() && ids.insert(id.to_owned()), "`{method} {path}` has a unique id");
         assert!(!operation["summary"].as_str().unwrap().is_empty(), "{id}");
         assert!(operation["responses"].as_object().unwrap().keys().any(|status| status.starts_with('2')), "{id}");
-        // What is served may refuse this, but never says that it is not there.
-        let there = path.replace("{id}", "x").replace("{name}", "x").replace("{token}", "x").replace("{type}", "x");
+        // A served route may reject this request, but never with `no_route`.
+        let there = path
+            .replace("{id}", "x")
+            .replace("{name}", "x")
+            .replace("{token}", "x")
+            .replace("{type}", "x")
+            .replace("{hash}", "x");
         let method = method.to_uppercase().parse().unwrap();
         let text = crate::kit::answer(kit.request(method, &there)).await.text;
         for absent in ["\"code\":\"no_route\"", "\"code\":\"method_not_allowed\""] {
@@ -78,13 +83,13 @@ async fn every_code_is_described() {
     }
     for code in all {
         assert!(schema.contains(&format!("\"{code}\"")), "{code}");
-        // These two are of no route.
+        // These two codes belong to no route.
         let of_none = ["no_route", "method_not_allowed"].contains(&code);
         assert!(of_none || at_routes.contains(code), "no route says that it may answer `{code}`");
     }
 }
 
-/// Asks, and holds the answer against what the description says of it.
+/// Sends a request and validates the response against the description.
 async fn check(kit: &Kit, described: &Value, id: &str, path: &str, body: Option<Value>) -> Value {
     let all = operations(described);
     let (_, method, operation) = all.iter().find(|(_, _, operation)| operation["operationId"] == id).unwrap();
@@ -193,7 +198,31 @@ async fn the_page_asks_nobody_else() {
     }
 }
 
-/// A page of the reference, which must be as it is made; `WIGWAG_BLESS=1` writes it.
+#[tokio::test]
+async fn answers_beyond_single_runs_are_what_the_description_says() {
+    let kit = Kit::new().await;
+    let described = &description(&kit).await;
+    check(&kit, described, "startRun", "/v1/runs", Some(json!({"type": "order", "id": "o", "input": {}}))).await;
+    kit.until("/v1/runs/o/waiting", |found| found["items"] != json!([])).await;
+    check(&kit, described, "explainRun", "/v1/runs/o/explain", None).await;
+    let waiting = check(&kit, described, "listWaiting", "/v1/waiting?order=due", None).await;
+    assert_eq!(waiting["order"], "due");
+    for (id, path) in [
+        ("summarizeWaiting", "/v1/waiting/summary"),
+        ("summarizeRuns", "/v1/runs/summary"),
+        ("me", "/v1/me"),
+        ("listIds", "/v1/ids?prefix=o"),
+        ("listWorkflows", "/v1/definitions"),
+        ("listWorkers", "/v1/workers"),
+        ("getSeries", "/v1/system/series"),
+        ("listKeys", "/v1/store?prefix=workflow/"),
+        ("getObject", "/v1/store/object?key=workflow/o/log/0000000001.json"),
+    ] {
+        check(&kit, described, id, path, None).await;
+    }
+}
+
+/// Compares a page of the reference with the generated one; `WIGWAG_BLESS=1` writes it.
 fn check_page(name: &str, want: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
     if std::env::var_os("WIGWAG_BLESS").is_some() {
@@ -217,14 +246,14 @@ async fn the_reference_pages_are_current() {
 
 const MADE: &str = "<!-- Made from the code: `WIGWAG_BLESS=1 cargo test -p wigwag-server` writes it. -->\n";
 
-/// The codes that an operation names.
+/// Returns the error codes of an operation.
 fn codes_of(operation: &Value) -> BTreeSet<String> {
     let responses = operation["responses"].as_object().unwrap().values();
     let codes = responses.flat_map(|response| response["x-codes"].as_array().cloned().unwrap_or_default());
     codes.map(|code| code.as_str().unwrap().to_owned()).collect()
 }
 
-/// What all of these may answer with.
+/// Returns the error codes that all of these operations share.
 fn shared<'a>(operations: impl Iterator<Item = &'a Value>) -> BTreeSet<String> {
     operations.map(codes_of).reduce(|all, one| &all & &one).unwrap_or_default()
 }
@@ -315,10 +344,10 @@ fn body_rows(described: &Value, operation: &Value) -> Vec<String> {
 
 fn errors_page(described: &Value) -> String {
     let mut page = format!(
-        "{MADE}# Errors\n\nEvery failure is a problem document (RFC 9457, `application/problem+json`) with `type`, `title`, \
-         `status`, `detail` (what happened), `code` (one of these words, which never change) and `hint` (what helps); \
-         `fault` says why a run failed. The first fifteen are the engine's kinds of errors.\n\n\
-         | code | status | when | what to do |\n|---|---|---|---|\n"
+        "{MADE}# Error codes\n\nErrors are RFC 9457 problem documents (`application/problem+json`) with `type`, `title`, `status`, `detail` (what \
+         failed and why), a stable `code`, and `hint` (how to fix it); `fault` has the error of a failed run. The first fifteen codes \
+         are the error kinds of the engine. [Troubleshooting](../troubleshooting.md) explains them with examples.\n\n\
+         | code | status | cause | fix |\n|---|---|---|---|\n"
     );
     for code in described["x-codes"].as_array().unwrap() {
         let text = |name: &str| code[name].as_str().unwrap();
@@ -327,9 +356,9 @@ fn errors_page(described: &Value) -> String {
     page
 }
 
-/// A code that no test brings about may not be what it says it is.
+/// An error code without a test may be wrong.
 #[test]
-fn every_code_is_brought_about_by_a_test() {
+fn every_code_has_a_test() {
     let tests = [
         include_str!("doors.rs"),
         include_str!("edges.rs"),

@@ -1,4 +1,4 @@
-//! Doors that fail closed: settings, credentials, proxies, keys, rates and bounds.
+//! Settings, credentials, proxies, keys, rates and limits fail closed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use wigwag::Time;
-use wigwag::store::{Batch, Clock as _, ErrorKind, OpenSettings, Store, System, open};
 use wigwag_server::{Auth, BodyBounds, Credentials, Rate, S3Keys, Scope, Server, Settings, Tls};
+use wigwag_store::{Batch, Clock as _, ErrorKind, OpenSettings, Store, System, open};
 
 use crate::jwt::jwt;
 use crate::kit::{Kit, answer, with, writable};
@@ -36,7 +36,7 @@ async fn from(address: [u8; 4], server: SocketAddr) -> TcpStream {
     socket.connect(server).await.unwrap()
 }
 
-/// Reads until the other side closes, or for ten seconds.
+/// Reads until the peer closes, or for ten seconds.
 async fn all(socket: &mut TcpStream) -> String {
     let mut said = Vec::new();
     let read = tokio::time::timeout(Duration::from_secs(10), socket.read_to_end(&mut said)).await;
@@ -44,7 +44,7 @@ async fn all(socket: &mut TcpStream) -> String {
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// Reads the head of one answer and as much after it as has come.
+/// Reads the head of one response and the data that arrived with it.
 async fn some(socket: &mut TcpStream) -> String {
     let mut said = Vec::new();
     let reading = async {
@@ -115,7 +115,7 @@ fn a_token_that_anybody_knows_is_refused() {
 #[tokio::test]
 async fn a_server_without_tokens_takes_no_request_through_a_proxy() {
     let kit = Kit::new().await;
-    for header in ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "forwarded", "x-real-ip", "via"] {
+    for header in ["x-forwarded-for", "x-forwarded-host", "x-forwarded-ssl", "forwarded", "x-real-ip", "via"] {
         for path in ["/v1/runs", "/v1/health", "/s3/wigwag", "/hub"] {
             let request = kit.request(Method::GET, path).header(header, "127.0.0.1");
             answer(request).await.problem("proxy_not_allowed");
@@ -194,7 +194,7 @@ async fn a_link_is_checked_before_anything_of_its_body_is_taken() {
     assert!(said.starts_with("HTTP/1.1 400") && said.contains("this link is not valid"), "{said}");
 }
 
-/// Sends the head of a request and part of its body, and leaves the rest to come.
+/// Sends the head of a request and part of its body, and keeps the connection open.
 async fn held(mut socket: TcpStream, path: &str, method: &str, length: usize, sent: usize) -> TcpStream {
     let head = format!(
         "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
@@ -227,14 +227,17 @@ async fn bodies_are_bounded_in_total_and_for_each_address() {
         all(&mut socket).await
     };
     let refused = post([127, 0, 0, 2]).await;
-    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("from this address"), "{refused}");
+    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("of this address"), "{refused}");
     assert!(refused.contains("\"overloaded\"") && refused.contains("retry-after: 1"), "{refused}");
     let taken = post([127, 0, 0, 4]).await;
     assert!(taken.starts_with("HTTP/1.1 201"), "another address has room: {taken}");
     sockets.push(held(from([127, 0, 0, 3], server).await, "/v1/runs", "POST", 200_000, 90_000).await);
     let problem =
         kit.post("/v1/runs", json!({"type": "echo", "input": "x".repeat(60_000)})).await.problem("overloaded");
-    assert!(problem["detail"].as_str().unwrap().ends_with("request bodies as it may"), "{problem}");
+    assert!(
+        problem["detail"].as_str().unwrap().ends_with("the memory budget for request bodies is exhausted"),
+        "{problem}"
+    );
     // Closed connections release their share.
     drop(sockets);
     for _ in 0..500 {
@@ -296,7 +299,7 @@ async fn failed_authentications_are_slowed_down_and_good_ones_are_not() {
     }
     let took = System.boot() - began;
     assert!(took >= Duration::from_millis(900), "five at once, five at five a second: {took:?}");
-    // More at once than fit into the longest delay.
+    // More concurrent requests than fit into the longest delay.
     let requests: Vec<_> =
         (0..60).map(|_| kit.request(Method::GET, "/v1/runs").bearer_auth("a-wrong-token-0123456789")).collect();
     let mut wrong = tokio::spawn(async move { futures_util::future::join_all(requests.into_iter().map(answer)).await });
@@ -313,7 +316,8 @@ async fn failed_authentications_are_slowed_down_and_good_ones_are_not() {
 #[tokio::test]
 async fn addresses_and_tokens_have_their_rates() {
     let rate = Some(Rate { per_second: 1, burst: 3 });
-    let kit = Kit::with(|server| server.settings(settings(|settings| settings.address_rate = rate))).await;
+    let limited = settings(|settings| (settings.address_rate, settings.address_rate_on_loopback) = (rate, true));
+    let kit = Kit::with(|server| server.settings(limited)).await;
     for _ in 0..3 {
         kit.get("/v1/runs").await.ok(200);
     }
@@ -334,6 +338,47 @@ async fn addresses_and_tokens_have_their_rates() {
     }
     with(&kit, TOKEN, Method::GET, "/v1/runs", None).await.problem("rate_limited");
     with(&kit, second, Method::GET, "/v1/runs", None).await.ok(200);
+}
+
+#[tokio::test]
+async fn the_rate_of_an_address_applies_to_this_machine_only_if_that_is_set() {
+    let limited = settings(|settings| {
+        settings.address_rate = Some(Rate { per_second: 1, burst: 3 });
+        settings.trusted_proxies = vec![[127, 0, 0, 1].into()];
+    });
+    let kit = Kit::with(|server| server.auth(admin()).settings(limited)).await;
+    for _ in 0..20 {
+        with(&kit, TOKEN, Method::GET, "/v1/runs", None).await.ok(200);
+    }
+    let ask = |path: &str, client: &'static str| {
+        let request = kit.request(Method::GET, path).bearer_auth(TOKEN).header("x-forwarded-for", client);
+        answer(request)
+    };
+    for _ in 0..3 {
+        ask("/v1/runs", "9.9.9.9").await.ok(200);
+    }
+    ask("/v1/runs", "9.9.9.9").await.problem("rate_limited");
+    // Clients of a bucket know this response and repeat the request.
+    let refused = ask("/s3/wigwag/a", "9.9.9.9").await;
+    assert!(refused.status == 503 && refused.text.contains("<Code>SlowDown</Code>"), "{}", refused.text);
+    // A forged address does not make a client of the proxy local.
+    ask("/v1/runs", "127.0.0.1, 9.9.9.9").await.problem("rate_limited");
+    ask("/v1/runs", "8.8.8.8").await.ok(200);
+}
+
+#[tokio::test]
+async fn an_access_key_has_its_rate() {
+    let settings = settings(|settings| settings.token_rate = Some(Rate { per_second: 2, burst: 2 }));
+    let keys = S3Keys::new().read_only("worker", SECRET).unwrap();
+    let kit = Kit::with(|server| server.auth(admin()).s3(keys).settings(settings)).await;
+    let store = bucket(&kit, "worker");
+    let began = System.boot();
+    for _ in 0..5 {
+        // The client retries after a `SlowDown`.
+        assert!(store.get("nothing").await.unwrap().is_none());
+    }
+    let took = System.boot() - began;
+    assert!(took >= Duration::from_secs(1), "two at once, three at two a second: {took:?}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What goes wrong before a handler is reached, and when the store does not do as it should.
+//! Errors before a handler is reached, and errors of the store.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use reqwest::Method;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use wigwag::store::{Batch, Faults};
 use wigwag_server::Settings;
+use wigwag_store::{Batch, Faults};
 
 use crate::gate::Gate;
 use crate::kit::{Kit, answer};
@@ -15,7 +15,7 @@ use crate::kit::{Kit, answer};
 #[tokio::test]
 async fn paths_and_methods_that_are_not_there_are_problems() {
     let kit = Kit::new().await;
-    for path in ["/", "/v1", "/v1/nothing", "/v2/runs", "/v1/runs/a/b/c/d", "//", "/v1/runs/"] {
+    for path in ["/v1", "/v1/nothing", "/v2/runs", "/v1/runs/a/b/c/d", "//", "/v1/runs/"] {
         kit.get(path).await.problem("no_route");
     }
     let refused = answer(kit.request(Method::DELETE, "/v1/runs")).await;
@@ -35,7 +35,7 @@ async fn no_id_leads_out_of_its_place() {
         kit.post(&format!("/v1/runs/{id}/signals/approval"), json!({})).await.problem("invalid_path");
         kit.get(&format!("/v1/tasks/{id}")).await.problem("invalid_path");
     }
-    // Sent as it is: clients tidy such paths up.
+    // Sent over a raw socket, because clients normalise such paths.
     for (path, code) in [("../../etc/passwd", "no_route"), ("..", "invalid_path"), ("%2e%2e", "invalid_path")] {
         let request = format!("GET /v1/runs/{path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         let answer = raw(&kit, &request).await;
@@ -47,12 +47,12 @@ async fn no_id_leads_out_of_its_place() {
     kit.get("/v1/definitions/..%2f..").await.problem("invalid");
 }
 
-/// Writes bytes and reads until the server hangs up.
+/// Writes bytes and reads until the server closes the connection.
 async fn raw(kit: &Kit, text: &str) -> String {
     let mut socket = TcpStream::connect(kit.server.addr()).await.unwrap();
     socket.write_all(text.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    // Far longer than any limit that a test sets, and far shorter than hyper's own.
+    // Far longer than any limit in a test, and far shorter than hyper's defaults.
     let ended = tokio::time::timeout(Duration::from_secs(10), socket.read_to_end(&mut answer)).await;
     assert!(ended.is_ok(), "the server does not hang up");
     String::from_utf8_lossy(&answer).into_owned()
@@ -92,12 +92,12 @@ async fn bodies_that_cannot_be_read_are_problems() {
 #[tokio::test]
 async fn bodies_have_a_limit_and_a_payload_may_reach_it() {
     let kit = Kit::new().await;
-    // The largest payload that the engine takes: two quotes and the text.
+    // The largest payload that the engine accepts: two quotes and the text.
     let largest = "x".repeat(1024 * 1024 - 2);
     kit.post("/v1/runs", json!({"type": "echo", "id": "largest", "input": largest})).await.ok(201);
     kit.post("/v1/runs", json!({"type": "echo", "input": format!("{largest}x")})).await.problem("invalid");
     kit.post("/v1/runs", json!({"type": "echo", "input": "x".repeat(2 * 1024 * 1024)})).await.problem("body_too_large");
-    // Sent without a length.
+    // The same body, sent without a length.
     let chunks = futures_util::stream::iter((0..64).map(|_| Ok::<_, std::io::Error>(vec![b' '; 64 * 1024])));
     let request = kit.request(Method::POST, "/v1/runs").header("content-type", "application/json");
     answer(request.body(reqwest::Body::wrap_stream(chunks))).await.problem("body_too_large");
@@ -118,7 +118,7 @@ async fn slow_clients_are_let_go() {
     settings.header_timeout = Duration::from_millis(200);
     settings.body_timeout = Duration::from_millis(200);
     let kit = Kit::with(|server| server.settings(settings)).await;
-    // A head that never ends: the server hangs up, and says nothing or that it took too long.
+    // A head that never ends: the server closes the connection, without a response or with a timeout error.
     let answer = raw(&kit, "GET /v1/health HTTP/1.1\r\nhost: localhost\r\nx-slow: ").await;
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{answer}");
     assert!(raw(&kit, "").await.is_empty(), "nor is silence waited for");
@@ -182,7 +182,7 @@ async fn a_panic_is_a_problem_and_the_server_goes_on() {
 }
 
 async fn broken() -> &'static str {
-    panic!("a secret that is nobody's business")
+    panic!("an internal detail")
 }
 
 #[tokio::test]
@@ -200,7 +200,7 @@ async fn a_server_that_stops_lets_go_of_those_who_wait_and_finishes_the_rest() {
         "POST /v1/runs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{first}"
     );
     half.write_all(head.as_bytes()).await.unwrap();
-    // Both are under way once a third one, sent after them, was answered.
+    // Both are in progress once a third one, sent after them, was answered.
     kit.get("/v1/ready").await.ok(200);
     let addr = kit.server.addr();
     let stopping = tokio::spawn(kit.server.stop());

@@ -1,23 +1,23 @@
-//! Following a run's events.
+//! Tests of following a run's events.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
-use wigwag::store::{Memory, Meter};
 use wigwag_server::Settings;
+use wigwag_store::{Memory, Meter};
 
 use crate::kit::{Kit, answer};
 
-/// A stream of events that is read one by one.
+/// A stream of events, read one by one.
 struct Stream {
     response: Response,
     text: String,
     comments: usize,
 }
 
-/// One event.
+/// One received event.
 #[derive(Clone, Debug, PartialEq)]
 struct Seen {
     id: String,
@@ -33,7 +33,7 @@ impl Stream {
         Self { response, text: String::new(), comments: 0 }
     }
 
-    /// The next event; `None` when the server has closed the stream.
+    /// Returns the next event; `None` when the server has closed the stream.
     async fn next(&mut self) -> Option<Seen> {
         loop {
             while let Some((block, rest)) = self.text.split_once("\n\n") {
@@ -71,7 +71,7 @@ fn after(kit: &Kit, id: &str, event: &str) -> RequestBuilder {
     kit.request(Method::GET, &format!("/v1/runs/{id}/events?after={event}"))
 }
 
-/// What a follower must see: every event of the log.
+/// Returns the events that a follower must receive: every event of the log.
 async fn log(kit: &Kit, id: &str) -> Vec<(String, String)> {
     let history = kit.get(&format!("/v1/runs/{id}/history?limit=1000")).await.ok(200);
     let mut events = Vec::new();
@@ -124,7 +124,7 @@ async fn whoever_comes_back_loses_nothing_and_sees_nothing_twice() {
     assert!(whole_entry[0].id.starts_with("2."), "{whole_entry:?}");
     let last = &all.last().unwrap().0;
     let over = answer(follow(&kit, "o").header("last-event-id", last)).await;
-    assert_eq!(over.status, 204, "an `EventSource` is told not to come back");
+    assert_eq!(over.status, 204, "an `EventSource` must not reconnect");
     answer(follow(&kit, "o").header("last-event-id", "x")).await.problem("invalid_header");
     answer(after(&kit, "o", "x")).await.problem("invalid_query");
     answer(after(&kit, "o", "1000.0")).await.problem("invalid");
@@ -139,7 +139,7 @@ async fn a_silent_stream_says_that_it_lives_and_a_stopping_server_says_goodbye()
     kit.waiting("a").await;
     let mut stream = Stream::open(follow(&kit, "a")).await;
     while stream.comments < 2 {
-        // A comment is no event: what ends this are the comments.
+        // A comment is not an event, so only the timeout ends this wait.
         let _ = tokio::time::timeout(Duration::from_millis(50), stream.next()).await;
     }
     kit.server.stop().await;
@@ -147,7 +147,7 @@ async fn a_silent_stream_says_that_it_lives_and_a_stopping_server_says_goodbye()
     assert_eq!((last.name.as_str(), &last.data["reason"]), ("end", &json!("stopped")));
 }
 
-/// How many objects are read while so many follow a run from its wait to its end.
+/// Counts the objects that are read while this many clients follow a run from its wait to its end.
 async fn reads(followers: usize) -> u64 {
     let meter = Arc::new(Meter::new(Memory::new()));
     let kit = Kit::on(meter.clone(), |server| server).await;

@@ -1,9 +1,9 @@
-//! A store that fails, or hangs, from when it is told to.
+//! A store that fails or hangs on demand.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use wigwag::store::{Batch, Changes, Faults, Faulty, Memory, Now, Object, Page, Peers, Receipt, Result, Store, Traits};
+use wigwag_store::{Batch, Changes, Faults, Faulty, Memory, Now, Object, Page, Peers, Receipt, Result, Store, Traits};
 
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -19,7 +19,7 @@ impl Gate {
         Arc::new(Self { calm, faulty, shut: AtomicBool::new(false) })
     }
 
-    /// The store behind it, which never fails.
+    /// Returns the inner store, which never fails.
     pub(crate) fn calm(&self) -> Arc<dyn Store> {
         Arc::clone(&self.calm)
     }

@@ -1,4 +1,4 @@
-//! What somebody sends who means harm: over a raw socket, because clients tidy up.
+//! Hostile requests over a raw socket, because HTTP clients normalise requests.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use wigwag_server::{Auth, Code, Scope, Settings};
 
 use crate::kit::{Answer, Kit, answer};
 
-/// Every route: its method, its path and what scope it needs.
+/// Returns the method, path and required scope of every route.
 async fn routes(kit: &Kit) -> Vec<(Method, String, String)> {
     let described = kit.get("/v1/openapi.json").await.ok(200);
     let mut routes = Vec::new();
@@ -25,7 +25,7 @@ async fn routes(kit: &Kit) -> Vec<(Method, String, String)> {
     routes
 }
 
-/// All that is stored of runs, tasks and their signals.
+/// Returns all keys of runs, tasks and their signals.
 async fn stored(kit: &Kit) -> Vec<String> {
     let mut keys = Vec::new();
     for prefix in ["workflow/", "task/"] {
@@ -36,10 +36,10 @@ async fn stored(kit: &Kit) -> Vec<String> {
     keys
 }
 
-/// Sends bytes and reads until the server hangs up.
+/// Sends bytes and reads until the server closes the connection.
 async fn raw(kit: &Kit, bytes: &[u8]) -> String {
     let mut socket = TcpStream::connect(kit.server.addr()).await.unwrap();
-    // It may hang up before it has read all.
+    // The server may close the connection before it has read everything.
     let _ = socket.write_all(bytes).await;
     let mut said = Vec::new();
     let ended = tokio::time::timeout(Duration::from_secs(20), socket.read_to_end(&mut said)).await;
@@ -47,7 +47,7 @@ async fn raw(kit: &Kit, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// The status and the problem of a raw answer.
+/// Parses the status and the problem of a raw response.
 #[track_caller]
 fn problem(said: &str) -> (u16, Value) {
     let status = said.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
@@ -69,7 +69,7 @@ fn auth() -> Auth {
     })
 }
 
-/// What would have an effect on each route, were it allowed.
+/// Returns a body that would have an effect if the request were allowed.
 fn effective(path: &str) -> Value {
     match path {
         "/v1/runs" => json!({"type": "echo", "id": "new"}),
@@ -102,10 +102,12 @@ async fn no_scope_but_the_right_one_does_anything_on_any_route() {
         if !path.ends_with("/events") {
             answer(in_query()).await.problem("not_authenticated");
         }
-        for scope in ["runs:read", "runs:write", "signals:other", "tasks"].into_iter().filter(|scope| *scope != needed)
+        for scope in ["runs:read", "runs:write", "signals:other", "tasks"]
+            .into_iter()
+            .filter(|scope| *scope != needed && needed != "any")
         {
             let refused: Answer = answer(ask().bearer_auth(format!("a-token-with-only-{scope}"))).await;
-            // Of many signals, each is refused by itself.
+            // In a request with many signals, each one is rejected individually.
             if path == "/v1/signals" && scope == "signals:other" {
                 assert_eq!(refused.ok(200)["results"][0]["code"], "not_allowed");
             } else {
@@ -115,7 +117,7 @@ async fn no_scope_but_the_right_one_does_anything_on_any_route() {
         assert_eq!(stored(&kit).await, before, "{method} {path}");
     }
     admin(Method::POST, "/v1/runs/a/signals/approval", json!({})).await.ok(200);
-    assert_ne!(stored(&kit).await, before, "what is allowed can be seen");
+    assert_ne!(stored(&kit).await, before, "an allowed request has a visible effect");
 }
 
 #[tokio::test]
@@ -151,7 +153,7 @@ async fn no_path_leads_anywhere_it_should_not_on_any_route() {
     for (method, path, _) in routes(&kit).await {
         for part in path.split('/').filter(|part| part.starts_with('{')) {
             for wrong in wrong {
-                // A link's token has no rule of its own: only its signature counts.
+                // The token of a link has no format rule: only its signature is verified.
                 let there = path.replace(part, wrong).replace("{id}", "a").replace("{name}", "approval");
                 let request = format!(
                     "{method} {there} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
@@ -166,7 +168,7 @@ async fn no_path_leads_anywhere_it_should_not_on_any_route() {
                 tried += 1;
             }
         }
-        // A slash as it is ends the part, and there is no such route; or it is another's, which has no such run.
+        // An unescaped slash ends the segment, so no route matches, or another route that has no such run.
         let there = path.replace("{id}", "../../etc").replace("{name}", "../x").replace("{token}", "../../x");
         if there != path {
             let request = format!("{method} {there} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
@@ -320,30 +322,30 @@ async fn who_does_not_read_is_let_go() {
     let mut settings = Settings::default();
     settings.write_timeout = Duration::from_millis(200);
     let kit = Kit::with(|server| server.settings(settings)).await;
-    // More than the buffers on the way hold.
+    // More than the socket buffers hold.
     let large = "x".repeat(1024 * 1024 - 2);
     kit.post("/v1/runs", json!({"type": "echo", "id": "large", "input": large})).await.ok(201);
     kit.get("/v1/runs/large/wait").await;
     let mut socket = TcpStream::connect(kit.server.addr()).await.unwrap();
     let ask = "GET /v1/runs/large/input HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(64);
     socket.write_all(ask.as_bytes()).await.unwrap();
-    // What tells that it was let go without reading: writing fails once the other side has closed.
+    // Detects the close without reading: writing fails once the peer has closed.
     let gone = async {
         loop {
-            wigwag::store::Clock::sleep(&wigwag::store::System, Duration::from_millis(20)).await;
+            wigwag_store::Clock::sleep(&wigwag_store::System, Duration::from_millis(20)).await;
             if socket.write_all(b"GET / HTTP/1.1\r\n").await.is_err() {
                 return;
             }
         }
     };
-    assert!(tokio::time::timeout(Duration::from_secs(20), gone).await.is_ok(), "it is served for ever");
+    assert!(tokio::time::timeout(Duration::from_secs(20), gone).await.is_ok(), "the connection is never closed");
     kit.get("/v1/health").await.ok(200);
 }
 
 #[tokio::test]
 async fn a_link_that_was_changed_anywhere_or_signed_by_another_does_nothing() {
     let mut settings = Settings::default();
-    // Each of these is a failed authentication.
+    // Each of these counts as a failed authentication.
     settings.failed_auth_rate = None;
     let kit = Kit::with(|server| server.settings(settings)).await;
     kit.waiting("a").await;

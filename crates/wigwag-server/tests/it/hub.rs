@@ -1,4 +1,4 @@
-//! The hub over real sockets.
+//! Tests of the hub over real sockets.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use wigwag_server::{Auth, Scope};
 use crate::hub_socket::{Socket, now};
 use crate::kit::Kit;
 
-/// Real sockets for the vectors, which are run by something that does not wait.
+/// Real sockets for the vectors, whose runner is synchronous.
 struct Real {
     runtime: tokio::runtime::Runtime,
     addr: std::net::SocketAddr,
@@ -26,7 +26,7 @@ impl Sockets for Real {
 
     fn send(&mut self, name: &str, text: &str, binary: bool) {
         let socket = self.open.get_mut(name).expect("a socket of that name");
-        // One that the other side has closed shows it when it is read.
+        // If the peer has closed the socket, the next read reports it.
         let _ = self.runtime.block_on(socket.send_text(text.to_owned(), binary));
     }
 
@@ -92,7 +92,7 @@ fn guarded(scopes: &[&str]) -> impl FnOnce(wigwag_server::Builder) -> wigwag_ser
     |server| server.auth(auth)
 }
 
-const TOKEN: &str = "a token nobody guesses";
+const TOKEN: &str = "an unguessable token";
 const SECRET: &[u8] = b"a secret that has more than 32 bytes, of course";
 
 #[tokio::test]
@@ -161,7 +161,7 @@ async fn an_approval_over_the_hub_resumes_a_run_and_its_events_come_back() {
     let subscribed = page.ask("hub:subscribe", json!({"topic": "run/r1"})).await;
     assert_eq!(subscribed["type"], "hub:subscribed", "{subscribed}");
     let mut seen = Vec::new();
-    // It waits: then it is approved.
+    // Approves the run once it waits.
     while !seen.iter().any(|kind| kind == "signal.waiting") {
         let got = page.next().await.unwrap();
         assert_eq!(got["metadata"]["seq"], got["payload"]["seq"]);
@@ -192,10 +192,10 @@ async fn an_approval_over_the_hub_resumes_a_run_and_its_events_come_back() {
     let source = &signals[0].source;
     assert_eq!((source.by.as_deref(), source.via.as_deref()), (Some("alice"), Some("hub")));
     assert!(source.authenticated, "it was sent with a token");
-    // Over, it is nobody any more.
+    // Once it has ended, the run is no actor any more.
     let refused = page.ask("hub:send", json!({"to": "@(workflow/r1)", "type": "approval"})).await;
     assert_eq!(refused["type"], "hub:unknown_actor", "{refused}");
-    // And whoever comes later sees all of it.
+    // A later subscriber sees all of it.
     let mut late = Socket::open(kit.server.addr()).await;
     late.connect(json!({"protocolVersion": "0.1.0", "token": TOKEN})).await.unwrap();
     let epoch = subscribed["payload"]["epoch"].clone();
@@ -231,6 +231,27 @@ async fn starts_and_ends_of_runs_are_told_and_what_becomes_due() {
 }
 
 #[tokio::test]
+async fn the_number_of_waits_is_told_when_it_changes_and_nobody_else_tells_it() {
+    let kit = Kit::new().await;
+    let mut socket = Socket::join(kit.server.addr()).await;
+    assert_eq!(socket.ask("hub:subscribe", json!({"topic": "board"})).await["type"], "hub:subscribed");
+    kit.waiting("r1").await;
+    kit.waiting("r2").await;
+    let want = json!({"exact": true, "waiting": 2, "signals": {"approval": 2}});
+    loop {
+        let told = socket.next().await.unwrap();
+        assert_eq!(told["type"], "board:counts");
+        if told["payload"] == want {
+            break;
+        }
+    }
+    for wrong in [json!({"topic": "board", "type": "board:counts", "data": {}}), json!({"topic": "board"}), json!({})] {
+        let refused = socket.ask("hub:publish", wrong).await;
+        assert_ne!(refused["type"], "hub:published", "{refused}");
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_stops_says_so_and_keeps_what_was_asked() {
     let kit = Kit::new().await;
     let addr = kit.server.addr();
@@ -262,20 +283,20 @@ async fn more_connections_than_there_are_places_are_told_to_come_back() {
     let _second = Socket::join(addr).await;
     assert!(Socket::try_open(addr, &[]).await.is_err());
     first.close().await;
-    // Its place is free once the server has seen it go.
+    // Its slot is free once the server has noticed the close.
     let mut third = Socket::try_open(addr, &[]).await;
     while third.is_err() {
         third = Socket::try_open(addr, &[]).await;
     }
 }
 
-/// It does not read, and more comes for it all the time: the hub closes it all the same.
+/// The hub closes a connection that does not read, even if frames keep arriving for it.
 #[tokio::test]
 async fn one_that_does_not_read_is_closed_though_more_comes_for_it() {
     let kit = Kit::with(|server| {
         let mut settings = wigwag_server::Settings::default();
         (settings.hub.rate, settings.hub.drain_within) = (None, 1_000);
-        // The server itself gives up such a connection as well, later: that is not what is tried.
+        // The server's write timeout would also close the connection, later; this test is about the hub.
         settings.write_timeout = Duration::from_secs(600);
         server.settings(settings)
     })

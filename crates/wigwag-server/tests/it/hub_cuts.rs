@@ -1,4 +1,4 @@
-//! Connections that are cut at any byte, under load: nothing that was acknowledged is lost, nothing is dealt with twice by a
+//! Connections that are cut at any byte, under load: no acknowledged message is lost, none is processed twice by a
 //! client that acknowledges, and the order is kept.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -10,27 +10,27 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use wigwag::store::{Clock as _, System};
+use wigwag_store::{Clock as _, System};
 
 use crate::hub_socket::{Socket, now};
 use crate::kit::Kit;
 
-/// How long; `WIGWAG_HUB_CUTS_SECONDS` says otherwise.
+/// Default duration in seconds; set `WIGWAG_HUB_CUTS_SECONDS` to change it.
 const SPAN: u64 = 60;
 
 const PAIRS: usize = 4;
 
-/// Asks that a sender has not heard of, at most.
+/// Maximum number of unanswered asks of a sender.
 const WINDOW: usize = 8;
 
-/// Asks that are sent and not dealt with.
+/// Maximum number of asks that are sent and not processed.
 const BEHIND_MAX: u64 = 80;
 
-/// What was dealt with waits for its receiver too if the acknowledgements were cut off, and not only once: a queue that is full
-/// refuses, rightly, and that is tried elsewhere.
+/// Processed messages are queued again if their acknowledgements were lost, possibly several times: a full queue
+/// rejects messages, which is correct and tested elsewhere.
 const QUEUE_MAX: usize = 10_000;
 
-/// Passes bytes on until it has passed some number of them, then cuts both sides.
+/// Forwards a number of bytes, then closes both sides.
 async fn proxy(listener: TcpListener, to: SocketAddr, calm: Arc<AtomicBool>, cuts: Arc<AtomicU64>) {
     loop {
         let Ok((near, _)) = listener.accept().await else { return };
@@ -45,7 +45,7 @@ async fn proxy(listener: TcpListener, to: SocketAddr, calm: Arc<AtomicBool>, cut
     }
 }
 
-/// Says whether it was cut here.
+/// Forwards bytes; returns whether the connection was cut here.
 async fn pass(mut near: TcpStream, mut far: TcpStream, mut left: u64, calm: &AtomicBool) -> bool {
     let (mut one, mut other) = ([0; 4_096], [0; 4_096]);
     loop {
@@ -55,7 +55,7 @@ async fn pass(mut near: TcpStream, mut far: TcpStream, mut left: u64, calm: &Ato
         };
         let Ok(count @ 1..) = count else { return false };
         let cut = u64::try_from(count).unwrap() >= left && !calm.load(Ordering::SeqCst);
-        // In the middle of what came: at any byte.
+        // Cuts at any byte of the received data.
         let count = if cut { usize::try_from(left).unwrap() } else { count };
         left = left.saturating_sub(u64::try_from(count).unwrap());
         let wrote = match out {
@@ -68,7 +68,7 @@ async fn pass(mut near: TcpStream, mut far: TcpStream, mut left: u64, calm: &Ato
     }
 }
 
-/// A client that comes back, as the same session.
+/// Reconnects a client as the same session.
 async fn come_back(addr: SocketAddr, address: &str, session: &mut Option<String>) -> Socket {
     loop {
         let Ok(mut socket) = Socket::try_open(addr, &[]).await else { continue };
@@ -82,21 +82,21 @@ async fn come_back(addr: SocketAddr, address: &str, session: &mut Option<String>
         if socket.send(&frame).await.is_err() {
             continue;
         }
-        // What waits for the address comes after the answer.
+        // Queued messages arrive after the answer.
         if matches!(socket.next().await, Ok(got) if got["type"] == "hub:registered") {
             return socket;
         }
     }
 }
 
-/// Asks, one number after the other, until it is told to stop; gives how many were acknowledged.
+/// Sends consecutive numbers as asks until stopped. Returns the number of acknowledged asks.
 async fn send(addr: SocketAddr, pair: usize, stop: Arc<AtomicBool>, dealt_with: Arc<AtomicU64>) -> u64 {
     let (from, to) = (format!("@(sender/{pair})"), format!("@(receiver/{pair})"));
     let (mut next, mut acknowledged, mut session) = (0_u64, 0, None);
     let mut open: VecDeque<Value> = VecDeque::new();
     'connection: loop {
         let mut socket = come_back(addr, &from, &mut session).await;
-        // What was not heard of is asked again, in its order, under the same id.
+        // Unanswered asks are retried in order, under the same ids.
         for frame in &open {
             if socket.send(frame).await.is_err() {
                 continue 'connection;
@@ -120,7 +120,7 @@ async fn send(addr: SocketAddr, pair: usize, stop: Arc<AtomicBool>, dealt_with: 
                 return acknowledged;
             }
             if open.is_empty() {
-                // The receiver is away, and has enough to do. A poll, not a guess: what ends it is the condition.
+                // The receiver is disconnected and has a backlog. A poll of a condition, not a fixed delay.
                 System.sleep(Duration::from_millis(5)).await;
                 continue;
             }
@@ -138,7 +138,7 @@ async fn send(addr: SocketAddr, pair: usize, stop: Arc<AtomicBool>, dealt_with: 
     }
 }
 
-/// Takes numbers, acknowledging each, until it has so many; gives them as it dealt with them.
+/// Receives and acknowledges messages up to a count. Returns their numbers in the order in which they were processed.
 async fn receive(addr: SocketAddr, pair: usize, all: Arc<AtomicU64>, count: Arc<AtomicU64>) -> Vec<u64> {
     let address = format!("@(receiver/{pair})");
     let (mut numbers, mut dealt_with, mut session) = (Vec::new(), BTreeSet::new(), None);
@@ -148,13 +148,13 @@ async fn receive(addr: SocketAddr, pair: usize, all: Arc<AtomicU64>, count: Arc<
             if u64::try_from(numbers.len()).unwrap() >= all.load(Ordering::SeqCst) {
                 return numbers;
             }
-            // Not for ever: how many there are becomes known only in the end.
+            // With a timeout, because the total is known only at the end.
             let Ok(next) = tokio::time::timeout(Duration::from_millis(200), socket.next()).await else { continue };
             let Ok(got) = next else { break };
             if got["type"] != "number" {
                 continue;
             }
-            // One that comes again has the same id, and is only acknowledged again.
+            // A duplicate has the same id, and is only acknowledged again.
             if dealt_with.insert(got["id"].as_str().unwrap().to_owned()) {
                 numbers.push(got["payload"].as_u64().unwrap());
                 count.fetch_add(1, Ordering::SeqCst);
@@ -167,7 +167,7 @@ async fn receive(addr: SocketAddr, pair: usize, all: Arc<AtomicU64>, count: Arc<
     }
 }
 
-/// Takes what is left of queues: nothing but what was dealt with, whose acknowledgements were cut off.
+/// Drains the queues, which may only contain processed messages whose acknowledgements were lost.
 async fn empty(addr: SocketAddr, counts: &[u64]) {
     for (pair, count) in counts.iter().copied().enumerate() {
         let address = format!("@(receiver/{pair})");
@@ -184,7 +184,7 @@ async fn empty(addr: SocketAddr, counts: &[u64]) {
     while asker.ask("hub:queue_stats", json!({})).await["payload"]["queues"]["messages"] != 0 {}
 }
 
-#[expect(clippy::print_stdout, reason = "whoever asks for more of it wants to know how much it was")]
+#[expect(clippy::print_stdout, reason = "the figures are useful for longer runs")]
 fn tell(asks: u64, cuts: u64) {
     println!("{asks} asks, {cuts} cuts");
 }
@@ -218,7 +218,7 @@ async fn connections_cut_at_random_lose_double_and_reorder_nothing() {
     let senders: Vec<_> = (0..PAIRS)
         .map(|pair| tokio::spawn(send(addr, pair, Arc::clone(&stop), Arc::clone(&dealt_with[pair]))))
         .collect();
-    // How long things go wrong: nothing is waited for here.
+    // The duration of the faults, not a wait for a condition.
     System.sleep(Duration::from_secs(span)).await;
     stop.store(true, Ordering::SeqCst);
     calm.store(true, Ordering::SeqCst);

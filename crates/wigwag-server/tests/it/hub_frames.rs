@@ -1,4 +1,4 @@
-//! Messages as they may be cut into frames, and frames as they may be cut on their way: it is all one to the hub.
+//! Messages split into frames in different ways, and frames split during transfer: the hub treats all of them alike.
 
 use crate::hub_socket::Socket;
 use crate::kit::Kit;
@@ -38,20 +38,20 @@ fn ways() -> Vec<(&'static str, Vec<u8>)> {
         ("a text", text(PING)),
         ("one that is escaped", text(r#"{"type":"pin\u0067"}"#)),
         ("longer than a short length", text(&long(200))),
-        ("longer than what is copied", text(&long(20_000))),
-        ("longer than what is read at once", text(&long(70_000))),
+        ("longer than the limit of copied frames", text(&long(20_000))),
+        ("longer than one read", text(&long(70_000))),
         ("much longer", text(&long(900_000))),
         ("a binary frame", frame(0x82, PING.as_bytes())),
         ("two parts", [frame(0x01, first), frame(0x80, last)].concat()),
         ("two parts with a ping between", [frame(0x01, first), frame(0x89, b"?"), frame(0x80, last)].concat()),
-        ("after a pong that nobody wanted", [frame(0x8A, b""), text(PING)].concat()),
+        ("after an unsolicited pong", [frame(0x8A, b""), text(PING)].concat()),
     ]
 }
 
 #[tokio::test]
 async fn a_message_is_the_same_however_it_is_cut_into_frames() {
     let kit = Kit::new().await;
-    // All of them one after the other: what comes after another kind of frame is read as well.
+    // All of them in sequence: frames after another kind of frame are read as well.
     let mut all = Socket::join(kit.server.addr()).await;
     for (way, bytes) in ways() {
         let mut alone = Socket::join(kit.server.addr()).await;
@@ -72,14 +72,14 @@ async fn a_frame_is_the_same_however_it_comes() {
     for (way, bytes) in ways().into_iter().filter(|(_, bytes)| bytes.len() < 100_000) {
         let ping = text(PING);
         let two = [&ping[..], &bytes].concat();
-        // Cut where the heads are, and here and there.
+        // Cut within the heads, and at some other places.
         for cut in [1, 2, 6, 7].into_iter().chain(20..36).chain([two.len() / 2, two.len() - 1]) {
             let mut socket = Socket::join(kit.server.addr()).await;
             let (first, rest) = two.split_at(cut.min(two.len() - 1));
             socket.send_bytes(first).await;
             let is_whole = first.len() >= ping.len();
             if is_whole {
-                // It was read, with all that came with it: the rest comes apart.
+                // The first frame was read; the rest arrives separately.
                 assert_eq!(socket.next_text().await.as_deref(), Ok(PONG), "{way}, cut at {cut}");
             }
             socket.send_bytes(rest).await;
@@ -120,7 +120,7 @@ async fn what_is_no_frame_closes_the_connection_and_says_why() {
             let mut socket = Socket::open(kit.server.addr()).await;
             let all: Vec<u8> = text(PING).repeat(before).into_iter().chain(bytes.iter().copied()).collect();
             socket.send_bytes(&all).await;
-            // What was answered before may be lost with the connection.
+            // Earlier answers may be lost with the connection.
             assert_eq!(socket.closed().await, Ok(code), "{what}, after {before}");
         }
     }

@@ -1,13 +1,13 @@
-//! The hub's promises and bounds over real sockets, against clients that mean no good.
+//! The hub's guarantees and limits over real sockets, against hostile clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use wigwag::core::Key;
-use wigwag::store::{Batch, Clock as _, Faults, Memory, Store, System};
+use wigwag_core::Key;
 use wigwag_server::{Auth, Builder, Metrics, Scope, Settings};
+use wigwag_store::{Batch, Clock as _, Faults, Memory, Store, System};
 
 use crate::gate::Gate;
 use crate::hub_socket::Socket;
@@ -15,14 +15,14 @@ use crate::kit::Kit;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server whose hub behaves like this.
+/// Returns a change of the builder that sets these hub settings.
 fn hub(change: impl FnOnce(&mut wigwag_hub::Settings)) -> impl FnOnce(Builder) -> Builder {
     let mut settings = Settings::default();
     change(&mut settings.hub);
     move |server| server.settings(settings)
 }
 
-/// Asks until the answer is so.
+/// Polls until the condition holds.
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !is_so().await {
@@ -32,14 +32,14 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("not so: {what}"));
 }
 
-/// The longest that the hub's lock was held, as the metrics say.
+/// The longest time that the hub's lock was held, according to the metrics.
 async fn longest_hold(kit: &Kit) -> Option<Duration> {
     let text = kit.get("/metrics").await.text;
     let line = text.lines().find(|line| line.starts_with("wigwag_hub_lock_hold_max_seconds"))?;
     line.rsplit(' ').next()?.parse().ok().map(Duration::from_secs_f64)
 }
 
-/// Measures on a thread of its own how long the machine keeps a thread waiting, until it is stopped.
+/// Measures on a separate thread how long the machine delays a thread, until stopped.
 struct Stalls {
     stop: Arc<AtomicBool>,
     thread: std::thread::JoinHandle<Duration>,
@@ -67,12 +67,12 @@ impl Stalls {
     }
 }
 
-/// Pipelines requests and does not read what is answered.
+/// Pipelines requests and does not read the answers.
 async fn flood(addr: std::net::SocketAddr, kind: &str, payload: Value, binary: bool) -> Socket {
     let mut deaf = Socket::join(addr).await;
     for _ in 0..400 {
         let frame = deaf.frame(kind, "ask", payload.clone());
-        // Once the server does not read any more, nothing more goes out.
+        // Once the server stops reading, no more data can be sent.
         let sending = deaf.send_text(frame.to_string(), binary);
         if tokio::time::timeout(Duration::from_millis(200), sending).await.is_err() {
             break;
@@ -148,7 +148,7 @@ async fn a_slow_consumer_sees_why_it_is_closed() {
         }
     };
     tokio::time::timeout(PATIENCE, noise).await.expect("it is closed");
-    // It reads on, late: what was on its way, then why, then the code.
+    // It reads late: the frames in flight, then the reason, then the close code.
     let mut last = Value::Null;
     let code = loop {
         match slow.next_or_close().await.unwrap() {
@@ -167,7 +167,7 @@ async fn a_connection_that_has_not_said_who_it_is_sends_little() {
     let mut socket = Socket::open(addr).await;
     let _ = socket.send_text(" ".repeat(70_000), false).await;
     assert_eq!(socket.closed().await, Ok(1009));
-    // Whoever greets may send more at once, in frames of either kind.
+    // After `hub:connect` a client may send more frames immediately, of either kind.
     for binary in [false, true] {
         let mut socket = Socket::open(addr).await;
         let hello = socket.frame("hub:connect", "ask", json!({"protocolVersion": "0.1.0"}));
@@ -208,7 +208,7 @@ async fn tasks_are_told_to_those_who_may_read_tasks() {
     }
 }
 
-/// Two servers on one store.
+/// Starts two servers on one store.
 async fn two() -> (Kit, Kit) {
     let store: Arc<dyn Store> = Arc::new(Memory::new());
     let settings = || hub(|hub| hub.peer_interval = 300);
@@ -228,7 +228,7 @@ async fn an_ask_for_an_actor_of_another_server_is_answered_with_where_it_is() {
     let answer = asker.answer(&frame).await;
     assert_eq!(answer["payload"]["code"], "elsewhere", "{answer}");
     assert_eq!(answer["payload"]["details"], json!({"targetAddress": "@(b)", "url": url}));
-    // It was here before, and moved.
+    // The actor was registered here before, and moved.
     let gone = Socket::join_as(one.server.addr(), "@(c)").await;
     gone.close().await;
     let _moved = Socket::join_as(two.server.addr(), "@(c)").await;
@@ -236,8 +236,8 @@ async fn an_ask_for_an_actor_of_another_server_is_answered_with_where_it_is() {
     assert_eq!(answer["payload"]["code"], "elsewhere", "{answer}");
     let keys: Vec<String> =
         one.store.list("hub/c/", "", 100).await.unwrap().entries.into_iter().map(|listed| listed.key).collect();
-    assert_eq!(keys, ["hub/c/actor.json"], "nothing is left that nobody would come for");
-    // At its server it is delivered; once that has stopped, it is queued for.
+    assert_eq!(keys, ["hub/c/actor.json"], "no unused object is left");
+    // At the actor's server the message is delivered; once that server has stopped, it is queued.
     let mut there = Socket::join(two.server.addr()).await;
     let delivered = there.ask("hub:send", json!({"to": "@(b)", "type": "note", "data": 1})).await;
     assert_eq!(delivered["payload"]["status"], "delivered");
@@ -292,7 +292,7 @@ async fn what_nobody_comes_for_is_swept_out_of_the_store() {
     assert!(record["version"].as_u64().unwrap() > 1, "a version never goes back: {record}");
 }
 
-/// All frames up to the answer to a frame, or another frame about it.
+/// Returns all frames up to the answer to a frame, or another frame about it.
 async fn up_to(socket: &mut Socket, frame: &Value) -> Vec<Value> {
     let mut all = Vec::new();
     loop {
@@ -329,7 +329,7 @@ async fn a_question_that_is_refused_does_not_time_out_and_its_repeat_is_delivere
     let refused = asker.frame("hub:send", "ask", question("@(b)", 2));
     asker.send(&refused).await.unwrap();
     assert_eq!(asker.answer(&refused).await["payload"]["code"], "queue_full");
-    // The timeout of a later question, which has no reply: all frames up to it are read.
+    // Reads all frames up to the timeout of a later request without a reply.
     let unanswered = asker.frame("hub:send", "ask", question("@(silent)", 3));
     asker.send(&unanswered).await.unwrap();
     assert_eq!(asker.answer(&unanswered).await["payload"]["status"], "delivered");

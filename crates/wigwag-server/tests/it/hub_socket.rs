@@ -1,4 +1,4 @@
-//! A bare client of the hub: frames, nothing more.
+//! A minimal client of the hub: only frames.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio_websockets::{ClientBuilder, Connector, MaybeTlsStream, Message, WebSocketStream};
-use wigwag::store::{Clock as _, System};
+use wigwag_store::{Clock as _, System};
 
-/// Nothing takes longer unless something is wrong.
+/// Timeout of every operation.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Socket {
     inner: WebSocketStream<MaybeTlsStream<TcpStream>>,
     count: u64,
-    /// The session's own address, once it is connected.
+    /// The session's address, once it is connected.
     pub(crate) own: String,
     pub(crate) session: String,
 }
@@ -92,12 +92,12 @@ impl Socket {
         self.inner.send(message).await.map_err(|error| error.to_string())
     }
 
-    /// Writes bytes past the library.
+    /// Writes raw bytes without the library.
     pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
         self.inner.get_mut().write_all(bytes).await.unwrap();
     }
 
-    /// The next frame; the code if the socket was closed.
+    /// Returns the next frame, or the close code.
     pub(crate) async fn next_or_close(&mut self) -> Result<Result<String, u16>, String> {
         loop {
             let next = tokio::time::timeout(PATIENCE, self.inner.next()).await.map_err(|_| "nothing came")?;
@@ -120,7 +120,7 @@ impl Socket {
         serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))
     }
 
-    /// How it was closed, after whatever came before.
+    /// Returns how the socket was closed, after skipping earlier frames.
     pub(crate) async fn closed(&mut self) -> Result<u16, String> {
         loop {
             if let Err(code) = self.next_or_close().await? {
@@ -129,7 +129,7 @@ impl Socket {
         }
     }
 
-    /// Asks and waits for the answer; what comes before is passed over.
+    /// Sends an ask and waits for the answer; earlier frames are skipped.
     pub(crate) async fn ask(&mut self, kind: &str, payload: Value) -> Value {
         let frame = self.frame(kind, "ask", payload);
         self.send(&frame).await.unwrap();

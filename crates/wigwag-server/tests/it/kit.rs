@@ -1,13 +1,13 @@
-//! A server on loopback with an engine behind it, and a client that checks what every answer looks like.
+//! A server on loopback with an engine, and a client that validates every response.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
-use wigwag::store::{Clock as _, Memory, Store, System};
 use wigwag::{Client, Ctx, Engine, Failure, Graph, LinkSecret, Settings as EngineSettings, StepCtx, permanent};
 use wigwag_server::{Builder, Running, Server, Settings};
+use wigwag_store::{Clock as _, Memory, Store, System};
 
 pub(crate) struct Kit {
     pub(crate) engine: Engine,
@@ -16,7 +16,7 @@ pub(crate) struct Kit {
     pub(crate) store: Arc<dyn Store>,
 }
 
-/// An answer that was read whole.
+/// A complete response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -33,7 +33,7 @@ impl Answer {
         self.headers.get(name).map(|value| value.to_str().unwrap()).unwrap_or_default()
     }
 
-    /// It is a success.
+    /// Asserts a success status, and returns the body.
     #[track_caller]
     pub(crate) fn ok(self, status: u16) -> Value {
         assert_eq!(self.status.as_u16(), status, "{}", self.text);
@@ -41,7 +41,7 @@ impl Answer {
         self.json()
     }
 
-    /// It is a problem document of that code.
+    /// Asserts a problem document with this code.
     #[track_caller]
     pub(crate) fn problem(self, code: &str) -> Value {
         assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
@@ -56,7 +56,7 @@ impl Answer {
     }
 }
 
-/// Asks with a token.
+/// Sends a request with a token.
 pub(crate) async fn with(kit: &Kit, token: &str, method: Method, path: &str, body: Option<Value>) -> Answer {
     let request = kit.request(method, path).bearer_auth(token);
     answer(match body {
@@ -69,7 +69,7 @@ pub(crate) async fn with(kit: &Kit, token: &str, method: Method, path: &str, bod
 pub(crate) async fn answer(request: RequestBuilder) -> Answer {
     let response = request.send().await.unwrap();
     let (status, headers) = (response.status(), response.headers().clone());
-    // The changes of the store have no end.
+    // The stream of changes has no end.
     let is_endless = status == 200 && response.url().path() == "/v1/changes";
     let text = if is_endless { String::new() } else { response.text().await.unwrap() };
     Answer { status, headers, text }
@@ -117,7 +117,7 @@ impl Kit {
         answer(self.request(Method::GET, path)).await
     }
 
-    /// The same of a path that is made on the way.
+    /// The same for a path that is built dynamically.
     pub(crate) async fn get_owned(&self, path: String) -> Answer {
         self.get(&path).await
     }
@@ -132,7 +132,7 @@ impl Kit {
         self.until(&format!("/v1/runs/{id}/waiting"), |found| found["items"] != json!([])).await;
     }
 
-    /// Asks until the answer is so.
+    /// Polls until the condition holds.
     pub(crate) async fn until(&self, path: &str, so: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         for _ in 0..500 {
@@ -140,7 +140,7 @@ impl Kit {
             if so(&last) {
                 return last;
             }
-            // A poll, not a guess: what ends it is the condition.
+            // A poll of a condition, not a fixed delay.
             System.sleep(Duration::from_millis(10)).await;
         }
         panic!("`{path}` stays so: {last}");
@@ -178,7 +178,7 @@ async fn approve(ctx: Ctx, _: Value) -> Result<Value, Failure> {
     Ok(by)
 }
 
-/// Waits for `item` as often as it is told to.
+/// Waits for `item` as often as its input says.
 async fn gather(ctx: Ctx, count: u64) -> Result<Vec<Value>, Failure> {
     let mut items = Vec::new();
     for _ in 0..count {
@@ -187,7 +187,7 @@ async fn gather(ctx: Ctx, count: u64) -> Result<Vec<Value>, Failure> {
     Ok(items)
 }
 
-/// Wants `{"yes": true}` or `{"yes": false}` between two steps.
+/// A graph that waits for `{"yes": true}` or `{"yes": false}` between two steps.
 fn order() -> Graph<Value> {
     Graph::<Value>::new("order")
         .step("first", |_: StepCtx<Value>| async move { Ok::<_, Failure>(1) })

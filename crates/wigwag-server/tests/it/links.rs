@@ -1,4 +1,4 @@
-//! Resume links: looking sends nothing, the button does.
+//! Resume links: opening one sends nothing, its button does.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn looking_at_a_link_sends_nothing_and_its_button_sends_once() {
     for _ in 0..3 {
         let shown = answer(kit.request(Method::GET, &path).header("accept", "text/html")).await;
         assert_eq!((shown.status.as_u16(), shown.header("content-type")), (200, "text/html; charset=utf-8"));
-        assert!(shown.text.contains("<form method=\"post\">") && shown.text.contains("<b>approval</b>"));
+        assert!(shown.text.contains("method=\"post\">") && shown.text.contains("<b>approval</b>"));
         assert_eq!((shown.header("cache-control"), shown.header("referrer-policy")), ("no-store", "same-origin"));
         assert!(shown.header("content-security-policy").contains("default-src 'none'"));
         kit.http.head(kit.url(&path)).send().await.unwrap();
@@ -30,7 +30,7 @@ async fn looking_at_a_link_sends_nothing_and_its_button_sends_once() {
     assert_eq!((&shown["run"], &shown["once"]), (&json!("a"), &json!(true)));
     assert_eq!(kit.get("/v1/runs/a/signals").await.ok(200)["items"], json!([]), "nothing was sent");
     let pressed = kit.request(Method::POST, &path).header("content-type", "application/x-www-form-urlencoded");
-    // As a browser sends it from the page.
+    // A request as a browser sends it from the page.
     let pressed = pressed.header("origin", format!("http://{}", kit.server.addr()));
     let sent = answer(pressed.body("payload=%7B%22yes%22%3Atrue%7D")).await;
     assert_eq!(sent.status.as_u16(), 200, "{}", sent.text);
@@ -183,7 +183,7 @@ async fn a_wait_for_authenticated_senders_takes_tokens_and_their_links_and_no_cl
         }
         assert_eq!(waits(path).await.ok(200)["items"][0]["authenticated"], true);
     }
-    // An administrator may speak for somebody, which is no proof.
+    // An administrator may name another sender, which does not authenticate that sender.
     post(admin, "/v1/runs/a/signals/vote", json!({"by": "ada"})).await.problem("rejected_sender");
     post(ada, "/v1/runs/a/signals/vote", json!({"wait": "30s"})).await.ok(200);
     let link = post(ada, "/v1/links", json!({"run": "b", "name": "vote"})).await.ok(201);

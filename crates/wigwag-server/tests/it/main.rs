@@ -1,15 +1,19 @@
-//! The API over a real socket.
+//! Tests of the API over a real socket.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod crowd;
+mod dashboard;
+mod dashboard_size;
 mod described;
 mod doors;
 mod edges;
 mod events;
+mod fleet;
 mod gate;
 mod hostile;
 mod hub;
 mod hub_cuts;
+mod hub_doors;
 mod hub_frames;
 mod hub_promises;
 mod hub_socket;
@@ -25,4 +29,5 @@ mod s3_tools;
 mod security;
 mod signals;
 mod tasks;
+mod types;
 mod upkeep;

@@ -1,20 +1,20 @@
-//! Nudges for remote workers: `/v1/changes`, and the store that follows it.
+//! Notifications for remote workers: `/v1/changes`, and the store that follows it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use wigwag::store::limits::CHANGES_WAITING_MAX;
-use wigwag::store::{Batch, Change, Changes, Clock as _, ErrorKind, Memory, OpenSettings, Store, System, open};
 use wigwag_server::{Auth, S3Keys, Scope, Server};
 use wigwag_store::conformance::{self, Quirks};
+use wigwag_store::limits::CHANGES_WAITING_MAX;
+use wigwag_store::{Batch, Change, Changes, Clock as _, ErrorKind, Memory, OpenSettings, Store, System, open};
 
 use crate::kit::{Kit, answer, writable};
 use crate::s3::SECRET;
 
 const TOKEN: &str = "a token of the tests";
 
-/// The server's store, opened by its address alone.
+/// Opens the server's store by its URL alone.
 fn remote(kit: &Kit) -> Arc<dyn Store> {
     with_keys(kit, "wigwag", "wigwag")
 }
@@ -25,23 +25,23 @@ fn with_keys(kit: &Kit, id: &str, secret: &str) -> Arc<dyn Store> {
     open(&kit.url("/s3"), &settings).unwrap().store
 }
 
-/// The next nudge; the test hangs, and is killed, where none comes.
+/// Returns the next notification; without one, the test hangs and is killed.
 async fn next(changes: &mut Changes) -> Change {
     changes.next().await
 }
 
-/// Waits until it is so.
+/// Waits until the condition holds.
 async fn until(so: impl Fn() -> bool) {
     while !so() {
         System.sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Follows everything, and returns once the stream stands.
+/// Follows all keys, and returns once the stream is connected.
 async fn connected(store: &Arc<dyn Store>) -> Changes {
     let mut all = store.changes("");
-    assert_eq!(next(&mut all).await, Change::Missed, "what was before it stood nobody was told of");
-    until(|| store.traits().nudges).await;
+    assert_eq!(next(&mut all).await, Change::Missed, "earlier changes count as missed");
+    until(|| store.traits().notifications.is_complete()).await;
     all
 }
 
@@ -49,10 +49,10 @@ async fn connected(store: &Arc<dyn Store>) -> Changes {
 async fn a_remote_store_with_nudges_keeps_the_promises() {
     let kit = Kit::with(|server| server.settings(writable())).await;
     let store = remote(&kit);
-    assert!(!store.traits().nudges, "nobody follows yet");
+    assert!(!store.traits().notifications.is_complete(), "nobody follows yet");
     let _all = connected(&store).await;
     conformance::check(Arc::clone(&store), Quirks { nudges_lag: true, ..Quirks::default() }).await;
-    assert!(store.traits().nudges);
+    assert!(store.traits().notifications.is_complete());
 }
 
 #[tokio::test]
@@ -63,10 +63,10 @@ async fn puts_on_both_sides_are_told_and_a_wider_follower_is_served_too() {
     assert_eq!(next(&mut due).await, Change::Missed);
     kit.store.write(Batch::new().put("other", "x").put("due/1", "x")).await.unwrap();
     assert_eq!(next(&mut due).await, Change::Put("due/1".into()));
-    // The stream tells of `due/` alone until somebody wants more; then it ends, and another begins.
+    // The stream contains only `due/` until a subscriber needs more; then it ends, and another begins.
     let mut done = store.changes("done/");
     assert_eq!(next(&mut done).await, Change::Missed);
-    until(|| store.traits().nudges).await;
+    until(|| store.traits().notifications.is_complete()).await;
     for changes in [&mut due, &mut done] {
         while let Some(change) = changes.next().now_or_never() {
             assert_eq!(change, Change::Missed);
@@ -86,7 +86,7 @@ async fn a_follower_that_falls_behind_is_told_so() {
     let many = (0..=CHANGES_WAITING_MAX).map(|number| format!("k/{number:05}"));
     for key in many {
         kit.store.write(Batch::new().put(&key, "x")).await.unwrap();
-        // This one keeps up.
+        // This client keeps up.
         assert_eq!(next(&mut all).await, Change::Put(key));
     }
     assert_eq!(next(&mut slow).await, Change::Missed);
@@ -101,11 +101,11 @@ async fn after_a_restart_of_the_server_nudges_come_again() {
     let addr = server.addr();
     server.stop().await;
     assert_eq!(next(&mut all).await, Change::Missed);
-    assert!(!store.traits().nudges, "until it is back, the store is one like any bucket");
+    assert!(!store.traits().notifications.is_complete(), "until it is back, the store is one like any bucket");
     near.write(Batch::new().put("unseen", "x")).await.unwrap();
     let server = Server::builder(engine.client()).settings(writable()).bind(addr).start().await.unwrap();
-    assert_eq!(next(&mut all).await, Change::Missed, "and whoever follows lists");
-    until(|| store.traits().nudges).await;
+    assert_eq!(next(&mut all).await, Change::Missed, "a subscriber gets a gap and lists");
+    until(|| store.traits().notifications.is_complete()).await;
     near.write(Batch::new().put("seen", "x")).await.unwrap();
     assert_eq!(next(&mut all).await, Change::Put("seen".into()));
     server.stop().await;
@@ -143,7 +143,7 @@ async fn an_access_key_is_enough_and_a_wrong_one_costs_only_the_nudges() {
     let stranger = with_keys(&kit, "worker", "another secret that is long enough");
     let _changes = stranger.changes("");
     assert_eq!(stranger.get("a").await.unwrap_err().kind(), ErrorKind::Denied);
-    assert!(!stranger.traits().nudges);
+    assert!(!stranger.traits().notifications.is_complete());
 }
 
 #[tokio::test]
@@ -154,7 +154,7 @@ async fn a_store_that_cannot_tell_says_so_and_works_without() {
     let _changes = store.changes("");
     store.write(Batch::new().put("a", "1")).await.unwrap();
     assert_eq!(store.get("a").await.unwrap().unwrap().body, "1");
-    assert!(!store.traits().nudges);
+    assert!(!store.traits().notifications.is_complete());
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Metrics and traces.
+//! Tests of metrics and traces.
 
 use reqwest::Method;
 use serde_json::json;
@@ -57,7 +57,7 @@ async fn a_trace_is_taken_up_and_answered() {
     let request = kit.request(Method::GET, "/v1/health").header("traceparent", format!("00-{id}-{parent}-01"));
     let answered = answer(request).await.header("traceparent").to_owned();
     assert!(answered.starts_with(&format!("00-{id}-")) && answered.ends_with("-01"), "{answered}");
-    assert!(!answered.contains(parent), "it is a span of its own: {answered}");
+    assert!(!answered.contains(parent), "the span must be new: {answered}");
     let fresh = answer(kit.request(Method::GET, "/v1/health").header("traceparent", "nonsense")).await;
     assert_eq!(fresh.header("traceparent").len(), 55, "{}", fresh.header("traceparent"));
 }

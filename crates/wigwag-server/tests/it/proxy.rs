@@ -8,9 +8,9 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use wigwag::store::{Batch, Clock as _, OpenSettings, System, open};
 use wigwag_server::{Auth, Rate, S3Keys, Scope, Settings};
 use wigwag_store::conformance;
+use wigwag_store::{Batch, Clock as _, OpenSettings, System, open};
 
 use crate::hub_socket::Socket;
 use crate::kit::{Answer, Kit, answer};

@@ -1,4 +1,4 @@
-//! Runs: start, look, list, wait, control.
+//! Runs: start, read, list, wait, control.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -104,7 +104,7 @@ async fn one_key_is_one_run() {
     start(json!({"type": "echo", "input": 2})).await.problem("conflict");
     start(json!({"type": "approve", "input": 1})).await.problem("conflict");
     let other = answer(kit.request(Method::POST, "/v1/runs").json(&json!({"type": "echo", "input": 1}))).await.ok(201);
-    assert_ne!(first, other, "without a key each is a run of its own");
+    assert_ne!(first, other, "without a key each request starts a separate run");
     let listed = kit.get("/v1/runs?type=echo").await.ok(200);
     assert_eq!(listed["items"].as_array().unwrap().len(), 2);
 }
@@ -153,7 +153,7 @@ async fn runs_are_listed_page_by_page() {
         let Some(next) = page["next"].as_str() else { break };
         after = format!("&after={next}");
     }
-    assert_eq!(seen[0], "w", "what is unfinished comes first");
+    assert_eq!(seen[0], "w", "unfinished runs come first");
     seen.sort();
     assert_eq!(seen, ["a", "b", "c", "d", "e", "w"]);
     let only = kit.get("/v1/runs?status=waiting_signal&type=approve").await.ok(200);
@@ -196,7 +196,7 @@ async fn a_run_is_paused_resumed_and_restarted() {
     let kit = Kit::new().await;
     kit.waiting("p").await;
     kit.post("/v1/runs/p/resume", json!({})).await.problem("not_running");
-    // A body is not needed where there is nothing to say.
+    // A body may be absent if all its fields are optional.
     answer(kit.request(Method::POST, "/v1/runs/p/pause")).await.ok(202);
     kit.until("/v1/runs/p", |run| run["status"] == "paused").await;
     kit.post("/v1/runs/p/migrate", json!({"rename": {"..": "else"}})).await.problem("invalid");
@@ -235,7 +235,7 @@ async fn definitions_are_those_that_workers_stored() {
 #[tokio::test]
 async fn it_serves_a_directory_as_well() {
     let folder = tempfile::tempdir().unwrap();
-    let opened = wigwag::store::open(folder.path().join("store").to_str().unwrap(), &Default::default()).unwrap();
+    let opened = wigwag_store::open(folder.path().join("store").to_str().unwrap(), &Default::default()).unwrap();
     let kit = Kit::on(opened.store, |server| server).await;
     kit.waiting("a").await;
     let followed = tokio::spawn(answer(kit.request(Method::GET, "/v1/runs/a/events")));

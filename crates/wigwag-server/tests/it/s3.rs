@@ -1,23 +1,23 @@
-//! `/s3`: a server's store is a bucket like any other, to the ordinary bucket store and to a bare socket.
+//! `/s3`: a server's store behaves like any bucket, for the ordinary bucket store and over a raw socket.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use reqwest::Method;
 use tempfile::TempDir;
-use wigwag::store::{
-    Batch, Changes, Embedded, Error, ErrorKind, Memory, Now, Object, OpenSettings, Page, Peers, Receipt, RetrySettings,
-    Store, Traits, open,
-};
 use wigwag_server::{Auth, Metrics, S3Keys, Scope, Settings};
 use wigwag_store::conformance::{self, Quirks};
 use wigwag_store::doctor::{self, Races};
+use wigwag_store::{
+    Batch, Changes, Embedded, Error, ErrorKind, Memory, Now, Object, OpenSettings, Page, Peers, Receipt, RetrySettings,
+    Store, Traits, open,
+};
 
 use crate::kit::{Answer, Kit, answer, writable};
 
 pub(crate) const SECRET: &str = "a secret of the tests, long enough";
 
-/// A server over an embedded store that knows these keys and no token, or a token and these keys.
+/// A server over an embedded store with these keys, and with or without a token.
 async fn embedded(keys: S3Keys, closed: bool) -> (TempDir, Kit) {
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(Embedded::open(folder.path()).unwrap());
@@ -90,7 +90,7 @@ async fn of_writers_on_both_sides_exactly_one_creates_a_key() {
     }
 }
 
-/// Answers everything with an error of one kind.
+/// A store that fails every operation with one kind of error.
 #[derive(Debug)]
 struct Failing(ErrorKind);
 
@@ -119,7 +119,7 @@ impl Store for Failing {
     }
 }
 
-/// A store that works until it is told to fail: a server needs one to start.
+/// A store that works until it is switched to fail, because a server needs a working store to start.
 #[derive(Debug)]
 struct Turning(std::sync::RwLock<Arc<dyn Store>>);
 
@@ -205,7 +205,7 @@ fn refused(answer: &Answer, status: u16, code: &str) {
     assert!(answer.text.contains(answer.header("x-amz-request-id")), "{}", answer.text);
 }
 
-/// Method, path and headers; and the status and code of the refusal.
+/// Method, path and headers; status and code of the expected error.
 type Case<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], u16, &'a str);
 
 #[tokio::test]
@@ -240,7 +240,7 @@ async fn what_is_not_there_is_refused_in_the_words_of_s3() {
         refused(&ask(&kit, method, path, headers, "body").await, status, code);
     }
     assert!(kit.store.list("a", "", 10).await.unwrap().entries.is_empty(), "none of them wrote anything");
-    // An address whose part is an empty path.
+    // A URL with an empty path.
     for path in ["/s3", "/s3/"] {
         assert!(ask(&kit, "GET", path, &[], "").await.text.contains("<Name>wigwag</Name>"), "{path}");
     }
@@ -293,7 +293,7 @@ async fn a_body_that_is_too_large_is_refused_before_it_is_read() {
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
         let head = format!("PUT /s3/wigwag/a HTTP/1.1\r\nHost: {address}\r\n{length}\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
-        // Not a byte of the body is sent, and yet there is an answer.
+        // The server responds although no byte of the body is sent.
         let mut answer = Vec::new();
         while !String::from_utf8_lossy(&answer).contains("</Error>") {
             let mut some = [0; 1024];

@@ -1,4 +1,4 @@
-//! Other people's tools on a live server's `/s3`: boto3 and rclone, from the folder that `WIGWAG_TEST_TOOLS` names.
+//! S3 tools on a live server's `/s3`: boto3 and rclone, from the folder that `WIGWAG_TEST_TOOLS` names.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
-use wigwag::store::{Batch, Embedded, Store as _};
 use wigwag_server::{Auth, S3Keys, Scope, Tls};
 use wigwag_store::conformance;
+use wigwag_store::{Batch, Embedded, Store as _};
 
 use crate::kit::Kit;
 use crate::s3::SECRET;
 
 const ID: &str = "tools";
 
-/// The program, or a loud word that the test is skipped.
+/// Returns the program, or prints that the test is skipped.
 fn tool(name: &str) -> Option<PathBuf> {
     let found = std::env::var_os("WIGWAG_TEST_TOOLS").map(|folder| PathBuf::from(folder).join(name));
     let found = found.filter(|path| path.exists());
@@ -61,7 +61,7 @@ impl World {
     }
 }
 
-/// Runs it beside the server, which runs in this process.
+/// Runs the program while the server runs in this process.
 async fn run(mut command: Command) -> Output {
     command.env_remove("AWS_SESSION_TOKEN").env_remove("AWS_PROFILE").env_remove("AWS_ENDPOINT_URL");
     command.env("AWS_CONFIG_FILE", "/dev/null").env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null");
@@ -88,7 +88,7 @@ async fn boto3(tls: bool) {
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
     assert!(ran.status.success(), "{said}{}", String::from_utf8_lossy(&ran.stderr));
     let hashes: Vec<&str> = said.lines().collect();
-    assert_eq!(hashes, [world.hash(&world.entry).await, world.hash(&world.state).await], "it read what is stored");
+    assert_eq!(hashes, [world.hash(&world.entry).await, world.hash(&world.state).await], "it read the stored objects");
     let run = world.kit.client().run("holiday").unwrap();
     run.signal("approval", "yes").await.unwrap();
     assert_eq!(run.result::<String>().await.unwrap(), "yes", "and the run went on");

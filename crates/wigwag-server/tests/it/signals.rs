@@ -1,4 +1,4 @@
-//! Signals: sending one and many, inboxes, what waits.
+//! Signals: sending one and many, inboxes, open waits.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ async fn one_key_is_one_signal() {
     let again = send(json!(1)).await.ok(200);
     assert_eq!((&first["id"], &again["repeated"]), (&again["id"], &json!(true)));
     send(json!(2)).await.problem("conflict");
-    // The body's key is the same thing by another way.
+    // The body's key is equivalent to the header.
     let same = kit.post("/v1/runs/g/signals/item", json!({"payload": 1, "key": "k"})).await.ok(200);
     assert_eq!(same["id"], first["id"]);
     let request = kit.request(Method::POST, "/v1/runs/g/signals/item").header("idempotency-key", "k");
@@ -111,7 +111,7 @@ async fn an_inbox_is_read_page_by_page() {
     for wrong in ["elsewhere", "../../log/0000000001", "spare/", ".control/x"] {
         kit.get(&format!("/v1/runs/g/signals?after={wrong}")).await.problem("invalid");
     }
-    // A page costs what it shows, and what no wait has to do with lies beside it: a pause is asked for the same way.
+    // A page reads only the waits that it shows, not other inbox objects such as the pause request.
     kit.post("/v1/runs/g/pause", json!({})).await.ok(202);
     let (mut count, mut after) = (0, String::new());
     loop {

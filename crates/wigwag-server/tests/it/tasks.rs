@@ -1,4 +1,4 @@
-//! Tasks: submit, look, list, wait, cancel.
+//! Tasks: submit, read, list, wait, cancel.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ async fn a_task_is_looked_at_followed_and_steered_as_a_run_is() {
     let history = kit.get(&format!("{task}/history")).await.ok(200);
     let entries = history["items"].as_array().unwrap();
     assert_eq!(entries[0]["events"][0]["type"], "run.started");
-    // Each event says of which entry it is, and of how many: together they are the log.
+    // Each event names its entry and the number of events in it: together they are the log.
     let events = kit.get(&format!("{task}/events")).await.text;
     let told =
         events.lines().filter_map(|line| line.strip_prefix("data: ")).map(|data| serde_json::from_str(data).unwrap());

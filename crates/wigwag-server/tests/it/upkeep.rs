@@ -1,4 +1,4 @@
-//! Upkeep: removing what is over, and looking for what was lost.
+//! Maintenance: prune and sweep.
 
 use serde_json::json;
 

@@ -1,0 +1,257 @@
+//! The dashboard: ES modules, style and page, embedded in the binary.
+//!
+//! Holds: the assets are public and the same for everyone; the page can do nothing that the API does not allow its token.
+//! Modules have their hash in their address and are cached for good; the page itself is revalidated at each visit.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use sha2::{Digest as _, Sha256};
+
+use crate::app::App;
+use crate::problem::{Code, Problem};
+
+/// Paths of the page. They do not overlap `/v1`, `/s3`, `/hub` and `/metrics`.
+const PAGES: [&str; 12] = [
+    "/",
+    "/runs",
+    "/runs/{id}",
+    "/tasks",
+    "/tasks/{id}",
+    "/workflows",
+    "/workflows/{type}",
+    "/actors",
+    "/store",
+    "/system",
+    "/keys",
+    "/sign-in",
+];
+
+const JS: &str = "text/javascript; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SVG: &str = "image/svg+xml";
+
+macro_rules! assets {
+    ($($name:literal => $kind:expr),* $(,)?) => {
+        /// Name, type and bytes of each file.
+        const ASSETS: &[(&str, &str, &[u8])] = &[$(($name, $kind, include_bytes!(concat!("../dashboard/", $name)))),*];
+    };
+}
+
+assets! {
+    "style.css" => CSS, "mark.svg" => SVG,
+    "app.js" => JS, "shell.js" => JS, "dom.js" => JS, "words.js" => JS, "api.js" => JS, "live.js" => JS, "graph.js" => JS,
+    "form.js" => JS, "answer.js" => JS, "actions.js" => JS, "log.js" => JS, "embed.js" => JS,
+    "screens/waiting.js" => JS, "screens/runs.js" => JS, "screens/run.js" => JS, "screens/workflows.js" => JS,
+    "screens/system.js" => JS,
+}
+
+const INDEX: &str = include_str!("../dashboard/index.html");
+
+/// Stands in the page for the address of its modules.
+const BASE: &str = "{{ui}}";
+
+/// Hash of all files: part of their address.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let mut hash = Sha256::new();
+    hash.update(INDEX);
+    for (name, _, bytes) in ASSETS {
+        hash.update(name);
+        hash.update(bytes);
+    }
+    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+});
+
+/// Bytes of each file as they are served, in the order of [`ASSETS`].
+static SERVED: LazyLock<Vec<Cow<'static, [u8]>>> = LazyLock::new(|| {
+    ASSETS.iter().map(|(_, kind, bytes)| if *kind == JS { without_comments(bytes) } else { (*bytes).into() }).collect()
+});
+
+/// Removes `/** … */` and lines that start with `//`: types and explanations are for readers of the source, not for browsers.
+/// Spaces around
+/// operators go too. Line breaks stay, so that the line numbers of an error are those of the source. Modules write other comments nowhere, and
+/// `/**` in no string.
+fn without_comments(source: &[u8]) -> Cow<'static, [u8]> {
+    let text = String::from_utf8_lossy(source);
+    let (mut served, mut rest) = (String::with_capacity(text.len()), text.as_ref());
+    while let Some((code, comment)) = rest.split_once("/**") {
+        let (comment, after) = comment.split_once("*/").unwrap_or((comment, ""));
+        served.push_str(code);
+        served.extend(comment.matches('\n'));
+        rest = after.strip_prefix(' ').unwrap_or(after);
+    }
+    served.push_str(rest);
+    let lines = served.split('\n').map(str::trim);
+    let lines = lines.map(|line| if line.starts_with("//") { "".into() } else { without_spaces(line) });
+    lines.collect::<Vec<_>>().join("\n").into_bytes().into()
+}
+
+/// Spaces that no code needs, around operators.
+const SPACED: [&str; 16] =
+    [" => ", " = ", " === ", " !== ", " && ", " || ", " ?? ", " ? ", " : ", " * ", " {", "{ ", " }", ", ", "; ", ": "];
+
+/// Removes spaces around operators from a line outside its strings. A line with a template, an escape or what may be a regular
+/// expression stays as it is: only double quotes delimit strings in what is left.
+fn without_spaces(line: &str) -> Cow<'_, str> {
+    if line.contains(['`', '\'', '\\', '/']) {
+        return line.into();
+    }
+    let parts = line.split('"').enumerate().map(|(place, part)| match place % 2 {
+        0 => SPACED.iter().fold(part.to_owned(), |code, spaced| code.replace(spaced, spaced.trim())),
+        _ => part.to_owned(),
+    });
+    parts.collect::<Vec<_>>().join("\"").into()
+}
+
+/// The browser itself refuses inline code, foreign addresses and markup made of text.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+                      trusted-types 'none'";
+
+const OPENER: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+const RESOURCE: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+
+/// Version of the page that this server has.
+pub(crate) fn version() -> &'static str {
+    &VERSION
+}
+
+/// Routes of the page and its files.
+pub(crate) fn routes() -> Router<App> {
+    let pages = PAGES.iter().fold(Router::new(), |router, path| router.route(path, get(page)));
+    pages.route("/ui/embed.js", get(entry)).route("/ui/{version}/{*file}", get(file))
+}
+
+async fn page(headers: HeaderMap) -> Response {
+    let tag = format!("\"{}\"", version());
+    let mut response = match headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok()) {
+        Some(known) if known.contains(&tag) => StatusCode::NOT_MODIFIED.into_response(),
+        _ => {
+            let base = format!("/ui/{}", version());
+            ([(CONTENT_TYPE, "text/html; charset=utf-8")], INDEX.replace(BASE, &base)).into_response()
+        }
+    };
+    let set = response.headers_mut();
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        set.insert(ETAG, tag);
+    }
+    set.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    set.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    set.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    set.insert(OPENER, HeaderValue::from_static("same-origin"));
+    response
+}
+
+/// A module with an address that does not change, for pages that embed parts of the dashboard.
+async fn entry(State(_): State<App>) -> Response {
+    let text = format!("export * from \"/ui/{}/embed.js\";\n", version());
+    let headers = [(CONTENT_TYPE, JS), (CACHE_CONTROL, "no-cache"), (RESOURCE, "cross-origin")];
+    (headers, text).into_response()
+}
+
+async fn file(Path((wanted, name)): Path<(String, String)>) -> Response {
+    let mut files = ASSETS.iter().zip(SERVED.iter());
+    let found = files.find(|((known, ..), _)| *known == name).filter(|_| wanted == version());
+    let Some(((_, kind, _), bytes)) = found else {
+        let what = format!("the dashboard of this server has no file `{}`", name.escape_debug());
+        return Problem::new(Code::NotFound, what).hint("reload the page: the server was updated").into_response();
+    };
+    let headers =
+        [(CONTENT_TYPE, *kind), (CACHE_CONTROL, "public, max-age=31536000, immutable"), (RESOURCE, "cross-origin")];
+    match from_folder(&name) {
+        Some(read) => (headers, read).into_response(),
+        None => (headers, bytes.as_ref()).into_response(),
+    }
+}
+
+/// In debug builds a file of the folder that `WIGWAG_DASHBOARD` names, so that a change needs no build.
+#[cfg(debug_assertions)]
+fn from_folder(name: &str) -> Option<Vec<u8>> {
+    let folder = std::env::var_os("WIGWAG_DASHBOARD")?;
+    std::fs::read(std::path::Path::new(&folder).join(name)).ok()
+}
+
+#[cfg(not(debug_assertions))]
+fn from_folder(_: &str) -> Option<Vec<u8>> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_folder_is_embedded_and_small_enough_to_read() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboard");
+        let mut found = Vec::new();
+        for part in ["", "screens"] {
+            for entry in std::fs::read_dir(folder.join(part)).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_file() {
+                    found.push(path.strip_prefix(&folder).unwrap().to_str().unwrap().to_owned());
+                }
+            }
+        }
+        for name in found.iter().filter(|name| !["index.html", "jsconfig.json", "api.d.ts"].contains(&name.as_str())) {
+            assert!(ASSETS.iter().any(|(known, ..)| known == name), "`{name}` is not embedded");
+        }
+        for (name, kind, bytes) in ASSETS {
+            let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
+            assert!(lines <= 350, "`{name}` has {lines} lines");
+            let imports =
+                std::str::from_utf8(bytes).unwrap().lines().filter_map(|line| line.split(" from \"./").nth(1));
+            for import in imports.filter(|_| *kind == JS) {
+                let import = import.trim_end_matches(['"', ';']);
+                let below = name.rsplit_once('/').map_or(String::new(), |(below, _)| format!("{below}/"));
+                let whole = format!("{below}{import}");
+                assert!(ASSETS.iter().any(|(known, ..)| *known == whole), "`{name}` imports `{whole}`");
+            }
+        }
+    }
+
+    /// Bytes on the wire of all files with this ending.
+    fn served(ending: &str) -> usize {
+        let files = ASSETS.iter().zip(SERVED.iter()).filter(|((name, ..), _)| name.ends_with(ending));
+        files.map(|(_, bytes)| bytes.len()).sum()
+    }
+
+    #[test]
+    fn the_page_is_within_its_budget() {
+        let (js, css) = (served(".js"), served(".css"));
+        assert!(js <= 160_000, "want at most 160,000 bytes of JavaScript, got: {js}");
+        assert!(css <= 40_000, "want at most 40,000 bytes of style, got: {css}");
+        for (name, _, _) in ASSETS.iter().filter(|(name, ..)| name.ends_with(".js")) {
+            assert!(INDEX.contains(&format!("{BASE}/{name}")) || *name == "embed.js", "`{name}` is not preloaded");
+        }
+        // The page itself, and all files but the embedding module; what the API answers comes on top (browser tests).
+        assert!(ASSETS.len() <= 25, "{}", ASSETS.len());
+    }
+
+    #[test]
+    fn comments_are_not_served_and_lines_keep_their_numbers() {
+        let source = "// head\n/**\n * Doc.\n * @param {string} a\n */\nconst x = /** @type {any} */ (a); // stays\n  // gone\ny(\"http://h\");\n";
+        let want = "\n\n\n\n\nconst x = (a); // stays\n\ny(\"http://h\");\n";
+        assert_eq!(without_spaces("a = { b: \"c, d\" }; e ? f : g"), "a={b:\"c, d\"};e?f:g");
+        for kept in ["const t = `a, b`;", "const r = /a, b/;", "x = 'a, b';", "y = \"\\\", \";"] {
+            assert_eq!(without_spaces(kept), kept);
+        }
+        assert_eq!(String::from_utf8(without_comments(source.as_bytes()).into_owned()).unwrap(), want);
+        for ((name, _, source), served) in ASSETS.iter().zip(SERVED.iter()).filter(|((_, kind, _), _)| *kind == JS) {
+            let text = std::str::from_utf8(served).unwrap();
+            assert!(
+                !text.contains("*/ (") && !text.contains("@type") && !text.contains("@param"),
+                "`{name}` has comments left"
+            );
+            let templates = text.lines().all(|line| line.matches('`').count() % 2 == 0);
+            assert!(templates, "`{name}` has a template over several lines");
+            let lines = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == b'\n').count();
+            assert_eq!(lines(served), lines(source), "`{name}`");
+        }
+    }
+}
