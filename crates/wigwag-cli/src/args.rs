@@ -1,4 +1,4 @@
-//! Every flag; its help text is the reference.
+//! The command-line arguments. Their help texts are the reference page `docs/reference/cli.md`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,418 +22,426 @@ pub(crate) struct Args {
 }
 
 const EXIT_CODES: &str =
-    "Exit codes: 0 done, 1 failed, 2 wrong call, 3 not found, 4 conflict, not running or not waiting.
-Data goes to standard output, talk to standard error.";
+    "Exit codes: 0 success, 1 failure, 2 invalid usage, 3 not found, 4 conflict, not running or not waiting.
+Results go to standard output; progress, warnings and hints go to standard error.";
 
-/// The store of commands that name none.
+/// Default value of `--store`.
 pub(crate) const DEFAULT_STORE: &str = "./.wigwag";
 
-/// Which store, and how it is reached.
+/// Options that select the store or the server.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct StoreArgs {
-    /// Whether the store was named, by flag or environment
+    /// Set if `--store` came from a flag or the environment
     #[arg(skip)]
     pub(crate) is_given: bool,
-    /// The store: `./dir`, `file:dir`, `memory:`, `s3://bucket/prefix`, `gs://…`, `az://…`, or a server's `http://…/s3`
+    /// Store URL: `./dir`, `file:dir`, `memory:`, `s3://bucket/prefix`, `gs://…`, `az://…`, or a server's `http://…/s3`
     #[arg(long, global = true, value_name = "URL", env = "WIGWAG_STORE", default_value = DEFAULT_STORE)]
     pub(crate) store: String,
-    /// Ask a server instead of a store, such as `http://127.0.0.1:7070`
+    /// Send the command to a server instead of a store, such as `http://127.0.0.1:7070`
     #[arg(long, global = true, value_name = "URL", env = "WIGWAG_SERVER", help_heading = "Servers", value_parser = input::server)]
     pub(crate) server: Option<String>,
-    /// The token for the server comes from this file; else from `WIGWAG_TOKEN`
+    /// Read the server's token from this file instead of `WIGWAG_TOKEN`
     #[arg(long, global = true, value_name = "FILE", help_heading = "Servers")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Allow plain `http://` to other machines, which exposes tokens and secrets
+    /// Allow unencrypted `http://` to other machines, which exposes tokens and secrets
     #[arg(long, global = true, env = "WIGWAG_ALLOW_HTTP", help_heading = "Servers")]
     pub(crate) allow_http: bool,
-    /// Another server than the provider's own, such as `http://127.0.0.1:9000`
+    /// Endpoint of an S3-compatible server, such as `http://127.0.0.1:9000`
     #[arg(long, global = true, value_name = "URL", env = "WIGWAG_ENDPOINT", help_heading = "Buckets")]
     pub(crate) endpoint: Option<String>,
-    /// The region of the bucket
+    /// Region of the bucket
     #[arg(long, global = true, value_name = "NAME", env = "WIGWAG_REGION", help_heading = "Buckets")]
     pub(crate) region: Option<String>,
-    /// The profile in the AWS configuration files
+    /// Profile in the AWS configuration files
     #[arg(long, global = true, value_name = "NAME", help_heading = "Buckets")]
     pub(crate) profile: Option<String>,
-    /// The bucket's name stands in the host name instead of the path
+    /// Use virtual-hosted-style URLs: the bucket name in the host instead of the path
     #[arg(long, global = true, help_heading = "Buckets")]
     pub(crate) virtual_hosted: bool,
 }
 
-/// What stands where depends on a flag, which a derived usage cannot say.
+/// The meaning of the positional arguments depends on a flag, so the usage is written by hand.
 pub(crate) const SIGNAL_USAGE: &str =
     "wigwag signal [OPTIONS] RUN NAME [PAYLOAD]\n       wigwag signal [OPTIONS] --all-waiting NAME [PAYLOAD]";
-const LINK_USAGE: &str = "wigwag link [OPTIONS] RUN NAME --expires <SPAN>\n       wigwag link [OPTIONS] --verify <TOKEN>\n       \
+const LINK_USAGE: &str = "wigwag link [OPTIONS] RUN NAME --expires <DURATION>\n       wigwag link [OPTIONS] --verify <TOKEN>\n       \
      wigwag link [OPTIONS] --revoke <TOKEN>";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve an embedded store on this machine, to try or develop something
+    /// Start a development server
     ///
-    /// The API at 127.0.0.1:7070, on the store in `./.wigwag`; what is stored stays. With `--demo` a sample order waits
-    /// for an approval, and the lines that let it go on are printed.
+    /// Serves the dashboard, the API and the hub at 127.0.0.1:7070 on an embedded store in `./.wigwag`, which is kept between runs. With
+    /// `--demo`, starts a sample order that waits for an approval and prints the commands that resume it.
     #[command(after_help = "Example:\n  wigwag dev --demo")]
     Dev(Dev),
-    /// Serve a store for production
+    /// Start a production server
     ///
-    /// The API over HTTP, and the services that keep the store tidy. Runs no workflows: workers with their code share
-    /// the store. Settings come from flags, then the environment, then `wigwag.toml`. Beyond loopback, behind a proxy or with
-    /// a public URL it requires tokens. SIGHUP reloads tokens, keys, certificates and link secrets from the file.
+    /// Serves the API, the hub and the dashboard, and runs the sweeper and retention. Runs no workflow code: your workers do, on the same
+    /// store. Flags override environment variables, which override `wigwag.toml`. Tokens are required on non-loopback addresses, behind a
+    /// proxy and with a public URL. SIGHUP reloads tokens, keys, certificates and link secrets from the file.
     #[command(
         after_help = "Example:\n  wigwag serve --store s3://orders --bind 0.0.0.0:7070 --config /etc/wigwag.toml"
     )]
     Serve(Serve),
-    /// Measure what a store gives
+    /// Benchmark a store
     ///
-    /// Real runs of three steps, and of a wait and its signal: one after the other, then many at once. Writes below
-    /// `bench/` only, and removes it again. An embedded store that does not exist is made.
+    /// Measures runs of three steps and runs that wait for a signal, sequentially and then concurrently. Writes only below `bench/` and
+    /// removes it at the end. Creates the embedded store if it does not exist.
     #[command(after_help = "Example:\n  wigwag bench --store s3://orders --span 10s")]
     Bench(Bench),
-    /// Make a token for a server
+    /// Create an API token for a server
     ///
-    /// Prints the token on standard output, and on standard error the lines for `wigwag.toml` by which a server knows
-    /// it. Of the token they hold its SHA-256 only.
+    /// Prints the token on standard output and the matching lines for `wigwag.toml` on standard error. The file holds only the SHA-256 of
+    /// the token.
     #[command(after_help = "Example:\n  wigwag token ci --scope runs:read --scope signals:approval --expires 90d")]
     Token(Token),
-    /// Prove that a store keeps its word
+    /// Check a store and every run in it
     ///
-    /// Races writers for the same keys, reads and lists after writes, updates at old versions, and looks at the
-    /// clock. Writes below `proof/` only and removes it again. An embedded store that does not exist is made. Then
-    /// reads every run: whether its log, snapshot, signals, indexes and hints say what is promised. Exits with 1 if
-    /// anything is broken.
+    /// Tests conditional writes under races, read-after-write, list order, stale updates and the clock. Writes only below `proof/` and
+    /// removes it at the end. Creates the embedded store if it does not exist. Then checks the log, snapshot, signals, indexes and wake-ups
+    /// of every run. Exits with 1 if a check fails.
     #[command(after_help = "Example:\n  wigwag doctor --store s3://orders --endpoint http://127.0.0.1:9000\n  \
                             wigwag doctor --no-store --limit 1000")]
     Doctor(Doctor),
-    /// List keys
+    /// List the keys of a store
     ///
-    /// One key a line, in order; with `--json` one object a line.
+    /// Prints one key per line in key order; with `--json`, one JSON object per line.
     #[command(after_help = "Example:\n  wigwag ls workflow/ --long --limit 20")]
     Ls {
-        /// Only keys that start with this
+        /// List only keys with this prefix
         #[arg(default_value = "")]
         prefix: String,
-        /// Only keys that sort after this one
+        /// List only keys after this one
         #[arg(long, value_name = "KEY", default_value = "")]
         after: String,
-        /// At most this many
+        /// Maximum number of results
         #[arg(long, value_name = "N")]
         limit: Option<usize>,
-        /// With size in bytes and time of writing
+        /// Show the size in bytes and the modification time
         #[arg(long, short)]
         long: bool,
     },
-    /// Print one object as it is stored
+    /// Print an object of a store
     ///
-    /// With `--json` also its key, size and time of writing; a body that is JSON is then put in as it is.
+    /// Prints the stored bytes. With `--json`, prints key, size, modification time and body.
     #[command(after_help = "Example:\n  wigwag cat wigwag.json")]
     Cat {
-        /// The object's key
+        /// Key of the object
         key: String,
     },
     /// Start a run
     ///
-    /// Prints its id once it is durable; a worker that has its code drives it. The same id with the same type and input
-    /// is the same run, so that a start may be repeated. An embedded store that does not exist is made.
+    /// Prints the run id once the run is durable; a worker that has the workflow's code executes it. Starting the same id again with the
+    /// same type and input returns the same run. Creates the embedded store if it does not exist.
     #[command(after_help = "Example:\n  wigwag start order '{\"item\": \"kettle\"}' --id order-17 --wait --timeout 5m")]
     Start(Start),
-    /// Show how a run is
+    /// Show the status of a run or task
     ///
-    /// What it does or waits for and until when, what failed and when it is tried again, why it is paused and what
-    /// helps, what it gave, what it cost. With `--json` its whole state. Also finds tasks.
+    /// Shows the current steps, open waits with their deadlines, failures and the next retry, the reason of a pause and how to resume, the
+    /// result and the cost. With `--json`, prints the full state.
     ///
-    /// The cost is what its turns asked of the store, and what a bucket takes for that at the list prices of S3 Standard,
-    /// without storage and traffic. An embedded store asks nobody and costs nothing. Not in it are the requests of clients
-    /// that send to the run or watch it, of workers that look for work, and those of a turn after its last log entry.
+    /// The cost counts the store requests of the run's turns at S3 Standard list prices, without storage and traffic; on an embedded store
+    /// it is an estimate. Requests of clients, of idle workers and after the last log entry of a turn are not counted.
     #[command(after_help = "Example:\n  wigwag status order-17")]
     Status {
-        /// The run's id
+        /// Id of the run
         id: String,
     },
     /// List runs
     ///
-    /// Unfinished ones first, then finished ones, the newest first; with `--json` one object a line.
+    /// Lists unfinished runs first, then finished runs, newest first. With `--json`, prints one JSON object per line.
     #[command(after_help = "Example:\n  wigwag list --type order --status failed --limit 20")]
     List(List),
-    /// Show every step of a run
+    /// List the steps of a run
     ///
-    /// Each step, sleep, wait and child in the order they began; with `--json` one object a line, with whole results.
+    /// Lists calls, sleeps, waits and children in start order. With `--json`, prints one JSON object per line, with full results.
     #[command(after_help = "Example:\n  wigwag steps order-17")]
     Steps {
-        /// The run's id
+        /// Id of the run
         id: String,
     },
-    /// Show what happened to a run
+    /// Show the event history of a run
     ///
-    /// One event a line, from the first; with `--json` one entry of the log a line.
+    /// Prints one event per line, oldest first. With `--json`, prints one log entry per line.
     #[command(after_help = "Example:\n  wigwag history order-17 --follow")]
     History(History),
     /// Send a signal to a run
     ///
-    /// A signal is a named JSON message that the run waits for, or will. Answers when it is durable, and says whether
-    /// the run was waiting for it or it is kept until the run does. With `--all-waiting` there is no RUN: every run
-    /// that waits for NAME gets it.
+    /// A signal is a named JSON message. The command returns once the signal is durable and reports whether a wait is open or the signal is
+    /// buffered until the run waits for it. With `--all-waiting`, omit RUN: the signal goes to every run that waits for NAME.
     #[command(
         override_usage = SIGNAL_USAGE,
         after_help = "Example:\n  wigwag signal order-17 approval '{\"by\": \"ada\"}' --key click-1 --wait\n  \
                       wigwag signal --all-waiting approval @yes.json --type order --dry-run"
     )]
     Signal(Signal),
-    /// Show what waits for a signal
+    /// List the runs that wait for a signal
     ///
-    /// Each run that waits for NAME, or for any signal: since when, and until when. With `--json` one object a line.
+    /// Shows how long each run has waited and its deadline. With `--json`, prints one JSON object per line.
     #[command(after_help = "Example:\n  wigwag inbox approval --limit 20")]
     Inbox(Inbox),
-    /// Show the signals that were sent to a run
+    /// Explain why a run or task does not proceed
     ///
-    /// Each with who sent it, what it carries and what became of it. With `--json` one object a line. Also finds tasks.
+    /// For each open step: its requirements, what is satisfied, and the next action.
+    #[command(after_help = "Example:\n  wigwag explain order-17")]
+    Explain {
+        /// Id of the run
+        id: String,
+    },
+    /// List the signals sent to a run or task
+    ///
+    /// Shows sender, payload and outcome of each signal. With `--json`, prints one JSON object per line.
     #[command(after_help = "Example:\n  wigwag signals order-17 approval")]
     Signals {
-        /// The run's id
+        /// Id of the run
         id: String,
-        /// Only signals of this name
+        /// List only signals with this name
         name: Option<String>,
     },
-    /// Make a link that may send one signal to one run
+    /// Create a signed link that can send one signal to one run
     ///
-    /// Prints a token, or with `--public-url` or `--server` a URL: for an approval by mail. Whoever has it may send that
-    /// signal until it expires. A server signs it with its own secret; else it is signed with the one in
-    /// `WIGWAG_LINK_SECRET`, which must be the server's.
+    /// Prints a token, or a URL with `--public-url` or `--server`, for example for approvals by mail. Anyone with the link can send that
+    /// signal until it expires. With `--server`, the server signs the link; otherwise the secret in `WIGWAG_LINK_SECRET` does, which must
+    /// match the server's.
     #[command(
         override_usage = LINK_USAGE,
         after_help = "Example:\n  wigwag link order-17 approval --expires 2d --once --public-url https://wigwag.example.com"
     )]
     Link(Link),
-    /// End a run
+    /// Cancel a run or task
     ///
-    /// Running steps are told, and what was done is undone, in reverse order. Also finds tasks.
+    /// Running steps are notified, then completed steps are compensated in reverse order.
     #[command(after_help = "Example:\n  wigwag cancel order-17 --reason 'the customer changed their mind'")]
     Cancel {
-        /// The run's id
+        /// Id of the run
         id: String,
-        /// Why; it is kept and shown
+        /// Reason, recorded with the run
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
-    /// Let no further step begin
+    /// Pause a run
     ///
-    /// A step that runs is not interrupted. Timers that were given as spans move by as long as the run is paused.
+    /// No new step starts; running steps finish. Relative timers are extended by the length of the pause.
     #[command(after_help = "Example:\n  wigwag pause order-17")]
     Pause {
-        /// The run's id
+        /// Id of the run
         id: String,
     },
-    /// Let a paused run go on
+    /// Resume a paused run
     ///
-    /// A run that was paused because the code does not fit it is migrated instead, or resumed once the code fits again.
+    /// A run that was paused by a version mismatch needs `wigwag migrate`, or a worker with compatible code.
     #[command(after_help = "Example:\n  wigwag resume order-17")]
     Resume {
-        /// The run's id
+        /// Id of the run
         id: String,
-        /// Leave it to the workers whether the code fits, for instance after the old code was put back
+        /// Skip the compatibility check, for example after a rollback to the previous code
         #[arg(long)]
         anyway: bool,
     },
-    /// Let a run that has ended, or is paused, begin again
+    /// Restart a finished or paused run
     ///
-    /// Its id, input and history stay.
+    /// Keeps the run's id, input and history.
     #[command(after_help = "Example:\n  wigwag restart order-17 --from charge")]
     Restart {
-        /// The run's id
+        /// Id of the run
         id: String,
-        /// Keep what was done before this step; it and all after it are done again
+        /// Keep the results of earlier steps, and run this step and all later ones again
         #[arg(long, value_name = "STEP")]
         from: Option<String>,
     },
-    /// Bring a run that was paused for changed code to that code
+    /// Migrate a run to changed workflow code
     ///
-    /// `wigwag status` names the steps that do not fit. The run goes on by itself once it fits.
+    /// For runs paused by a version mismatch; `wigwag status` lists the incompatible steps. The run resumes once it is compatible.
     #[command(after_help = "Example:\n  wigwag migrate order-17 --rename charge=pay --skip gift-wrap")]
     Migrate(Migrate),
-    /// Submit, show or cancel a task
+    /// Submit, show or cancel tasks
     ///
-    /// A task is one step, run by whatever worker serves its queue.
+    /// A task is a run of one step, executed by a worker that serves its queue.
     #[command(
         subcommand,
         arg_required_else_help = true,
         after_help = "Example:\n  wigwag task submit mail '{\"to\": \"ada\"}'"
     )]
     Task(Task),
-    /// Send and hear messages between named actors, through a server's hub
+    /// Exchange messages through a server's hub
     ///
-    /// Through the server of `--server`, or else one on this machine.
+    /// Connects to `--server`, by default to http://127.0.0.1:7070.
     #[command(
         subcommand,
         arg_required_else_help = true,
         after_help = "Example:\n  wigwag hub listen '@(worker/a)'\n  wigwag hub send '@(worker/a)' job:run '{\"n\": 1}'"
     )]
     Hub(Hub),
-    /// Look for runs that nobody would look at, and repair that
+    /// Find orphaned runs and reschedule them
     ///
-    /// Workers do this by themselves, and in normal operation there is nothing to find.
+    /// Workers and servers do this in the background; in normal operation there is nothing to repair.
     #[command(after_help = "Example:\n  wigwag sweep --dry-run")]
     Sweep(Sweep),
-    /// Remove finished runs
+    /// Delete old finished runs
     ///
-    /// Never an unfinished one. The id of a removed run can be used again once a later pass finds it a day old.
+    /// Unfinished runs are never deleted. The id of a deleted run becomes available again after a day.
     #[command(after_help = "Example:\n  wigwag prune --older-than 30d --status completed --dry-run")]
     Prune(Prune),
-    /// Print what lets a shell complete commands and flags
+    /// Generate shell completions
     ///
-    /// Put it where your shell looks for it.
+    /// Save the output where your shell loads completions from.
     #[command(after_help = "Example:\n  wigwag completions bash > ~/.local/share/bash-completion/completions/wigwag")]
     Completions {
-        /// Which shell
+        /// Shell to generate completions for
         shell: clap_complete::Shell,
     },
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Start {
-    /// The name of the workflow
+    /// Name of the workflow
     #[arg(value_name = "TYPE")]
     pub(crate) of: String,
-    /// What it works on: JSON text, `@file`, or `-` for standard input
+    /// Input: JSON text, `@file`, or `-` for standard input
     #[arg(default_value = "null", allow_negative_numbers = true)]
     pub(crate) input: String,
-    /// The run's id; else it gets one that begins with the time
+    /// Id of the run; generated if omitted
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<String>,
     #[command(flatten)]
     pub(crate) when: When,
-    /// Wait for its end and print its result as JSON
+    /// Wait until it finishes and print the result as JSON
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Wait no longer than this, such as `5m`
-    #[arg(long, value_name = "SPAN", requires = "wait", value_parser = input::span)]
+    /// Maximum time to wait, such as `5m`
+    #[arg(long, value_name = "DURATION", requires = "wait", value_parser = input::span)]
     pub(crate) timeout: Option<Duration>,
 }
 
-/// When something is begun, if not now.
+/// Start time of a run or task.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct When {
-    /// Not before this moment, such as `2026-01-28T12:00:00Z`
+    /// Start no earlier than this time, such as `2026-01-28T12:00:00Z`
     #[arg(long, value_name = "TIME", value_parser = input::time)]
     pub(crate) at: Option<Time>,
-    /// Not before this much time is over, such as `15m`
-    #[arg(long, value_name = "SPAN", conflicts_with = "at", value_parser = input::span)]
+    /// Start after this delay, such as `15m`
+    #[arg(long, value_name = "DURATION", conflicts_with = "at", value_parser = input::span)]
     pub(crate) delay: Option<Duration>,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct List {
-    /// Only of this type
+    /// List only runs of this type
     #[arg(long = "type", value_name = "TYPE")]
     pub(crate) of: Option<String>,
-    /// Only those that are so far: `pending`, `running`, `waiting_signal`, `paused`, `compensating`, `completed`,
+    /// List only runs with this status: `pending`, `running`, `waiting_signal`, `paused`, `compensating`, `completed`,
     /// `failed` or `cancelled`
     #[arg(long, value_parser = input::status)]
     pub(crate) status: Option<Status>,
-    /// Tasks instead of workflows
+    /// List tasks instead of workflow runs
     #[arg(long)]
     pub(crate) tasks: bool,
-    /// The queue of the tasks, with `--type`
+    /// Queue of the tasks, with `--type`
     #[arg(long, value_name = "NAME", requires = "tasks", requires = "of", default_value = "default")]
     pub(crate) queue: String,
-    /// At most this many
+    /// Maximum number of results
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub(crate) limit: u16,
-    /// Go on after this place, which the page before has named
-    #[arg(long, value_name = "PLACE")]
+    /// Continue after this cursor, printed by the previous page
+    #[arg(long, value_name = "CURSOR")]
     pub(crate) after: Option<String>,
+    /// Count by type and status, without reading runs
+    #[arg(long, conflicts_with_all = ["status", "after", "limit"])]
+    pub(crate) count: bool,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct History {
-    /// The run's id
+    /// Id of the run
     pub(crate) id: String,
-    /// From this entry on
+    /// First log entry to show
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) from: u64,
-    /// At most this many entries
+    /// Maximum number of log entries
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
-    /// Go on with what happens, until the run ends
+    /// Print new events until the run finishes
     #[arg(long, short)]
     pub(crate) follow: bool,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Signal {
-    /// The run's id; left out with `--all-waiting`
+    /// Id of the run; omitted with `--all-waiting`
     #[arg(value_name = "RUN")]
     pub(crate) first: Option<String>,
-    /// The signal's name
+    /// Name of the signal
     #[arg(value_name = "NAME", allow_negative_numbers = true)]
     pub(crate) second: Option<String>,
-    /// What it carries: JSON text, `@file`, or `-` for standard input; else `null`
+    /// Payload: JSON text, `@file`, or `-` for standard input [default: null]
     #[arg(value_name = "PAYLOAD", allow_negative_numbers = true)]
     pub(crate) third: Option<String>,
-    /// However often it is repeated with the same key, one signal arrives
+    /// Idempotency key: repeats with the same key send one signal
     #[arg(long, value_name = "TEXT")]
     pub(crate) key: Option<String>,
-    /// Who sends it; it is kept and shown, and is what a quorum counts
-    #[arg(long, value_name = "WHO")]
+    /// Name of the sender; recorded, and counted by a quorum
+    #[arg(long, value_name = "NAME")]
     pub(crate) by: Option<String>,
-    /// Send it only if the run waits for it now
+    /// Reject the signal unless the run is waiting for it
     #[arg(long)]
     pub(crate) only_if_waiting: bool,
-    /// For the wait at this point, where several wait for the same name
-    #[arg(long, value_name = "POINT")]
+    /// Address the wait at this step, if several steps wait for the same signal
+    #[arg(long, value_name = "STEP")]
     pub(crate) point: Option<String>,
-    /// Wait until the run has taken it, for `60s` if no span is given, and say what it waits for next
-    #[arg(long, value_name = "SPAN", num_args = 0..=1, default_missing_value = "60s", value_parser = input::wait)]
+    /// Wait until the run consumes the signal, `60s` by default, and show what it waits for next
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "60s", value_parser = input::wait)]
     pub(crate) wait: Option<Duration>,
-    /// Start a run of this type first if there is none
+    /// Start a run of this type if RUN does not exist
     #[arg(long, value_name = "TYPE", conflicts_with = "only_if_waiting")]
     pub(crate) start: Option<String>,
-    /// What a run started so works on: JSON text, `@file`, or `-` for standard input
+    /// Input of the run started by `--start`: JSON text, `@file`, or `-` for standard input
     #[arg(long, value_name = "INPUT", requires = "start", default_value = "null", allow_negative_numbers = true)]
     pub(crate) input: String,
-    /// RUN is a task
+    /// RUN is the id of a task
     #[arg(long, conflicts_with = "start")]
     pub(crate) task: bool,
-    /// Send it to every run that waits for it, and to no other
+    /// Send the signal to every run that waits for it
     #[arg(long, conflicts_with_all = ["point", "wait", "start", "task"], help_heading = "To many")]
     pub(crate) all_waiting: bool,
-    /// Only to runs of this type
+    /// Send only to runs of this type
     #[arg(long = "type", value_name = "TYPE", requires = "all_waiting", help_heading = "To many")]
     pub(crate) of: Option<String>,
-    /// Only say to whom it would be sent
+    /// List the recipients without sending
     #[arg(long, requires = "all_waiting", help_heading = "To many")]
     pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Inbox {
-    /// Only what waits for this signal
+    /// List only waits for this signal
     pub(crate) name: Option<String>,
-    /// At most this many
+    /// Maximum number of results
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub(crate) limit: u16,
-    /// Go on after this place, which the page before has named
-    #[arg(long, value_name = "PLACE")]
+    /// Continue after this cursor, printed by the previous page
+    #[arg(long, value_name = "CURSOR")]
     pub(crate) after: Option<String>,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Link {
-    /// The run's id
+    /// Id of the run
     pub(crate) run: Option<String>,
-    /// The signal's name
+    /// Name of the signal
     pub(crate) name: Option<String>,
-    /// For how long it can be used, such as `2d`
-    #[arg(long, value_name = "SPAN", value_parser = input::lifetime)]
+    /// Lifetime of the link, such as `2d`
+    #[arg(long, value_name = "DURATION", value_parser = input::lifetime)]
     pub(crate) expires: Option<Duration>,
-    /// It can be used once
+    /// Allow a single use
     #[arg(long)]
     pub(crate) once: bool,
-    /// Sender of the signal when the link is used; recorded, and counted by a quorum
-    #[arg(long, value_name = "WHO")]
+    /// Sender of the signal; recorded, and counted by a quorum
+    #[arg(long, value_name = "NAME")]
     pub(crate) sender: Option<String>,
-    /// Where people reach the server, such as `https://wigwag.example.com`: print a URL below it
+    /// Public URL of the server, such as `https://wigwag.example.com`: print a full URL
     #[arg(long, value_name = "URL", value_parser = input::server)]
     pub(crate) public_url: Option<String>,
-    /// Say what a token or URL may do, if it is a good one; `-` for standard input
+    /// Verify a link by its token or URL and show its permissions; `-` for standard input
     #[arg(long, value_name = "TOKEN", conflicts_with_all = ["run", "name", "expires", "once", "sender", "public_url"])]
     pub(crate) verify: Option<String>,
     /// Revoke a link by its token or URL; `-` for standard input
@@ -443,15 +451,15 @@ pub(crate) struct Link {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Migrate {
-    /// The run's id
+    /// Id of the run
     pub(crate) id: String,
-    /// A step has another name now; may be given several times
+    /// Map a renamed step; can be repeated
     #[arg(long, value_name = "OLD=NEW", value_parser = input::renamed)]
     pub(crate) rename: Vec<(String, String)>,
-    /// A step is passed over; may be given several times
+    /// Skip a step that no longer exists; can be repeated
     #[arg(long, value_name = "STEP")]
     pub(crate) skip: Vec<String>,
-    /// To the definition whose hash begins so; else to the newest
+    /// Hash, or its beginning, of the target definition; the newest by default
     #[arg(long, value_name = "HASH")]
     pub(crate) to: Option<String>,
 }
@@ -460,27 +468,27 @@ pub(crate) struct Migrate {
 pub(crate) enum Task {
     /// Submit a task
     ///
-    /// Prints its id once it is durable. An embedded store that does not exist is made.
+    /// Prints the task id once the task is durable. Creates the embedded store if it does not exist.
     #[command(
         after_help = "Example:\n  wigwag task submit mail '{\"to\": \"ada\"}' --key welcome-ada --retries 5 --wait"
     )]
     Submit(Submit),
-    /// Show how a task is
+    /// Show the status of a task
     ///
-    /// With `--json` its whole state.
+    /// With `--json`, prints the full state.
     #[command(after_help = "Example:\n  wigwag task status 01kx3v9m2q8r5t7w0y4z6a1b3c")]
     Status {
-        /// The task's id
+        /// Id of the task
         id: String,
     },
-    /// End a task
+    /// Cancel a task
     ///
-    /// If it runs, it is told.
+    /// A running task is notified.
     #[command(after_help = "Example:\n  wigwag task cancel 01kx3v9m2q8r5t7w0y4z6a1b3c --reason 'sent by hand'")]
     Cancel {
-        /// The task's id
+        /// Id of the task
         id: String,
-        /// Why; it is kept and shown
+        /// Reason, recorded with the run
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
@@ -488,256 +496,264 @@ pub(crate) enum Task {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Submit {
-    /// The name of the task
+    /// Name of the task
     #[arg(value_name = "TYPE")]
     pub(crate) of: String,
-    /// What it works on: JSON text, `@file`, or `-` for standard input
+    /// Input: JSON text, `@file`, or `-` for standard input
     #[arg(default_value = "null", allow_negative_numbers = true)]
     pub(crate) input: String,
-    /// The same key of the same type is the same task, so that a submit may be repeated
+    /// Idempotency key: the same type and key is the same task
     #[arg(long, value_name = "TEXT")]
     pub(crate) key: Option<String>,
-    /// The queue whose workers take it
+    /// Queue to submit to
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub(crate) queue: String,
-    /// How often it is tried again
+    /// Maximum number of retries
     #[arg(long, value_name = "N")]
     pub(crate) retries: Option<u32>,
-    /// How long one try may take, such as `90s`
-    #[arg(long, value_name = "SPAN", value_parser = input::span)]
+    /// Timeout of one attempt, such as `90s`
+    #[arg(long, value_name = "DURATION", value_parser = input::span)]
     pub(crate) timeout: Option<Duration>,
     #[command(flatten)]
     pub(crate) when: When,
-    /// It fails if nobody took it within this time, such as `1h`
-    #[arg(long, value_name = "SPAN", value_parser = input::span)]
+    /// Fail if no worker starts it within this time, such as `1h`
+    #[arg(long, value_name = "DURATION", value_parser = input::span)]
     pub(crate) expires: Option<Duration>,
-    /// Wait for its end and print its result as JSON
+    /// Wait until it finishes and print the result as JSON
     #[arg(long)]
     pub(crate) wait: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Hub {
-    /// Print messages as they come
+    /// Receive and print messages
     ///
-    /// Those to ADDRESS, which is registered: whoever had it ends. Without one, those to the session's own address, which
-    /// is said. Also what is published to topics; what is missed of a topic is said. A message that wants to be
-    /// acknowledged is, once it is printed. Goes on until Ctrl-C, or until the runs of all topics have ended, and over
-    /// restarts of the server. With `--json` one object a line.
+    /// Registers ADDRESS, which disconnects its previous holder; without ADDRESS, uses an address of the session and prints it. Messages
+    /// of subscribed topics are printed too, and gaps are reported. A message is acknowledged once it is printed. Reconnects if the
+    /// server restarts, and ends on Ctrl-C or when the runs of all topics have finished. With `--json`, prints one JSON object per line.
     #[command(after_help = "Example:\n  wigwag hub listen '@(worker/a)' --topic orders/new --topic run/order-17")]
     Listen(Listen),
     /// Send a message to an actor, or a signal to a run
     ///
-    /// Answers when the hub says what became of it: it was delivered, or is kept until the actor comes back. A run is
-    /// `@(workflow/RUN)`, and TYPE the signal's name.
+    /// Returns when the hub reports that the message was delivered, or queued until the actor reconnects. The address of a run is
+    /// `@(workflow/RUN)`; TYPE is then the name of the signal.
     #[command(after_help = "Example:\n  wigwag hub send '@(worker/a)' job:run '{\"n\": 1}' --ttl 5m --require-ack\n  \
                             wigwag hub send '@(worker/a)' add '[2, 3]' --reply")]
     Send(HubSend),
-    /// Send a message to whoever hears a topic
+    /// Publish a message to a topic
     ///
-    /// Answers when the hub has it, with its place in the topic.
+    /// Prints the position of the message in the topic and the number of subscribers.
     #[command(after_help = "Example:\n  wigwag hub publish orders/new order:new '{\"id\": 17}'")]
     Publish(HubPublish),
-    /// List the actors that are registered
+    /// List registered actors
     ///
-    /// In the order of their addresses; with `--json` one object a line.
+    /// Sorted by address. With `--json`, prints one JSON object per line.
     #[command(after_help = "Example:\n  wigwag hub actors '@(worker/*)' --capability add")]
     Actors(HubActors),
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Listen {
-    /// The address to be had, such as `@(worker/a)`
+    /// Address to register, such as `@(worker/a)`
     pub(crate) address: Option<String>,
-    /// Also what is published to this topic; may be given several times
+    /// Topic to subscribe to; can be repeated
     #[arg(long, value_name = "TOPIC")]
     pub(crate) topic: Vec<String>,
-    /// Of the topic, also what came after this place, as far as the hub still has it
+    /// Resume the topic after this position, as far as the hub's history reaches
     #[arg(long, value_name = "EPOCH:SEQ", requires = "topic", value_parser = input::position)]
     pub(crate) after: Option<(u64, u64)>,
-    /// What others find it by; may be given several times
+    /// Capability to register with the address; can be repeated
     #[arg(long, value_name = "NAME", requires = "address")]
     pub(crate) capability: Vec<String>,
-    /// End after this many messages
+    /// Exit after this many messages
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) limit: Option<u64>,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct HubSend {
-    /// To whom: `@(worker/a)`, or a run as `@(workflow/RUN)`
+    /// Target address: `@(worker/a)`, or `@(workflow/RUN)` for a run
     pub(crate) to: String,
-    /// What it is, such as `job:run`
+    /// Message type, such as `job:run`
     #[arg(value_name = "TYPE")]
     pub(crate) of: String,
-    /// What it carries: JSON text, `@file`, or `-` for standard input
+    /// Payload: JSON text, `@file`, or `-` for standard input
     #[arg(default_value = "null", allow_negative_numbers = true)]
     pub(crate) data: String,
-    /// From this address, which is registered for it: whoever had it ends
+    /// Register and send from this address, which disconnects its previous holder
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) from: Option<String>,
-    /// At most once, without an answer
+    /// Send at most once, without a delivery receipt
     #[arg(long, conflicts_with_all = ["require_ack", "reply"])]
     pub(crate) tell: bool,
-    /// It counts as delivered only when the target has acknowledged it
+    /// Report delivery only after the target has acknowledged the message
     #[arg(long)]
     pub(crate) require_ack: bool,
-    /// Wait for the target's reply, and print what it carries
+    /// Wait for the target's reply and print its payload
     #[arg(long)]
     pub(crate) reply: bool,
-    /// Not delivered after this, such as `5m`; for a reply or an acknowledgement it is how long to wait
-    #[arg(long, value_name = "SPAN", value_parser = input::span)]
+    /// Time to live, such as `5m`; also the timeout for a reply or an acknowledgement
+    #[arg(long, value_name = "DURATION", value_parser = input::span)]
     pub(crate) ttl: Option<Duration>,
-    /// What is sent again from the same address with the same id is done once
+    /// Message id: repeats from the same address with the same id are delivered once
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<String>,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct HubPublish {
-    /// The topic, such as `orders/new`
+    /// Topic, such as `orders/new`
     pub(crate) topic: String,
-    /// What it is, such as `order:new`
+    /// Message type, such as `order:new`
     #[arg(value_name = "TYPE")]
     pub(crate) of: String,
-    /// What it carries: JSON text, `@file`, or `-` for standard input
+    /// Payload: JSON text, `@file`, or `-` for standard input
     #[arg(default_value = "null", allow_negative_numbers = true)]
     pub(crate) data: String,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct HubActors {
-    /// Only those whose address matches; `*` stands for anything
+    /// Address pattern; `*` matches any text
     pub(crate) pattern: Option<String>,
-    /// Only those that name this
+    /// List only actors with this capability
     #[arg(long, value_name = "NAME")]
     pub(crate) capability: Option<String>,
-    /// At most this many
+    /// Maximum number of results
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub(crate) limit: u16,
-    /// Go on after this place, which the page before has named
-    #[arg(long, value_name = "PLACE")]
+    /// Continue after this cursor, printed by the previous page
+    #[arg(long, value_name = "CURSOR")]
     pub(crate) after: Option<String>,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Sweep {
-    /// Only say what would be repaired
+    /// Report orphaned runs without repairing them
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// One pass; it is so unless `--interval` says otherwise
+    /// Run one pass (the default without `--interval`)
     #[arg(long, conflicts_with = "interval")]
     pub(crate) once: bool,
-    /// A pass each time this is over, such as `10m`, until Ctrl-C
-    #[arg(long, value_name = "SPAN", value_parser = input::interval)]
+    /// Repeat at this interval, such as `10m`, until Ctrl-C
+    #[arg(long, value_name = "DURATION", value_parser = input::interval)]
     pub(crate) interval: Option<Duration>,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Prune {
-    /// Those that ended longer ago than this, such as `30d`
-    #[arg(long, value_name = "SPAN", value_parser = input::span)]
+    /// Delete runs that finished longer ago than this, such as `30d`
+    #[arg(long, value_name = "DURATION", value_parser = input::span)]
     pub(crate) older_than: Duration,
-    /// Only those that ended so: `completed`, `failed` or `cancelled`
+    /// Delete only runs with this status: `completed`, `failed` or `cancelled`
     #[arg(long, value_parser = input::final_status)]
     pub(crate) status: Option<Status>,
-    /// Only say what would be removed
+    /// Report what would be deleted without deleting
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
-/// What `doctor` looks at.
+/// Arguments of `wigwag doctor`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
-    /// Do not prove the store
+    /// Skip the checks of the store
     #[arg(long, conflicts_with = "no_runs")]
     pub(crate) no_store: bool,
-    /// Do not look at the runs
+    /// Skip the checks of runs
     #[arg(long)]
     pub(crate) no_runs: bool,
-    /// Look at this many runs at most
+    /// Maximum number of runs to check
     #[arg(long, value_name = "N", conflicts_with = "no_runs")]
     pub(crate) limit: Option<usize>,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Dev {
-    /// Where to listen; port 0 is any free one [default: 127.0.0.1:7070]
+    /// Address to listen on; port 0 picks a free port [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDRESS", env = "WIGWAG_BIND")]
     pub(crate) bind: Option<String>,
-    /// Start a sample order that waits for an approval
+    /// Start a sample order that waits for an approval, and other sample runs
     #[arg(long)]
     pub(crate) demo: bool,
-    /// Allow unauthenticated writes to the store at `/s3`; default: read-only
+    /// Open the dashboard in a browser
+    #[arg(long)]
+    pub(crate) open: bool,
+    /// Allow unauthenticated writes at `/s3`, which is read-only by default
     #[arg(long)]
     pub(crate) s3_write: bool,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Serve {
-    /// Where to listen; port 0 is any free one [default: 127.0.0.1:7070]
+    /// Address to listen on; port 0 picks a free port [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDRESS", env = "WIGWAG_BIND")]
     pub(crate) bind: Option<String>,
-    /// The file with settings and tokens [default: wigwag.toml, if it is there]
+    /// Configuration file [default: wigwag.toml, if it exists]
     #[arg(long, value_name = "FILE", env = "WIGWAG_CONFIG")]
     pub(crate) config: Option<PathBuf>,
-    /// Where it can be reached from outside, such as `https://wigwag.example.com`: links are made with it
+    /// Public URL, such as `https://wigwag.example.com`; used in links
     #[arg(long, value_name = "URL", env = "WIGWAG_PUBLIC_URL", value_parser = input::server)]
     pub(crate) public_url: Option<String>,
-    /// A page's origin that may ask, such as `https://admin.example.com`; may be given several times
+    /// URL at which other processes on the same bucket reach this server for notifications, such as `http://10.0.0.7:7070`
+    ///
+    /// Defaults to the listen address, or to `--public-url` if that is a loopback or unspecified address.
+    #[arg(long, value_name = "URL", env = "WIGWAG_ADVERTISE", value_parser = input::server)]
+    pub(crate) advertise: Option<String>,
+    /// Allowed CORS origin, such as `https://admin.example.com`; can be repeated
     #[arg(long, value_name = "URL", env = "WIGWAG_ORIGINS", value_delimiter = ',')]
     pub(crate) origin: Vec<String>,
-    /// The certificate with its chain, as PEM: speak TLS
+    /// TLS certificate chain (PEM); enables TLS
     #[arg(long, value_name = "FILE", env = "WIGWAG_TLS_CERT", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// The certificate's private key, as PEM
+    /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", env = "WIGWAG_TLS_KEY", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Certificate authorities of clients, as PEM: require client certificates (mTLS)
+    /// Certificate authorities for client certificates (PEM); enables mTLS
     #[arg(long, value_name = "FILE", env = "WIGWAG_TLS_CLIENT_CA")]
     pub(crate) tls_client_ca: Option<PathBuf>,
-    /// IP address of a reverse proxy whose `X-Forwarded-For` is trusted; may be given several times
+    /// IP address of a reverse proxy whose `X-Forwarded-For` is trusted; can be repeated
     #[arg(long, value_name = "ADDRESS", env = "WIGWAG_TRUSTED_PROXIES", value_delimiter = ',')]
     pub(crate) trusted_proxy: Vec<std::net::IpAddr>,
-    /// Requests per second of one client address, or `off`; burst: twice as many [default: off]
+    /// Maximum requests per second and client address, or `off`; bursts of twice the rate [default: 2000, without a limit on
+    /// loopback]
     #[arg(long, value_name = "N", env = "WIGWAG_ADDRESS_RATE", value_parser = input::rate)]
     pub(crate) address_rate: Option<input::Rate>,
-    /// Requests per second of one token, or `off`; burst: twice as many [default: off]
+    /// Maximum requests per second and token or access key, or `off`; bursts of twice the rate [default: 10000]
     #[arg(long, value_name = "N", env = "WIGWAG_TOKEN_RATE", value_parser = input::rate)]
     pub(crate) token_rate: Option<input::Rate>,
-    /// Allow unauthenticated writes to the store at `/s3` of a server without tokens; default: read-only
+    /// Allow unauthenticated writes at `/s3` of a server without tokens, which is read-only by default
     #[arg(long, env = "WIGWAG_S3_WRITE")]
     pub(crate) s3_write: bool,
-    /// Remove finished runs after this, such as `30d`; else they are kept
-    #[arg(long, value_name = "SPAN", env = "WIGWAG_KEEP", value_parser = input::span)]
+    /// Delete finished runs after this time, such as `30d`; kept by default
+    #[arg(long, value_name = "DURATION", env = "WIGWAG_KEEP", value_parser = input::span)]
     pub(crate) keep: Option<Duration>,
     /// Disable authentication, even on non-loopback addresses and behind a proxy
     #[arg(long, env = "WIGWAG_INSECURE")]
     pub(crate) insecure: bool,
-    /// Messages a second that one connection may send to the hub, or `off`; twice as many at once [default: 1000]
+    /// Maximum hub messages per second and connection, or `off`; bursts of twice the rate [default: 1000]
     #[arg(long, value_name = "N", env = "WIGWAG_HUB_RATE", value_parser = input::rate)]
     pub(crate) hub_rate: Option<input::Rate>,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Token {
-    /// Who will have it; signals are sent in this name
+    /// Name of the token; recorded as the sender of signals
     pub(crate) name: String,
-    /// What it may do: `runs:read`, `runs:write`, `signals:NAME`, `signals:*`, `tasks`, `hub:own:PATTERN`, `hub:send:PATTERN`,
+    /// Scope: `runs:read`, `runs:write`, `signals:NAME`, `signals:*`, `tasks`, `hub:own:PATTERN`, `hub:send:PATTERN`,
     /// `hub:publish:PATTERN`, `hub:read:PATTERN` or `admin`
     #[arg(long, required = true, value_name = "SCOPE")]
     pub(crate) scope: Vec<wigwag_server::Scope>,
-    /// Lifetime of the token, such as `90d`; else it never expires
-    #[arg(long, value_name = "SPAN", value_parser = input::span)]
+    /// Lifetime of the token, such as `90d`; unlimited by default
+    #[arg(long, value_name = "DURATION", value_parser = input::span)]
     pub(crate) expires: Option<Duration>,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Bench {
-    /// How long each of the four loads lasts, such as `10s`
-    #[arg(long, value_name = "SPAN", default_value = "3s", value_parser = input::span)]
+    /// Duration of each of the four workloads, such as `10s`
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = input::span)]
     pub(crate) span: Duration,
-    /// How many at once in the second half
+    /// Number of concurrent clients
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub(crate) clients: u16,
 }

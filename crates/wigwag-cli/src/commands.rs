@@ -1,10 +1,11 @@
-//! One file a command.
+//! The commands, one file each.
 
 mod bench;
 mod cancel;
 mod cat;
 mod completions;
 mod doctor;
+mod explain;
 mod history;
 mod hub;
 mod inbox;
@@ -27,10 +28,11 @@ pub(crate) mod token;
 mod waits;
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use serde_json::json;
-use wigwag::core::{Run, RunId, RunRef};
 use wigwag::{Asked, Engine, Payload};
+use wigwag_core::{Run, RunId, RunRef};
 use wigwag_server::Code;
 use wigwag_store::{EmbeddedSettings, OpenSettings, Opened};
 
@@ -56,6 +58,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failed> {
         Command::Cat { key } => cat::run(&store, &key, json).await,
         Command::Start(wanted) => start::run(&store, wanted, json).await,
         Command::Status { id } => status::run(&store, &id, json).await,
+        Command::Explain { id } => explain::run(&store, &id, json).await,
         Command::List(wanted) => list::run(&store, &wanted, json).await,
         Command::Steps { id } => steps::run(&store, &id, json).await,
         Command::History(wanted) => history::run(&store, &wanted, json).await,
@@ -77,7 +80,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failed> {
     outcome.map_err(|failed| failed.with_flags(&flags(&store)))
 }
 
-/// Opens a store that exists, for reading only if it cannot be written. Commands that write are rejected then.
+/// Opens an existing store, read-only if it cannot be written; commands that write are then rejected.
 fn open(args: &StoreArgs) -> Result<Opened, Failed> {
     no_server(args)?;
     let mut settings = settings(args);
@@ -86,12 +89,14 @@ fn open(args: &StoreArgs) -> Result<Opened, Failed> {
     Ok(wigwag_store::open(&args.store, &settings)?)
 }
 
-/// What looks at a store's bytes cannot be asked of a server's API.
+/// Rejects `--server` for commands that read the store's objects.
 pub(crate) fn no_server(args: &StoreArgs) -> Result<(), Failed> {
     match &args.server {
         None => Ok(()),
-        Some(server) => Err(Failed::wrong(format!("this looks into a store, which `{server}` does not show"))
-            .hint("name the store with `--store`; a server's is `http://HOST:PORT/s3`")),
+        Some(server) => {
+            Err(Failed::wrong(format!("this command needs direct access to a store, got server: `{server}`"))
+                .hint("use `--store URL`; the store of a server is `http://HOST:PORT/s3`"))
+        }
     }
 }
 
@@ -102,31 +107,34 @@ pub(crate) fn settings(args: &StoreArgs) -> OpenSettings {
     settings.bucket.profile.clone_from(&args.profile);
     settings.bucket.virtual_hosted = args.virtual_hosted;
     settings.bucket.allow_http = args.allow_http;
+    settings.fleet.is_wanted = wigwag::concerns_others;
+    // A person waits at a terminal, so give up earlier than a server does.
+    settings.retry.time_max = Duration::from_secs(10);
     settings
 }
 
-/// The server that was named, or the store, which must be there.
+/// Returns the server of `--server`, or the store, which must exist.
 async fn target(args: &StoreArgs) -> Result<Box<dyn Target>, Failed> {
     match &args.server {
         Some(server) => remote(args, server),
-        None => Ok(Box::new(Local(Engine::builder(open(args)?.store).client().await?))),
+        None => Ok(Box::new(Local(Engine::on(open(args)?).client().await?))),
     }
 }
 
-/// The same, making an embedded store that is not there.
+/// Like [`target`], but creates an embedded store that does not exist.
 async fn target_of_new(args: &StoreArgs) -> Result<Box<dyn Target>, Failed> {
     if let Some(server) = &args.server {
         return remote(args, server);
     }
     let opened = wigwag_store::open(&args.store, &settings(args))?;
-    Ok(Box::new(Local(Engine::builder(opened.store).client().await?)))
+    Ok(Box::new(Local(Engine::on(opened).client().await?)))
 }
 
 fn remote(args: &StoreArgs, server: &str) -> Result<Box<dyn Target>, Failed> {
     Ok(Box::new(Remote::new(server, Token::read(args, server)?)?))
 }
 
-/// The run of that id: a workflow's, else a task's.
+/// Finds the workflow run with this id, or else the task.
 async fn find(target: &dyn Target, id: &str) -> Result<Run, Failed> {
     let id = RunId::new(id).map_err(|refusal| not_found(Failed::of(Code::Invalid, refusal.to_string())))?;
     let missing = match target.get(&RunRef::workflow(id.clone())).await {
@@ -134,44 +142,44 @@ async fn find(target: &dyn Target, id: &str) -> Result<Run, Failed> {
         found => return found.map_err(not_found),
     };
     match target.get(&RunRef::task(id)).await {
-        // Who may look at one kind only is told of that kind.
+        // A token without access to workflow runs gets the error for the task.
         Err(failed) if missing.code() == Some(Code::NotAllowed) => Err(not_found(failed)),
         Err(failed) if is_missing(&failed) => Err(not_found(missing)),
         found => found.map_err(not_found),
     }
 }
 
-/// There is no such run, or it cannot be seen whether there is.
+/// Whether the run does not exist or the token may not read it.
 fn is_missing(failed: &Failed) -> bool {
     matches!(failed.code(), Some(Code::NotFound | Code::NotAllowed))
 }
 
-/// The task of that id.
+/// Finds the task with this id.
 async fn find_task(target: &dyn Target, id: &str) -> Result<Run, Failed> {
     let id = RunId::new(id).map_err(|refusal| not_found(Failed::of(Code::Invalid, refusal.to_string())))?;
     target.get(&RunRef::task(id)).await.map_err(not_found)
 }
 
 fn not_found(failed: Failed) -> Failed {
-    let hint = "list those that are there with `wigwag list` or `wigwag list --tasks`";
+    let hint = "list runs with `wigwag list` and tasks with `wigwag list --tasks`";
     match failed.code() {
         Some(Code::NotFound | Code::Gone | Code::Invalid) => failed.hint(hint),
         _ => failed,
     }
 }
 
-/// A command that the user can run next, on the same store.
+/// Formats a command that the user can run next on the same store.
 pub(crate) fn command(args: &StoreArgs, rest: &str) -> String {
     format!("wigwag {rest}{}", flags(args))
 }
 
-/// The flags that lead to the same store or server; what the environment says need not be said again.
+/// Returns the flags that select the same store or server, without those that the environment already sets.
 fn flags(args: &StoreArgs) -> String {
     let unless_set = |flag: &str, variable: &str, value: &str, default: &str| {
         let known = std::env::var(variable).unwrap_or_else(|_| default.to_owned());
         if known == value { String::new() } else { format!(" --{flag} {}", quoted(value)) }
     };
-    // With the other in the environment, the flag is what decides.
+    // The flag is needed to override the other variable.
     let is_set = |variable: &str| std::env::var_os(variable).is_some();
     if let Some(server) = &args.server {
         let mut flags = match is_set("WIGWAG_STORE") {
@@ -202,7 +210,7 @@ fn flags(args: &StoreArgs) -> String {
     flags
 }
 
-/// Asks something of a run.
+/// Sends a control request to a run and prints the outcome.
 async fn ask(target: &dyn Target, run: &RunRef, ask: &Ask, json: bool) -> Result<(), Failed> {
     let asked = target.ask(run, ask).await?;
     let mut stdout = std::io::stdout().lock();
@@ -216,16 +224,16 @@ async fn ask(target: &dyn Target, run: &RunRef, ask: &Ask, json: bool) -> Result
         return Ok(());
     }
     match asked {
-        Asked::Now => writeln!(stdout, "`{id}` is asked to {what}")?,
+        Asked::Now => writeln!(stdout, "{what} requested for `{id}`")?,
         Asked::Compensating => {
             writeln!(stdout, "`{id}` failed and is being compensated: {what} has no effect")?;
         }
-        _ => writeln!(stdout, "`{id}` had been asked to {what} before")?,
+        _ => writeln!(stdout, "{what} already requested for `{id}`")?,
     }
     Ok(())
 }
 
-/// Prints a payload as it is, on a line of its own.
+/// Prints a payload unchanged on one line.
 fn show_payload(payload: &Payload) -> Result<(), Failed> {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{}", payload.text())?;

@@ -1,16 +1,17 @@
-//! What the user reads when a command fails: what happened, `hint:`, and the exit code.
+//! Command failures: the message, the hint, and the exit code.
 
 use std::io::Write as _;
-use std::process::ExitCode;
 
 use wigwag_server::Code;
 use wigwag_store::ErrorKind;
+
+use crate::output::ERROR;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Failed {
     what: String,
     hint: Option<String>,
-    /// What went wrong, in the one word that the API has for it; none where only a person needs to know.
+    /// Error code of the API; absent for failures that only the CLI has.
     code: Option<Code>,
     exit: u8,
 }
@@ -20,7 +21,7 @@ impl Failed {
         Self { what: what.into(), hint: None, code: None, exit: 1 }
     }
 
-    /// A failure of that kind, whoever found it: the engine here, or a server.
+    /// Creates a failure with an error code of the engine or the server.
     pub(crate) fn of(code: Code, what: impl Into<String>) -> Self {
         let exit = match code {
             Code::Invalid | Code::InvalidName | Code::InvalidPayload | Code::UnknownPoint | Code::RejectedSender => 2,
@@ -36,12 +37,12 @@ impl Failed {
         Self { exit: 3, ..Self::new(what) }
     }
 
-    /// Somebody else has what was wanted.
+    /// Creates a failure because another process holds the resource.
     pub(crate) fn conflict(what: impl Into<String>) -> Self {
         Self { exit: 4, ..Self::new(what) }
     }
 
-    /// The call cannot succeed as written.
+    /// Creates a failure because of invalid arguments.
     pub(crate) fn wrong(what: impl Into<String>) -> Self {
         Self { exit: 2, ..Self::new(what) }
     }
@@ -50,12 +51,12 @@ impl Failed {
         self.code
     }
 
-    /// What happened.
+    /// Returns the message.
     pub(crate) fn what(&self) -> &str {
         &self.what
     }
 
-    /// What helps.
+    /// Returns the hint.
     pub(crate) fn advice(&self) -> Option<&str> {
         self.hint.as_deref()
     }
@@ -65,34 +66,34 @@ impl Failed {
         self
     }
 
-    /// A hint, unless there is one that knows more.
+    /// Adds a hint unless there is one already.
     pub(crate) fn or_hint(mut self, hint: impl FnOnce() -> String) -> Self {
         self.hint.get_or_insert_with(hint);
         self
     }
 
-    /// Commands that the hint names get the flags that lead to the same store: the engine, which wrote some of them,
-    /// does not know these.
+    /// Adds the flags that select the same store to the commands in the hint; the engine, which wrote some of them,
+    /// does not know these flags.
     pub(crate) fn with_flags(mut self, flags: &str) -> Self {
         self.hint = self.hint.map(|hint| with_flags(&hint, flags));
         self
     }
 
-    /// Says it on standard error. A reader that went away is no failure, and is told nothing.
-    pub(crate) fn report(self) -> ExitCode {
+    /// Prints the failure on standard error. A closed pipe is no failure and prints nothing.
+    pub(crate) fn report(self) -> u8 {
         if self.what.is_empty() {
-            return ExitCode::SUCCESS;
+            return 0;
         }
-        let mut stderr = std::io::stderr().lock();
-        let _ = writeln!(stderr, "error: {}", self.what);
+        let mut stderr = anstream::stderr().lock();
+        let _ = writeln!(stderr, "{ERROR}error:{ERROR:#} {}", self.what);
         if let Some(hint) = self.hint {
             let _ = writeln!(stderr, "hint: {hint}");
         }
-        ExitCode::from(self.exit)
+        self.exit
     }
 }
 
-/// A command that asks nobody.
+/// A command that uses no store.
 const VERSION: &str = "wigwag --version";
 
 fn with_flags(hint: &str, flags: &str) -> String {
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_in_a_hint_lead_to_the_store_that_was_named() {
+    fn commands_in_a_hint_select_the_same_store() {
         let flags = " --store here";
         let check = |hint: &str, want: &str| assert_eq!(with_flags(hint, flags), want);
         check("see `wigwag list` or `wigwag ls a/`", "see `wigwag list --store here` or `wigwag ls a/ --store here`");

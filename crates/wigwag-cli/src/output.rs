@@ -1,64 +1,109 @@
-//! Standard output is data, standard error is talk.
+//! Output: results on standard output, everything else on standard error.
 
+use std::fmt;
 use std::io::{IsTerminal as _, Write};
 use std::time::Duration;
 
+use anstyle::{AnsiColor, Style};
+use comfy_table::{ContentArrangement, Table, presets};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use wigwag::Time;
 use wigwag_store::{Clock as _, System};
 
-/// Shows on a terminal what is being done; says nothing elsewhere.
-#[derive(Debug)]
-pub(crate) struct Progress {
-    shown: bool,
+/// Style of a table's header.
+const HEADER: Style = Style::new().bold();
+
+/// Style of `error:`.
+pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
+
+/// Style of `warning:`.
+const WARNING: Style = AnsiColor::Yellow.on_default().bold();
+
+/// A progress line on a terminal; silent elsewhere. It has no colours.
+pub(crate) struct Progress(ProgressBar);
+
+impl fmt::Debug for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Progress").field("position", &self.0.position()).finish_non_exhaustive()
+    }
 }
 
 impl Progress {
+    /// Progress of unknown length: a message.
     pub(crate) fn new() -> Self {
-        Self { shown: std::io::stderr().is_terminal() }
+        Self::on(ProgressDrawTarget::stderr(), None)
+    }
+
+    /// Progress towards a total, with the time that is left; a message if the total is unknown.
+    pub(crate) fn towards(total: Option<usize>) -> Self {
+        Self::on(ProgressDrawTarget::stderr(), total)
+    }
+
+    fn on(target: ProgressDrawTarget, total: Option<usize>) -> Self {
+        let template = match total {
+            Some(_) => "[{bar:30}] {pos}/{len} {msg}, ETA {eta}",
+            None => "{msg} …",
+        };
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = ProgressBar::with_draw_target(total.map(|total| total as u64), target);
+        Self(bar.with_style(style.progress_chars("=> ")))
+    }
+
+    /// Whether progress is visible. If not, a total that costs requests is not worth it.
+    pub(crate) fn is_shown() -> bool {
+        std::io::stderr().is_terminal()
     }
 
     pub(crate) fn say(&self, what: &str) {
-        if self.shown {
-            let _ = write!(std::io::stderr(), "\r\x1b[K{what} …");
+        self.0.set_message(what.to_owned());
+        self.0.tick();
+    }
+
+    /// Shows how many are done. A total that turns out to be too small grows.
+    pub(crate) fn done(&self, count: usize, what: &str) {
+        let count = count as u64;
+        if self.0.length().is_some_and(|total| total < count) {
+            self.0.set_length(count);
         }
+        self.0.set_message(what.to_owned());
+        self.0.set_position(count);
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.shown {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
+        self.0.finish_and_clear();
     }
 }
 
-/// Says something on standard error that is no failure.
+/// Prints a message on standard error.
 pub(crate) fn talk(what: &str) {
     let _ = writeln!(std::io::stderr(), "{what}");
 }
 
 /// Prints a warning on standard error.
 pub(crate) fn warn(what: &str) {
-    talk(&format!("warning: {what}"));
+    let _ = writeln!(anstream::stderr(), "{WARNING}warning:{WARNING:#} {what}");
 }
 
-/// What a cell of a table shows at most on a terminal.
+/// Maximum length of a table cell on a terminal.
 const CELL_MAX: usize = 60;
 
-/// Rows as columns: with a header and short cells on a terminal, plain elsewhere.
+/// Prints a table: with a header and shortened cells on a terminal, plain elsewhere.
 pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> std::io::Result<()> {
     table_with(header, rows, CELL_MAX)
 }
 
-/// The same, with cells of so many letters on a terminal.
+/// Like [`table`], with the given maximum cell length on a terminal.
 pub(crate) fn table_with(header: &[&str], rows: Vec<Vec<String>>, cell_max: usize) -> std::io::Result<()> {
-    let mut stdout = std::io::stdout().lock();
+    // Without colours where `NO_COLOR` is set, and where this is not a terminal.
+    let mut stdout = anstream::stdout().lock();
     let cut = stdout.is_terminal().then_some(cell_max);
     write_table(&mut stdout, header, rows, cut)?;
     stdout.flush()
 }
 
-/// On a terminal cells are cut.
+/// Writes a table; `cut` is the maximum cell length on a terminal.
 fn write_table(
     to: &mut impl Write,
     header: &[&str],
@@ -72,20 +117,22 @@ fn write_table(
         rows.iter_mut().flatten().for_each(|cell| *cell = short(cell, cell_max));
         rows.insert(0, header.iter().map(|name| (*name).to_owned()).collect());
     }
-    let widest = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..header.len()).map(|column| widest(column).unwrap_or(0)).collect();
-    for (number, row) in rows.iter().enumerate() {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        let line = cells.collect::<Vec<_>>().join("  ");
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    for (number, line) in table.lines().enumerate() {
+        let line = line.trim_end();
         match cut.is_some() && number == 0 {
-            true => writeln!(to, "\x1b[1m{}\x1b[0m", line.trim_end())?,
-            false => writeln!(to, "{}", line.trim_end())?,
+            true => writeln!(to, "{HEADER}{line}{HEADER:#}")?,
+            false => writeln!(to, "{line}")?,
         }
     }
     Ok(())
 }
 
-/// Text on one line, without anything that a terminal would obey.
+/// Returns text on one line with control characters escaped.
 pub(crate) fn line(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -97,7 +144,7 @@ pub(crate) fn line(text: &str) -> String {
     shown
 }
 
-/// The same, cut to so many letters.
+/// Like [`line()`], shortened to `max` characters.
 pub(crate) fn short(text: &str, max: usize) -> String {
     let text = line(text);
     match text.chars().count() > max {
@@ -106,7 +153,7 @@ pub(crate) fn short(text: &str, max: usize) -> String {
     }
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell.
 pub(crate) fn quoted(word: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._-/:=@%+,".contains(letter);
     match !word.is_empty() && word.chars().all(is_plain) {
@@ -115,7 +162,7 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
-/// JSON text with line breaks and indents; order and numbers stay as they are.
+/// Pretty-prints JSON text, preserving order and numbers.
 pub(crate) fn pretty(text: &str) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
@@ -164,23 +211,23 @@ fn new_line(out: &mut String, depth: usize) {
     out.extend(std::iter::repeat_n("  ", depth));
 }
 
-/// So many of something.
+/// Formats a count with its noun.
 pub(crate) fn count(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-/// The time now, to say how long ago something was.
+/// Returns the current time, for relative times in output.
 pub(crate) fn now() -> Time {
     Time::from_micros(System.wall().micros())
 }
 
-/// A moment to the second; `--at` takes it back.
+/// Formats a time to the second, in the format of `--at`.
 pub(crate) fn moment(at: Time) -> String {
     let text = at.to_string();
     format!("{}Z", text.get(..19).unwrap_or(&text))
 }
 
-/// A moment, and how far off it is.
+/// Formats a time with its distance from now.
 pub(crate) fn when(at: Time, now: Time) -> String {
     match at > now {
         true => format!("{} (in {})", moment(at), span(at.since(now))),
@@ -188,7 +235,7 @@ pub(crate) fn when(at: Time, now: Time) -> String {
     }
 }
 
-/// A span in its one or two largest units.
+/// Formats a duration in its one or two largest units.
 pub(crate) fn span(span: Duration) -> String {
     let secs = span.as_secs();
     match secs {
@@ -213,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_laid_out_as_usual_and_keeps_order_and_numbers() {
+    fn json_is_pretty_printed_and_keeps_order_and_numbers() {
         let text = r#"{"b":[],"a":[1,{"t":"x, {y}: \"z\\"}],"n":12345678901234567890123, "e": { } }"#;
         let want = "{\n  \"b\": [],\n  \"a\": [\n    1,\n    {\n      \"t\": \"x, {y}: \\\"z\\\\\"\n    }\n  ],\n  \"n\": 12345678901234567890123,\n  \"e\": {}\n}";
         assert_eq!(pretty(text), want);
@@ -230,13 +277,13 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_cannot_command_the_terminal() {
+    fn foreign_text_cannot_control_the_terminal() {
         assert_eq!(line("a\u{1b}[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
         assert_eq!(short("abcdef", 4), "abc…");
     }
 
     #[test]
-    fn a_word_is_quoted_where_a_shell_would_read_it_otherwise() {
+    fn a_word_is_quoted_if_a_shell_would_interpret_it() {
         assert_eq!(quoted("s3://orders/a-b_c.d"), "s3://orders/a-b_c.d");
         assert_eq!([quoted(""), quoted("my store"), quoted("it's")], ["''", "'my store'", "'it'\\''s'"]);
         assert_eq!(quoted("{\"by\": \"ada\"}"), "'{\"by\": \"ada\"}'");
@@ -252,5 +299,27 @@ mod tests {
         };
         assert_eq!(written(None), "a    running\nbcd  ok\n");
         assert_eq!(written(Some(60)), "\x1b[1mID   STATUS\x1b[0m\na    running\nbcd  ok\n");
+    }
+
+    #[test]
+    fn progress_towards_a_total_shows_both_and_the_time_that_is_left() {
+        let screen = indicatif::InMemoryTerm::new(2, 80);
+        let progress = Progress::on(ProgressDrawTarget::term_like(Box::new(screen.clone())), Some(200));
+        progress.done(100, "runs");
+        let shown = screen.contents();
+        assert!(shown.contains("100/200 runs, ETA "), "{shown}");
+        progress.done(300, "runs");
+        progress.say("runs");
+        assert!(screen.contents().contains("300/300 runs"), "{}", screen.contents());
+        drop(progress);
+        assert_eq!(screen.contents(), "", "it is cleared");
+    }
+
+    #[test]
+    fn progress_without_a_total_is_a_message() {
+        let screen = indicatif::InMemoryTerm::new(2, 80);
+        let progress = Progress::on(ProgressDrawTarget::term_like(Box::new(screen.clone())), None);
+        progress.say("removing benchmark data");
+        assert_eq!(screen.contents(), "removing benchmark data …");
     }
 }

@@ -1,4 +1,4 @@
-//! The page `docs/reference/cli.md`, made from the definitions of the arguments.
+//! Generates the page `docs/reference/cli.md` from the definitions of the arguments.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use crate::args::Args;
 
 const MADE: &str = "<!-- Made from the code: `WIGWAG_BLESS=1 cargo test -p wigwag-cli` writes it. -->\n";
 
-/// Every command that does something, with its whole name.
+/// Returns every executable command with its full name.
 fn commands() -> Vec<(String, Command)> {
     let mut all = Args::command();
-    // Fills in usages, and what all share.
+    // Generates usages and adds global arguments.
     all.build();
     let mut found = Vec::new();
     collect(&all, "wigwag", &mut found);
@@ -32,8 +32,7 @@ fn page() -> String {
     root.build();
     let shared: Vec<&Arg> = root.get_arguments().filter(|arg| arg.is_global_set() && !arg.is_hide_set()).collect();
     let mut page = format!(
-        "{MADE}# The command line, flag by flag\n\n{}. What the commands are for, with what they print, is in [the \
-         guide](../cli.md).\n\n## What all commands take\n\n",
+        "{MADE}# CLI reference\n\n{}. Examples with output are in [the guide](../cli.md).\n\n## Global options\n\n",
         text(root.get_about())
     );
     table(&mut page, &shared);
@@ -73,7 +72,7 @@ fn table(page: &mut String, args: &[&Arg]) {
             facts.push(format!("one of {}", possible.join(", ")));
         }
         if let Some(name) = arg.get_env() {
-            facts.push(format!("else `{}`", name.to_string_lossy()));
+            facts.push(format!("env: `{}`", name.to_string_lossy()));
         }
         let default =
             arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect::<Vec<_>>().join(" ");
@@ -84,7 +83,7 @@ fn table(page: &mut String, args: &[&Arg]) {
     }
 }
 
-/// How an argument is written.
+/// Returns the notation of an argument.
 fn shown(arg: &Arg) -> String {
     let names = arg.get_value_names().unwrap_or_default().iter().map(|name| name.to_string()).collect::<Vec<_>>();
     let value = names.join(" ");
@@ -106,7 +105,7 @@ fn text(styled: Option<&clap::builder::StyledStr>) -> String {
     styled.map(ToString::to_string).unwrap_or_default()
 }
 
-/// The first line of a description stands alone, without a full stop.
+/// Returns the paragraphs of a description, without the full stop of the first line.
 fn paragraphs(about: &str) -> String {
     match about.split_once("\n\n") {
         Some((first, rest)) => format!("{first}.\n\n{rest}"),
@@ -139,13 +138,13 @@ fn every_command_has_an_example_that_is_a_call_of_it() {
         for line in lines {
             assert!(line.starts_with(&format!("  {name}")), "`{name}`: {line}");
             let words = words(line.split(" > ").next().unwrap());
-            // An example that cannot be called would be worse than none.
+            // An example that does not parse would mislead readers.
             Args::command().try_get_matches_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
         }
     }
 }
 
-/// The words of a line, as a shell has them that knows single quotes.
+/// Splits a line into words like a shell, with single quotes.
 fn words(line: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for (place, part) in line.trim().split('\'').enumerate() {

@@ -1,7 +1,8 @@
-//! A server, asked over HTTP.
+//! The HTTP client of a server.
 //!
-//! Holds: only what may be done twice is sent twice. A request that creates carries a key, or the id of what it creates,
-//! so that a repeat after a lost answer does nothing new; what has neither is repeated only if it never left.
+//! Holds: only idempotent requests are retried. A request that creates something carries an idempotency key, or the
+//! id of the new object, so that a retry after a lost answer has no further effect; a request with neither is retried
+//! only if it was never sent.
 
 mod api;
 mod events;

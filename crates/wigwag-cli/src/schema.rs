@@ -1,24 +1,24 @@
-//! What a payload must look like (JSON Schema): in one line of words, and as an example that fits.
+//! Describes a JSON Schema: in one line of words, and as an example payload that fits.
 //!
-//! Absent on purpose: checking. The engine does that; an example that cannot be told to fit is not given.
+//! Deliberately without validation, which the engine does. If an example may not fit, none is shown.
 
 use serde_json::{Map, Number, Value};
 
 use crate::output::short;
 
-/// What is shown of a schema.
+/// Maximum length of a description.
 const WORDS_MAX: usize = 200;
 
-/// How deep words go; deeper parts are left out.
+/// Maximum depth of a description; deeper parts are omitted.
 const WORDS_DEPTH: usize = 4;
 
-/// How deep an example goes; a schema that wants more is without one.
+/// Maximum depth of an example; a deeper schema has no example.
 const EXAMPLE_DEPTH: usize = 8;
 
-/// A list is shown by so many items at most.
+/// Maximum number of items in an example list.
 const EXAMPLE_ITEMS: u64 = 16;
 
-/// A schema in one line, such as `{"by": text, "note"?: text}`.
+/// Describes a schema in one line, such as `{"by": text, "note"?: text}`.
 pub(crate) fn words(schema: &Value) -> String {
     short(&describe(schema, schema, 0), WORDS_MAX)
 }
@@ -73,12 +73,12 @@ fn of_kind(facts: &Map<String, Value>, kind: &str, deeper: &impl Fn(&Value) -> S
     }
 }
 
-/// A payload that fits a schema; none where that cannot be told.
+/// Returns a payload that fits a schema; `None` if that is uncertain.
 pub(crate) fn example(schema: &Value) -> Option<Value> {
     fitting(schema, schema, 0)
 }
 
-/// Rules that an example is not made to keep.
+/// Keywords that examples do not support; a schema with one of them has no example.
 const UNSURE: [&str; 14] = [
     "allOf",
     "contains",
@@ -128,7 +128,7 @@ fn fitting_kind(root: &Value, facts: &Map<String, Value>, kind: &str, depth: usi
             let parts = facts.get("properties").and_then(Value::as_object);
             let part = |name: &str| match parts.and_then(|parts| parts.get(name)) {
                 Some(part) => Some((name.to_owned(), fitting(root, part, depth + 1)?)),
-                // Which rule it falls under is said elsewhere.
+                // Another keyword defines its schema, so no example is certain to fit.
                 None => None,
             };
             required(facts).map(part).collect::<Option<Map<_, _>>>().map(Value::Object)
@@ -169,7 +169,7 @@ fn text(facts: &Map<String, Value>) -> Option<Value> {
     }
 }
 
-/// The number that comes to mind first: one, the least, the most.
+/// Returns the simplest number that fits: one, the minimum or the maximum.
 fn number(facts: &Map<String, Value>) -> Option<Value> {
     let rule = |name: &str| facts.get(name).and_then(Value::as_f64);
     let (least, most) = (rule("minimum"), rule("maximum"));
@@ -187,11 +187,11 @@ fn number(facts: &Map<String, Value>) -> Option<Value> {
     let known =
         [Some(1.0), step, least, most, above.map(|above| above + 1.0), below.map(|below| below - 1.0), Some(0.0)];
     let whole = known.into_iter().flatten().find(fits)?;
-    // A whole number is written without a fraction.
+    // An integer is written without a fraction.
     format!("{whole:.0}").parse::<i64>().ok().map(|whole| Value::Number(Number::from(whole)))
 }
 
-/// The part of the schema that a reference means.
+/// Resolves a reference within the schema.
 fn referred<'a>(root: &'a Value, facts: &Map<String, Value>) -> Option<&'a Value> {
     root.pointer(facts.get("$ref")?.as_str()?.strip_prefix('#')?)
 }
@@ -200,7 +200,7 @@ fn required(facts: &Map<String, Value>) -> impl Iterator<Item = &str> {
     facts.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// The types it may have; those of one that names none follow from its rules.
+/// Returns the allowed types. Without `type`, they are inferred from the other keywords.
 fn types(facts: &Map<String, Value>) -> Vec<&str> {
     match facts.get("type") {
         Some(Value::String(kind)) => vec![kind],
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_have_what_they_must() {
+    fn examples_of_objects_have_all_required_fields() {
         let schema = json!({
             "$defs": {"Who": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}},
             "type": "object",
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_has_no_example() {
+    fn uncertain_schemas_have_no_example() {
         check(&json!({"type": "string", "pattern": "^[A-Z]{3}$"}), "text", None);
         check(&json!({"type": "object", "required": ["by"]}), "an object", None);
         let endless = json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}});

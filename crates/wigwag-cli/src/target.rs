@@ -1,16 +1,17 @@
-//! Where commands look, and what they ask: a store, or a server that has one. Commands know nothing else.
+//! The target of commands: a store, or a server in front of one. Commands use only this interface.
 //!
-//! Holds: both give the same types and refuse with the same codes, so that a command is written and shown once.
+//! Holds: both return the same types and reject with the same codes, so that each command is implemented once.
 
 mod local;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use wigwag::core::{Definition, Entry, Name, Path, Point, Run, RunRef};
 use wigwag::{
-    Asked, OpenWait, Payload, PruneOptions, Pruned, Receipt, SignalView, Status, Summary, Swept, Time, WaitingRuns,
+    Asked, Counts, OpenWait, Payload, PruneOptions, Pruned, Receipt, SignalView, Status, Summary, Swept, Time,
+    WaitingRuns,
 };
+use wigwag_core::{Definition, Entry, Explanation, Name, Path, Point, Run, RunRef};
 
 pub(crate) use local::Local;
 
@@ -18,7 +19,7 @@ use crate::error::Failed;
 
 type Result<T> = std::result::Result<T, Failed>;
 
-/// A run to be started.
+/// Parameters of a new run.
 #[derive(Clone, Debug)]
 pub(crate) struct NewRun {
     pub(crate) of: String,
@@ -28,7 +29,7 @@ pub(crate) struct NewRun {
     pub(crate) delay: Option<Duration>,
 }
 
-/// A task to be submitted.
+/// Parameters of a new task.
 #[derive(Clone, Debug)]
 pub(crate) struct NewTask {
     pub(crate) of: String,
@@ -42,28 +43,28 @@ pub(crate) struct NewTask {
     pub(crate) expires: Option<Duration>,
 }
 
-/// Which runs are listed.
+/// Filter of a list of runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Which {
     pub(crate) of: Option<String>,
     pub(crate) status: Option<Status>,
     pub(crate) tasks: bool,
-    /// The queue of the tasks of one type.
+    /// The queue, for tasks of one type.
     pub(crate) queue: String,
     pub(crate) limit: u16,
     pub(crate) after: Option<String>,
 }
 
-/// Some runs.
+/// A page of a list of runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Listing {
     pub(crate) runs: Vec<Summary>,
     pub(crate) next: Option<String>,
-    /// Runs that would be in this list and cannot be read, in words.
+    /// Messages about runs that match but are unreadable.
     pub(crate) unreadable: Vec<String>,
 }
 
-/// A signal to be sent.
+/// Parameters of a signal.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub(crate) name: String,
@@ -72,22 +73,22 @@ pub(crate) struct Message {
     pub(crate) by: Option<String>,
     pub(crate) only_if_waiting: bool,
     pub(crate) point: Option<String>,
-    /// What is started first if there is no run, and with what.
+    /// The type and input of the run to start if it does not exist.
     pub(crate) start: Option<(String, Payload)>,
 }
 
-/// A signal that a wait has taken.
+/// A signal that was consumed by a wait.
 #[derive(Clone, Debug)]
 pub(crate) struct Taken {
     pub(crate) receipt: Receipt,
     pub(crate) point: Path,
     pub(crate) at: Time,
     pub(crate) status: Status,
-    /// What the run waits for now.
+    /// Open waits of the run after it consumed the signal.
     pub(crate) next: Vec<OpenWait>,
 }
 
-/// What is asked of a run.
+/// A control request to a run.
 #[derive(Clone, Debug)]
 pub(crate) enum Ask {
     Cancel { reason: Option<String> },
@@ -98,7 +99,7 @@ pub(crate) enum Ask {
 }
 
 impl Ask {
-    /// The word for it.
+    /// Returns the name of the request.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Cancel { .. } => "cancel",
@@ -110,7 +111,7 @@ impl Ask {
     }
 }
 
-/// A link to be made.
+/// Parameters of a new link.
 #[derive(Clone, Debug)]
 pub(crate) struct NewLink {
     pub(crate) run: String,
@@ -120,16 +121,16 @@ pub(crate) struct NewLink {
     pub(crate) sender: Option<String>,
 }
 
-/// A link that was made.
+/// A new link with its token.
 #[derive(Clone, Debug)]
 pub(crate) struct MadeLink {
     pub(crate) token: String,
-    /// Where it can be used, if whoever made it knows.
+    /// The link's URL, if its creator knows the server's address.
     pub(crate) url: Option<String>,
     pub(crate) link: Link,
 }
 
-/// What a link may do.
+/// The signal that a link permits, and its limits.
 #[derive(Clone, Debug, serde::Deserialize)]
 pub(crate) struct Link {
     pub(crate) run: String,
@@ -138,10 +139,10 @@ pub(crate) struct Link {
     pub(crate) once: bool,
 }
 
-/// Is told how far it is.
+/// Callback that reports progress.
 pub(crate) type Progress<'a> = &'a mut dyn FnMut(&Pruned);
 
-/// A store, or a server.
+/// A store or a server.
 #[async_trait(?Send)]
 pub(crate) trait Target {
     /// Starts a run; returns it with the warnings about it.
@@ -149,41 +150,47 @@ pub(crate) trait Target {
 
     async fn submit(&self, new: NewTask) -> Result<RunRef>;
 
-    /// The run as it is; what is large may stand elsewhere.
+    /// Returns a run; large values may be replaced by references.
     async fn get(&self, run: &RunRef) -> Result<Run>;
 
     /// Reasons why a run may not proceed that are not part of its state.
     async fn diagnose(&self, run: &Run) -> Result<Vec<String>>;
 
-    /// Puts what is large in its place: the result, and the input if it is wanted.
+    /// Loads the large values of a run: the result, and the input if requested.
     async fn whole(&self, run: Run, input: bool) -> Result<Run>;
 
-    /// All points of a run, with whole results if they are wanted.
+    /// Returns all steps of a run, with complete results if requested.
     async fn steps(&self, run: &RunRef, whole: bool) -> Result<Vec<(Path, Point)>>;
 
-    /// Entries of a run's log, from a number on.
+    /// Returns entries of a run's log, starting at a number.
     async fn history(&self, run: &RunRef, from: u64, limit: u64) -> Result<Vec<Entry>>;
 
-    /// The same as they are made, until the run has ended.
+    /// Follows a run's log until the run has ended.
     async fn follow(&self, run: &RunRef, from: u64) -> Result<Box<dyn Log>>;
 
     async fn list(&self, which: &Which) -> Result<Listing>;
 
-    /// The runs that wait for a signal of that name, or for any.
+    /// Returns the number of runs by type and status.
+    async fn counts(&self) -> Result<Counts>;
+
+    /// Lists the runs that wait for a signal of this name, or for any.
     async fn waiting(&self, name: Option<&Name>, limit: usize, after: Option<&str>) -> Result<WaitingRuns>;
 
-    /// The waits of a run that are open.
+    /// Returns the open waits of a run.
     async fn open_waits(&self, run: &RunRef) -> Result<Vec<OpenWait>>;
 
-    /// The signals that were sent to a run.
+    /// Explains why a run does not proceed.
+    async fn explain(&self, run: &RunRef) -> Result<Explanation>;
+
+    /// Returns the signals sent to a run.
     async fn signals(&self, run: &RunRef, name: Option<&Name>) -> Result<Vec<SignalView>>;
 
     async fn signal(&self, run: &RunRef, message: &Message) -> Result<Receipt>;
 
-    /// Sends a signal, and answers when a wait has taken it.
+    /// Sends a signal, and returns when a wait has consumed it.
     async fn signal_and_wait(&self, run: &RunRef, message: &Message, span: Duration) -> Result<Taken>;
 
-    /// Sends one signal to many runs; there is one answer for each, in order.
+    /// Sends one signal to many runs; returns one result for each, in order.
     async fn signal_many(&self, runs: &[RunRef], message: &Message) -> Vec<Result<Receipt>>;
 
     async fn make_link(&self, new: &NewLink) -> Result<MadeLink>;
@@ -195,20 +202,23 @@ pub(crate) trait Target {
 
     async fn ask(&self, run: &RunRef, ask: &Ask) -> Result<Asked>;
 
-    /// What workers have known of a type, the newest last.
+    /// Returns the recorded definitions of a type, the newest last.
     async fn definitions(&self, of: &str) -> Result<Vec<Definition>>;
 
-    /// Waits for a run's end, and gives its result.
+    /// Waits for the end of a run and returns its result.
     async fn result(&self, run: &RunRef, timeout: Option<Duration>) -> Result<Payload>;
 
     async fn sweep(&self, dry_run: bool) -> Result<Swept>;
 
+    /// Number of runs that pruning would look at, where that costs little.
+    async fn prunable(&self, options: &PruneOptions) -> Result<Option<usize>>;
+
     async fn prune(&self, options: &PruneOptions, progress: Progress<'_>) -> Result<Pruned>;
 }
 
-/// A run's log as it grows.
+/// A stream of a run's log entries.
 #[async_trait(?Send)]
 pub(crate) trait Log {
-    /// The next entries; `None` when the run has ended and all were given.
+    /// Returns the next entries; `None` after the run has ended and all were returned.
     async fn next(&mut self) -> Result<Option<Vec<Entry>>>;
 }

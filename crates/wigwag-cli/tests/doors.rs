@@ -16,7 +16,7 @@ use std::time::Duration;
 use common::{bad, command, good, text, wigwag};
 use process::Serving;
 
-/// A new token, and the lines by which a server knows it.
+/// Creates a token, and the lines of the server's configuration for it.
 fn token(folder: &Path, name: &str, more: &[&str]) -> (String, String) {
     let made = wigwag(folder, &[&["token", name, "--scope", "admin"], more].concat());
     assert!(made.status.success(), "{}", text(&made.stderr));
@@ -24,7 +24,7 @@ fn token(folder: &Path, name: &str, more: &[&str]) -> (String, String) {
     (text(&made.stdout).trim().to_owned(), lines)
 }
 
-/// One request on a connection that stays open: its status and its answer.
+/// Sends a request on a connection that stays open; returns status and answer.
 fn ask(socket: &mut TcpStream, request: &str) -> (u16, String) {
     socket.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
@@ -55,7 +55,7 @@ fn post(socket: &mut TcpStream, token: &str, path: &str, body: &str) -> (u16, se
     (status, serde_json::from_str(&body).unwrap())
 }
 
-/// Sends SIGHUP.
+/// Sends SIGHUP to the server.
 fn hang_up(serving: &Serving) {
     let id = serving.child.id().to_string();
     assert!(Command::new("kill").args(["-HUP", &id]).status().unwrap().success());
@@ -96,7 +96,7 @@ fn sighup_replaces_tokens_and_link_secrets_under_connections_that_stay() {
     serving.until("action=\"reload\" outcome=\"done\"");
     assert_eq!(ask(&mut socket, &show).0, 400, "and then not");
 
-    // An invalid file, or one that would open the server, changes nothing.
+    // An invalid file, or one that would disable authentication, changes nothing.
     for wrong in [common.to_owned(), format!("{common}{new_lines}[jwt]\n"), "bnid = 3".to_owned()] {
         fs::write(&file, wrong).unwrap();
         hang_up(&serving);
@@ -108,7 +108,7 @@ fn sighup_replaces_tokens_and_link_secrets_under_connections_that_stay() {
 }
 
 #[test]
-fn what_would_leave_a_server_open_is_said_and_not_served() {
+fn insecure_server_settings_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     private(&folder.path().join("secret"), "a secret of thirty-two bytes, at least");
     let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -117,8 +117,8 @@ fn what_would_leave_a_server_open_is_said_and_not_served() {
     let table = [
         ("public_url = \"https://wigwag.example.com\"".to_owned(), "there are no tokens", "wigwag token"),
         ("trusted_proxies = [\"127.0.0.1\"]".to_owned(), "there are no tokens", "wigwag token"),
-        ("[jwt]".to_owned(), "`[jwt]` of the file names no key", "hs256_secret"),
-        ("[jwt]\naudience = \"wigwag\"".to_owned(), "`[jwt]` of the file names no key", "hs256_secret"),
+        ("[jwt]".to_owned(), "`[jwt]` has no verification key", "hs256_secret"),
+        ("[jwt]\naudience = \"wigwag\"".to_owned(), "`[jwt]` has no verification key", "hs256_secret"),
         ("[jwt]\nhs256_secret = \"secret\"".to_owned(), "JWT `audience` is missing", "any_audience"),
         ("[[s3_key]]\nid = \"w\"\nsecret = \"secret\"".to_owned(), "no tokens: `/v1` would be public", "wigwag token"),
         (token(empty), "well-known word", "wigwag token"),
@@ -132,7 +132,7 @@ fn what_would_leave_a_server_open_is_said_and_not_served() {
 }
 
 #[test]
-fn a_token_that_expires_says_so_in_its_lines_and_is_refused_after() {
+fn an_expiring_token_shows_its_expiry_and_is_rejected_afterwards() {
     let folder = tempfile::tempdir().unwrap();
     let (token, lines) = token(folder.path(), "ci", &["--expires", "1s"]);
     assert!(lines.contains("\nexpires = \"20"), "{lines}");
@@ -168,9 +168,11 @@ fn a_store_and_its_secrets_are_for_one_user() {
     assert!(!said.contains("can read"), "{said}");
 
     fs::set_permissions(store.join("wigwag.db"), fs::Permissions::from_mode(0o644)).unwrap();
+    fs::set_permissions(store.join("link-secret"), fs::Permissions::from_mode(0o640)).unwrap();
     let mut serving = Serving::start(folder.path(), &["dev", "--bind", "127.0.0.1:0"]);
     let warning = serving.until("other users of this machine can read the store");
     assert!(warning.contains("chmod 600"), "{warning}");
+    serving.until("link-secret` (mode 640)");
 
     fs::write(folder.path().join("token"), "a-token-0123456789").unwrap();
     fs::set_permissions(folder.path().join("token"), fs::Permissions::from_mode(0o644)).unwrap();
@@ -199,7 +201,7 @@ fn the_limit_on_open_files_is_raised() {
 }
 
 #[test]
-fn secrets_go_nowhere_over_plain_http_unless_told_to() {
+fn secrets_are_not_sent_over_plain_http_without_a_flag() {
     let folder = tempfile::tempdir().unwrap();
     // A documentation address: the command fails before it connects.
     let server = "http://192.0.2.1:7070";
@@ -209,7 +211,12 @@ fn secrets_go_nowhere_over_plain_http_unless_told_to() {
         &["hub", "send", "@(a)", "x", "--server", server],
     ] {
         let output = command(folder.path(), args).env("WIGWAG_TOKEN", "s3cret-token").output().unwrap();
-        bad(&output, 2, "plain HTTP would expose the token in `WIGWAG_TOKEN`", "--allow-http");
+        bad(
+            &output,
+            2,
+            "unencrypted HTTP to `http://192.0.2.1:7070` would expose the token in `WIGWAG_TOKEN`",
+            "--allow-http",
+        );
         assert!(!text(&output.stderr).contains("s3cret"), "{output:?}");
     }
     let remote = |secret: &str| {
@@ -223,4 +230,13 @@ fn secrets_go_nowhere_over_plain_http_unless_told_to() {
     let args = ["start", "order", "--id", "o-1", "--server", &here];
     let started = command(folder.path(), &args).env("WIGWAG_TOKEN", "s3cret-token").output().unwrap();
     assert_eq!(good(&started).trim(), "o-1");
+}
+
+#[test]
+fn a_development_server_ends_with_its_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut serving = Serving::start(folder.path(), &["dev", "--bind", "127.0.0.1:0"]);
+    serving.address();
+    let (said, code) = serving.stop("-HUP");
+    assert_eq!(code, Some(0), "{said}");
 }

@@ -1,7 +1,10 @@
-//! The binary as a user runs it: what it prints, where, and with which exit code.
+//! The binary from the user's side: its output, streams and exit codes.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod common;
+#[cfg(unix)]
+#[path = "it/terminal.rs"]
+mod terminal;
 
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -14,10 +17,11 @@ use wigwag::{Ctx, Failure, Graph, StepCtx};
 use wigwag_store::{Batch, Clock as _, Embedded, EmbeddedSettings, Store, System};
 
 #[test]
-fn doctor_makes_and_proves_an_embedded_store_and_ls_and_cat_look_into_it() {
+fn doctor_creates_and_checks_an_embedded_store_and_ls_and_cat_read_it() {
     let folder = tempfile::tempdir().unwrap();
     let said = good(&wigwag(folder.path(), &["doctor"]));
-    for line in ["proven   create if absent", "proven   list order", "proven   clock", "`./.wigwag` is good"] {
+    for line in ["ok       create if absent", "ok       list order", "ok       clock", "`./.wigwag` passed all checks"]
+    {
         assert!(said.contains(line), "{said}");
     }
     assert_eq!(good(&wigwag(folder.path(), &["ls"])), "wigwag.json\n", "nothing is left behind");
@@ -40,19 +44,19 @@ fn json_is_for_programs() {
 }
 
 #[test]
-fn every_wrong_call_says_what_was_wrong_and_what_helps() {
+fn every_invalid_call_is_an_error_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("other")).unwrap();
     std::fs::write(folder.path().join("other/file"), "x").unwrap();
     good(&wigwag(folder.path(), &["doctor"]));
     let run = |args: &[&str]| wigwag(folder.path(), args);
-    bad(&run(&["ls", "--store", "nowhere"]), 2, "there is no store at `nowhere`", "--store");
+    bad(&run(&["ls", "--store", "nowhere"]), 2, "store not found: `nowhere`", "--store");
     bad(&run(&["ls", "--store", "other"]), 2, "is not a wigwag store: it holds `file`", "left as it is");
-    bad(&run(&["ls", "--store", "ftp://x"]), 2, "no kind of store is called `ftp://`", "s3://bucket/prefix");
-    bad(&run(&["ls", "--store", "s4:x"]), 2, "no kind of store is called `s4:`", "file:dir");
+    bad(&run(&["ls", "--store", "ftp://x"]), 2, "unknown store scheme: `ftp://`", "s3://bucket/prefix");
+    bad(&run(&["ls", "--store", "s4:x"]), 2, "unknown store scheme: `s4:`", "file:dir");
     bad(&run(&["ls", "--store", ""]), 2, "got an empty name", "./dir");
     bad(&run(&["doctor", "--store", "s3://orders--use1-az4--x-s3"]), 2, "directory bucket", "ordinary bucket");
-    bad(&run(&["cat", "nothing/here"]), 3, "there is no object `nothing/here`", "wigwag ls --store ./.wigwag nothing");
+    bad(&run(&["cat", "nothing/here"]), 3, "object not found: `nothing/here`", "wigwag ls --store ./.wigwag nothing");
     let output = run(&["cat", "../etc/passwd"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("no segment `.` or `..`"));
@@ -61,7 +65,7 @@ fn every_wrong_call_says_what_was_wrong_and_what_helps() {
 }
 
 #[test]
-fn a_damaged_store_is_told_and_not_touched() {
+fn a_damaged_store_is_reported_and_not_changed() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join(".wigwag")).unwrap();
     let path = folder.path().join(".wigwag/wigwag.db");
@@ -71,7 +75,7 @@ fn a_damaged_store_is_told_and_not_touched() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn a_closed_output_pipe_is_no_failure() {
     let folder = tempfile::tempdir().unwrap();
     good(&wigwag(folder.path(), &["doctor"]));
     let mut child = Command::new(env!("CARGO_BIN_EXE_wigwag"))
@@ -86,7 +90,7 @@ fn a_reader_that_goes_away_is_no_failure() {
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
 }
 
-/// The commands that a help text lists.
+/// Returns the commands that a help text lists.
 fn commands_in(help: &str) -> Vec<String> {
     let section = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
     let names = section.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
@@ -97,7 +101,7 @@ fn commands_in(help: &str) -> Vec<String> {
 fn help_has_an_example_for_each_command_and_names_the_exit_codes() {
     let folder = tempfile::tempdir().unwrap();
     let help = good(&wigwag(folder.path(), &["--help"]));
-    assert!(help.contains("Exit codes: 0 done, 1 failed, 2 wrong call, 3 not found"), "{help}");
+    assert!(help.contains("Exit codes: 0 success, 1 failure, 2 invalid usage, 3 not found"), "{help}");
     let mut commands = commands_in(&help);
     assert!(
         ["doctor", "ls", "cat", "start", "status", "migrate", "task", "prune"]
@@ -116,7 +120,7 @@ fn help_has_an_example_for_each_command_and_names_the_exit_codes() {
     }
 }
 
-/// Runs `doctor` on a server that `cargo xtask test` started, or says loudly that it does not run.
+/// Runs `doctor` on a server that `cargo xtask test` started, or prints that it is skipped.
 fn doctor_on(server: &str) -> Option<Output> {
     let Ok(endpoint) = std::env::var(format!("WIGWAG_TEST_{server}")) else {
         wigwag_store::conformance::skip(&format!("{server} does not run; `cargo xtask test` starts it"));
@@ -127,28 +131,28 @@ fn doctor_on(server: &str) -> Option<Output> {
 }
 
 #[test]
-fn s3_doctor_says_that_a_good_server_is_good_and_what_it_proved() {
+fn s3_doctor_accepts_a_good_server_and_lists_its_checks() {
     for server in ["SEAWEEDFS", "MINISTACK"] {
         let Some(output) = doctor_on(server) else { continue };
         let said = good(&output);
-        assert!(said.contains("proven   create if absent     25 races of 32 writers, one winner each"), "{said}");
-        assert!(said.contains("`s3://wigwag/doctor` is good"), "{said}");
+        assert!(said.contains("ok       create if absent     25 races of 32 writers, one winner each"), "{said}");
+        assert!(said.contains("`s3://wigwag/doctor` passed all checks"), "{said}");
     }
 }
 
 #[test]
-fn s3_doctor_refuses_a_server_that_ignores_conditions_with_the_reason() {
+fn s3_doctor_rejects_a_server_that_ignores_conditions() {
     let Some(output) = doctor_on("RCLONE") else { return };
     let (found, said) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(found.contains("FAILED   create if absent"), "{found}");
-    assert!(found.contains("racing writers were all told that they created the same key"), "{found}");
-    assert!(found.contains("cannot be used"), "{found}");
-    assert!(said.contains("error: `s3://wigwag/doctor` does not keep what wigwag rests on"), "{said}");
+    assert!(found.contains("racing writers all got a success response for the same key"), "{found}");
+    assert!(found.contains("cannot be used as a store"), "{found}");
+    assert!(said.contains("error: `s3://wigwag/doctor` does not provide the guarantees that wigwag needs"), "{said}");
     assert!(said.contains("hint: this server accepts `If-None-Match: *` and ignores it"), "{said}");
 }
 
-/// A store whose runs were made two hours ago. Nobody serves `pair`.
+/// Creates a store whose runs were started two hours ago. No worker serves `pair`.
 async fn a_store(folder: &std::path::Path) -> Kit {
     let clock = ManualClock::default();
     let passed = System.wall().since(clock.wall());
@@ -192,7 +196,7 @@ async fn doctor_names_each_kind_of_stuck_run() {
     let output = wigwag(folder.path(), &["doctor", "--no-store"]);
     let (said, error) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{error}");
-    assert!(error.contains("breaks what is promised") && error.contains("\nhint: keep a copy"), "{error}");
+    assert!(error.contains("violates a guarantee") && error.contains("\nhint: back up the store"), "{error}");
     for (word, what) in [
         ("STUCK", "run `unserved` (pending) was due on"),
         ("STUCK", "no worker serves `pair`"),

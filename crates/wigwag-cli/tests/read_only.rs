@@ -1,4 +1,4 @@
-//! Commands on a store that cannot be written.
+//! Commands on a read-only store.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod common;
@@ -9,11 +9,11 @@ use std::process::Command;
 use common::{bad, good, text, wigwag};
 use wigwag_store::conformance;
 
-/// A second name of a folder under which nothing can be written.
+/// A read-only mount of a folder.
 struct ReadOnlyMount(tempfile::TempDir);
 
 impl ReadOnlyMount {
-    /// `None`, loudly, where nothing can be mounted.
+    /// Mounts a folder; `None`, with a message, where mounting is not permitted.
     fn of(folder: &Path) -> Option<Self> {
         let mount = tempfile::tempdir().unwrap();
         let run = |args: &[&str], paths: &[&Path]| {
@@ -49,7 +49,7 @@ fn commands_that_read_work_on_a_read_only_file_system_and_commands_that_write_sa
         (&["ls"], "workflow/g/log/0000000001.json"),
         (&["cat", "workflow/g/state.json"], "pending"),
         (&["sweep", "--dry-run"], "1 unfinished run"),
-        (&["doctor"], "note     read-only            the store cannot be written here"),
+        (&["doctor"], "note     read-only            the store is read-only"),
     ];
     for (args, shown) in reading {
         let output = run(args);
@@ -57,7 +57,7 @@ fn commands_that_read_work_on_a_read_only_file_system_and_commands_that_write_sa
         assert!(output.status.success() && said.contains(shown), "{args:?}: {said}{}", text(&output.stderr));
     }
     let doctor = good(&run(&["doctor"]));
-    assert!(doctor.contains("proven   integrity") && doctor.contains("1 run, 1 of them unfinished"), "{doctor}");
+    assert!(doctor.contains("ok       integrity") && doctor.contains("1 run (1 unfinished)"), "{doctor}");
     for args in [&["cancel", "g"][..], &["signal", "g", "go"]] {
         bad(&run(args), 1, "the store is open for reading only", "must be writable by this user");
     }

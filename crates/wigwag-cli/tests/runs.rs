@@ -1,4 +1,4 @@
-//! Runs as a user starts, watches and steers them by the command line, driven by an engine on the same directory.
+//! Starting, observing and controlling runs from the command line, with an engine on the same directory.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod common;
@@ -50,7 +50,6 @@ async fn move_house(ctx: Ctx, _: Value) -> Result<(), Failure> {
     ctx.sleep("wait", HOUR).await
 }
 
-/// Reserves, charges once `may_charge`, ships.
 /// Fails, and takes three seconds to compensate.
 async fn wreck(ctx: Ctx, _: Value) -> Result<(), Failure> {
     ctx.step("build", || async { Ok::<_, Failure>(()) })
@@ -76,7 +75,7 @@ fn order(may_charge: &Arc<AtomicBool>, then: OnFailure) -> Graph<Value> {
         .after("charge")
 }
 
-/// Two steps; the second fails under its old name, is tried again after a second, and has another name in newer code.
+/// Two steps; the second fails under its old name, is retried after a second, and has another name in newer code.
 fn letter(second: &str) -> Graph<Value> {
     let is_new = second != "post";
     Graph::<Value>::new("letter")
@@ -100,10 +99,10 @@ async fn start_makes_the_store_and_prints_the_id_of_a_run_that_waits_for_a_worke
     assert!(said.contains("started     20") && said.contains(" ago)"), "{said}");
 }
 
-async fn status_says_what_a_run_costs_and_so_does_its_history(place: Place) {
+async fn status_and_history_show_the_store_requests_of_a_run(place: Place) {
     place.good(&["start", "greet", "\"ada\"", "--id", "g"]);
     let said = place.good(&["status", "g"]);
-    // A hint, its place in the index, entry 1 and the snapshot.
+    // The wake-up, the index entry, entry 1 and the snapshot.
     assert!(said.ends_with("\ncost        4 PUT: $0.00002 at S3 list prices\n"), "{said}");
     let state = place.json(&["status", "g"]);
     assert_eq!((&state["requests"], &state["dollars"]), (&json!({"puts": 4}), &json!(0.00002)));
@@ -157,25 +156,25 @@ async fn input_comes_from_the_command_line_a_file_or_standard_input(place: Place
     place.good(&["start", "greet", "@large.json", "--id", "l"]);
     assert_eq!(place.json(&["status", "l"])["input"].as_str().unwrap().len(), 40_000, "wherever it is kept");
     std::fs::write(place.0.path().join("huge.json"), format!("\"{}\"", "x".repeat(2_000_000))).unwrap();
-    bad(&place.run(&["start", "greet", "@huge.json"]), 2, "`huge.json` is too long", "store it elsewhere");
-    bad(&place.run(&["start", "greet", "@none.json"]), 2, "`none.json` cannot be read", "`@file`");
-    bad(&place.run(&["start", "greet", "ada"]), 2, "`ada` cannot be the input: not JSON", "a text has quotes");
+    bad(&place.run(&["start", "greet", "@huge.json"]), 2, "`huge.json` is too large", "store the data elsewhere");
+    bad(&place.run(&["start", "greet", "@none.json"]), 2, "cannot read `none.json`", "`@file`");
+    bad(&place.run(&["start", "greet", "ada"]), 2, "invalid INPUT: `ada`: not JSON", "a JSON string needs quotes");
 }
 
-async fn start_waits_for_the_result_and_says_how_it_ended_otherwise(place: Place) {
+async fn start_waits_for_the_result_or_reports_the_failure(place: Place) {
     let engine = place.builder().function("greet", 1, greet).function("burn", 1, burn).function("nap", 1, nap);
     let engine = engine.start().await.unwrap();
     assert_eq!(place.good(&["start", "greet", "\"ada\"", "--wait"]), "\"HELLO ADA\"\n");
     let failed = place.run(&["start", "burn", "--wait", "--id", "b"]);
     bad(&failed, 1, "run `b` failed: no fuel", "wigwag steps b");
     let late = place.run(&["start", "nap", "--wait", "--timeout", "200ms", "--id", "n"]);
-    bad(&late, 1, "run `n` has not ended within 200ms", "wigwag status n");
+    bad(&late, 1, "run `n` did not finish within 200ms", "wigwag status n");
     place.good(&["cancel", "n", "--reason", "enough"]);
     bad(&place.run(&["start", "nap", "--wait", "--id", "n"]), 1, "run `n` was cancelled: enough", "wigwag steps n");
     engine.stop().await;
 }
 
-async fn status_says_what_a_run_waits_for_and_what_went_wrong(place: Place) {
+async fn status_shows_waits_and_errors(place: Place) {
     let engine = place.builder().function("nap", 1, nap).function("call", 1, call).function("burn", 1, burn);
     let engine = engine.start().await.unwrap();
     for of in ["nap", "call", "burn"] {
@@ -184,11 +183,11 @@ async fn status_says_what_a_run_waits_for_and_what_went_wrong(place: Place) {
     let said = place.until_says("nap", "`rest` sleeps until 20");
     assert!(said.contains("status      running\n") && said.contains("(in 59m"), "{said}");
     assert!(said.contains("type        nap (version 1, definition "), "{said}");
-    let said = place.until_says("call", "`dial` is tried again 20");
-    assert!(said.contains("try 1 failed: Retryable: the line is\\nbusy"), "{said}");
+    let said = place.until_says("call", "`dial` will be retried at 20");
+    assert!(said.contains("attempt 1 failed: Retryable: the line is\\nbusy"), "{said}");
     let said = place.until("burn", "failed");
     assert!(said.contains("error       Permanent: no fuel (at `burn`)\n"), "{said}");
-    assert!(said.contains("not undone  `light`: Permanent: the match is gone"), "{said}");
+    assert!(said.contains("compensate  `light` failed: Permanent: the match is gone"), "{said}");
     let state = place.json(&["status", "nap"]);
     assert_eq!((&state["status"], &state["current_steps"][0]), (&"running".into(), &"rest".into()));
     let first = place.good(&["status", "nap", "--json"]);
@@ -227,8 +226,8 @@ async fn steps_and_history_show_all_that_happened(place: Place) {
     assert_eq!((&entries[0]["seq"], &entries[0]["events"][0]["type"]), (&1.into(), &"run.started".into()));
     let page = place.run(&["history", "g", "--from", "2", "--limit", "1"]);
     assert!(text(&page.stdout).lines().all(|line| line.starts_with("   2  ")), "{}", text(&page.stdout));
-    assert_eq!(text(&page.stderr), "there is more: `wigwag history g --from 3`\n");
-    assert_eq!(place.good(&["history", "g", "--follow"]), history, "what has ended is not waited for");
+    assert_eq!(text(&page.stderr), "more entries: `wigwag history g --from 3`\n");
+    assert_eq!(place.good(&["history", "g", "--follow"]), history, "an ended run is not waited for");
     engine.stop().await;
 }
 
@@ -245,7 +244,7 @@ async fn history_follows_a_run_until_it_ends(place: Place) {
     engine.stop().await;
 }
 
-async fn list_filters_and_says_how_to_go_on(place: Place) {
+async fn list_filters_and_shows_the_command_for_the_next_page(place: Place) {
     let engine = place.builder().function("greet", 1, greet).function("burn", 1, burn).start().await.unwrap();
     for id in ["a", "b", "c"] {
         place.good(&["start", "greet", "\"ada\"", "--id", id, "--wait"]);
@@ -275,7 +274,7 @@ async fn list_filters_and_says_how_to_go_on(place: Place) {
         next = command.to_owned();
     }
     assert_eq!(found, ["c", "b", "a"], "each page names the next");
-    bad(&place.run(&["list", "--after", "here"]), 2, "not a place in a list of runs: `here`", "leave `--after` out");
+    bad(&place.run(&["list", "--after", "here"]), 2, "invalid cursor for a list of runs: `here`", "omit `--after`");
     bad(&place.run(&["list", "--type", "a b"]), 2, "not a type", "name of a workflow");
     engine.stop().await;
 }
@@ -284,31 +283,31 @@ async fn cancel_ends_a_run_once_and_keeps_the_reason(place: Place) {
     let engine = place.builder().function("nap", 1, nap).start().await.unwrap();
     place.good(&["start", "nap", "--id", "n"]);
     place.until_says("n", "sleeps");
-    assert_eq!(place.good(&["cancel", "n", "--reason", "the bell rang"]), "`n` is asked to cancel\n");
+    assert_eq!(place.good(&["cancel", "n", "--reason", "the bell rang"]), "cancel requested for `n`\n");
     let said = place.until("n", "cancelled");
     assert!(said.contains("the bell rang"), "{said}");
     bad(&place.run(&["cancel", "n"]), 4, "run `n` has already finished: `cancelled`", "wigwag restart n");
     bad(&place.run(&["pause", "n"]), 4, "run `n` has already finished", "wigwag restart n");
-    bad(&place.run(&["cancel", "m"]), 3, "there is no run `m`", "wigwag list");
+    bad(&place.run(&["cancel", "m"]), 3, "run not found: `m`", "wigwag list");
     engine.stop().await;
 }
 
-async fn a_second_cancel_says_that_it_is_the_second(place: Place) {
+async fn a_second_cancel_is_reported_as_a_duplicate(place: Place) {
     let engine = place.builder().function("move", 1, move_house).start().await.unwrap();
     place.good(&["start", "move", "--id", "m"]);
     place.until_says("m", "sleeps");
     place.good(&["cancel", "m"]);
     let said = place.until("m", "compensating");
-    assert!(said.contains("undoing     0 steps are behind; it was cancelled\n"), "{said}");
-    assert!(said.contains("now         `pack` is being undone, try 1\n"), "{said}");
-    assert_eq!(place.good(&["cancel", "m"]), "`m` had been asked to cancel before\n");
+    assert!(said.contains("compensate  0 steps compensated so far; the run was cancelled\n"), "{said}");
+    assert!(said.contains("now         compensating `pack`, attempt 1\n"), "{said}");
+    assert_eq!(place.good(&["cancel", "m"]), "cancel already requested for `m`\n");
     assert_eq!(place.json(&["cancel", "m"])["new"], false);
-    bad(&place.run(&["pause", "m"]), 4, "run `m` is being undone and cannot be paused", "wigwag status m");
+    bad(&place.run(&["pause", "m"]), 4, "run `m` is being compensated and cannot be paused", "wigwag status m");
     place.until("m", "cancelled");
     engine.stop().await;
 }
 
-async fn a_cancel_while_a_failed_run_is_compensated_says_that_it_has_no_effect(place: Place) {
+async fn a_cancel_during_compensation_of_a_failed_run_is_reported_as_without_effect(place: Place) {
     let engine = place.builder().function("wreck", 1, wreck).start().await.unwrap();
     place.good(&["start", "wreck", "--id", "w"]);
     place.until("w", "compensating");
@@ -335,6 +334,8 @@ async fn an_unregistered_workflow_is_named_by_start_and_status_with_the_closest(
     assert_eq!(place.json(&["start", "gret", "--id", "g"])["warnings"].as_array().unwrap().len(), 1);
     let status = place.good(&["status", "g"]);
     assert!(status.contains("warning     no worker has registered workflow `gret`"), "{status}");
+    let why = place.json(&["explain", "g"])["why"].as_str().unwrap().to_owned();
+    assert!(why.contains("No worker has registered workflow `gret`") && why.contains("known: `greet`"), "{why}");
     assert!(text(&place.run(&["start", "greet", "\"ada\"", "--id", "h"]).stderr).is_empty());
     assert!(!place.good(&["status", "h"]).contains("warning"));
     engine.stop().await;
@@ -345,18 +346,23 @@ async fn pause_holds_a_run_and_resume_lets_it_go_on(place: Place) {
     place.good(&["start", "nap", "--id", "n"]);
     place.until_says("n", "sleeps");
     bad(&place.run(&["resume", "n"]), 4, "run `n` is not paused: `running`", "wigwag status n");
-    bad(&place.run(&["restart", "n"]), 4, "run `n` is restarted when it has ended or is paused", "wigwag pause n");
-    bad(&place.run(&["migrate", "n"]), 4, "run `n` is migrated while it is paused", "wigwag status n");
+    bad(
+        &place.run(&["restart", "n"]),
+        4,
+        "run `n` can be restarted only when it has finished or is paused",
+        "wigwag pause n",
+    );
+    bad(&place.run(&["migrate", "n"]), 4, "run `n` can be migrated only while it is paused", "wigwag status n");
     assert_eq!(place.json(&["pause", "n"]), serde_json::json!({"id": "n", "asked": "pause", "new": true}));
     let said = place.until("n", "paused");
-    assert!(said.contains("paused      by hand, 20") && said.contains("resume      wigwag resume n\n"), "{said}");
-    assert_eq!(place.good(&["pause", "n"]), "`n` had been asked to pause before\n");
-    assert_eq!(place.good(&["resume", "n"]), "`n` is asked to resume\n");
+    assert!(said.contains("paused      by request, 20") && said.contains("resume      wigwag resume n\n"), "{said}");
+    assert_eq!(place.good(&["pause", "n"]), "pause already requested for `n`\n");
+    assert_eq!(place.good(&["resume", "n"]), "resume requested for `n`\n");
     place.until("n", "running");
     engine.stop().await;
 }
 
-async fn restart_goes_back_to_a_step_of_a_run_that_ended(place: Place) {
+async fn restart_resumes_an_ended_run_from_a_step(place: Place) {
     let may_charge = Arc::new(AtomicBool::new(false));
     let engine = place.builder().workflow(order(&may_charge, OnFailure::Fail)).start().await.unwrap();
     bad(&place.run(&["start", "order", "{}", "--id", "o", "--wait"]), 1, "the card was refused", "wigwag steps o");
@@ -368,12 +374,12 @@ async fn restart_goes_back_to_a_step_of_a_run_that_ended(place: Place) {
     );
     bad(&place.run(&["restart", "o", "--from", "a b"]), 2, "not a point", "wigwag steps o");
     may_charge.store(true, Ordering::SeqCst);
-    assert_eq!(place.good(&["restart", "o", "--from", "charge"]), "`o` is asked to restart\n");
+    assert_eq!(place.good(&["restart", "o", "--from", "charge"]), "restart requested for `o`\n");
     let said = place.until("o", "completed");
     assert!(said.contains("restarted   once\n") && said.contains("result      \"s-1\"\n"), "{said}");
     let reserved = place.good(&["history", "o"]).matches("step.started            reserve").count();
-    assert_eq!(reserved, 1, "what was done before that step is kept");
-    assert_eq!(place.good(&["restart", "o"]), "`o` is asked to restart\n");
+    assert_eq!(reserved, 1, "earlier steps are kept");
+    assert_eq!(place.good(&["restart", "o"]), "restart requested for `o`\n");
     place.until_says("o", "restarted   2 times\n");
     engine.stop().await;
 }
@@ -383,7 +389,7 @@ async fn a_run_paused_by_a_failed_step_names_the_error_and_the_command_that_resu
     let engine = place.builder().workflow(order(&may_charge, OnFailure::Pause)).start().await.unwrap();
     place.good(&["start", "order", "{}", "--id", "o"]);
     let said = place.until("o", "paused");
-    assert!(said.contains("paused      because a step failed"), "{said}");
+    assert!(said.contains("paused      step failure"), "{said}");
     assert!(said.contains("error       Permanent: the card was refused (at `charge`)\n"), "{said}");
     assert!(said.contains("resume      wigwag resume o\n"), "{said}");
     may_charge.store(true, Ordering::SeqCst);
@@ -392,25 +398,30 @@ async fn a_run_paused_by_a_failed_step_names_the_error_and_the_command_that_resu
     engine.stop().await;
 }
 
-async fn a_run_that_does_not_fit_the_code_is_shown_refused_and_migrated(place: Place) {
+async fn a_run_incompatible_with_the_code_is_reported_and_migrated(place: Place) {
     let engine = place.builder().workflow(letter("post")).start().await.unwrap();
     place.good(&["start", "letter", "{}", "--id", "l"]);
-    place.until_says("l", "`post` is tried again");
+    place.until_says("l", "`post` will be retried");
     engine.stop().await;
     let engine = place.builder().workflow(letter("send")).start().await.unwrap();
     let said = place.until("l", "paused");
-    assert!(said.contains("paused      because the code does not fit the run"), "{said}");
-    assert!(said.contains("misfit      post\n") && said.contains("the run follows "), "{said}");
+    assert!(said.contains("paused      version mismatch"), "{said}");
+    assert!(said.contains("mismatch    post\n") && said.contains("run: definition "), "{said}");
     assert!(said.contains("migrate     wigwag migrate l --rename post=NEW\n"), "{said}");
-    bad(&place.run(&["resume", "l"]), 4, "run `l` does not fit the code at `post`", "wigwag migrate l");
+    bad(
+        &place.run(&["resume", "l"]),
+        4,
+        "run `l` is incompatible with the worker's code at `post`",
+        "wigwag migrate l",
+    );
     let misfit = place.run(&["migrate", "l"]);
     bad(&misfit, 2, "run `l` still does not fit `letter` at `post", "--rename OLD=NEW");
     bad(&place.run(&["migrate", "l", "--rename", "post=fly"]), 2, "`post` cannot become `fly`", "wigwag steps l");
-    bad(&place.run(&["migrate", "l", "--rename", "post"]), 2, "not two names", "`charge=pay`");
-    bad(&place.run(&["migrate", "l", "--to", "xyz"]), 3, "no definition of `letter` begins with `xyz`", "newest first");
+    bad(&place.run(&["migrate", "l", "--rename", "post"]), 2, "invalid rename", "`charge=pay`");
+    bad(&place.run(&["migrate", "l", "--to", "xyz"]), 3, "no definition of `letter` starts with `xyz`", "newest first");
     let newest = place.good(&["status", "l"]);
-    let newest = newest.split("the worker has ").nth(1).unwrap().lines().next().unwrap();
-    assert_eq!(place.good(&["migrate", "l", "--rename", "post=send", "--to", newest]), "`l` is asked to migrate\n");
+    let newest = newest.split("worker: definition ").nth(1).unwrap().lines().next().unwrap();
+    assert_eq!(place.good(&["migrate", "l", "--rename", "post=send", "--to", newest]), "migrate requested for `l`\n");
     let said = place.until("l", "completed");
     assert!(said.contains("result      \"sent\"\n"), "{said}");
     engine.stop().await;
@@ -422,11 +433,11 @@ async fn tasks_are_submitted_waited_for_and_found_by_the_same_commands(place: Pl
     let id = id.trim_end();
     assert_eq!(place.good(&key).trim_end(), id, "the same key is the same task");
     let other = ["task", "submit", "mail", "{\"to\": \"eve\"}", "--key", "welcome"];
-    bad(&place.run(&other), 4, "a task with this key is there already, with another input", "another key");
+    bad(&place.run(&other), 4, "a task with this key already exists with a different input", "another key");
     let said = place.good(&["task", "status", id]);
-    assert!(said.contains("type        mail (task of queue `slow`, at most 3 tries of 1m 30s)\n"), "{said}");
+    assert!(said.contains("type        mail (task in queue `slow`, up to 3 attempts of 1m 30s)\n"), "{said}");
     assert!(said.contains("expires     20"), "{said}");
-    assert!(place.good(&["status", id]).contains("task of queue `slow`"), "`status` finds tasks too");
+    assert!(place.good(&["status", id]).contains("task in queue `slow`"), "`status` finds tasks too");
     let queue = place.json_lines(&["list", "--tasks", "--type", "mail", "--queue", "slow"]);
     assert_eq!((queue.len(), queue[0]["id"].as_str()), (1, Some(id)));
     assert_eq!(place.json_lines(&["list"]), Vec::<Value>::new(), "a task is no workflow");
@@ -438,45 +449,45 @@ async fn tasks_are_submitted_waited_for_and_found_by_the_same_commands(place: Pl
     let later = place.good(&["task", "submit", "mail", "--delay", "1h"]);
     assert_eq!(
         place.good(&["task", "cancel", later.trim_end()]),
-        format!("`{}` is asked to cancel\n", later.trim_end())
+        format!("cancel requested for `{}`\n", later.trim_end())
     );
     place.until(later.trim_end(), "cancelled");
     bad(&place.run(&["task", "cancel", id]), 4, "has already finished: `completed`", "wigwag restart");
-    bad(&place.run(&["task", "status", "none"]), 3, "there is no task `none`", "wigwag list");
+    bad(&place.run(&["task", "status", "none"]), 3, "task not found: `none`", "wigwag list");
     bad(&place.run(&["task", "submit", "a b"]), 2, "not a type", "name of a task");
-    bad(&place.run(&["task", "submit", "mail", "--queue", "a b"]), 2, "not a name", "that of a queue");
+    bad(&place.run(&["task", "submit", "mail", "--queue", "a b"]), 2, "not a name", "the name of a queue");
     engine.stop().await;
 }
 
-async fn prune_removes_what_has_ended_and_nothing_else(place: Place) {
+async fn prune_removes_only_ended_runs(place: Place) {
     let engine = place.builder().function("greet", 1, greet).function("burn", 1, burn).start().await.unwrap();
     place.good(&["start", "greet", "\"ada\"", "--id", "done", "--wait"]);
     place.run(&["start", "burn", "--id", "failed", "--wait"]);
     place.good(&["start", "nap", "--id", "open"]);
     engine.stop().await;
-    assert!(place.good(&["prune", "--older-than", "1h"]).starts_with("removed 0 runs, "));
-    assert_eq!(place.good(&["prune", "--older-than", "0s", "--dry-run"]), "would remove 2 runs\n");
-    assert!(place.good(&["prune", "--older-than", "0s", "--status", "failed"]).starts_with("removed 1 run, "));
+    assert!(place.good(&["prune", "--older-than", "1h"]).starts_with("deleted 0 runs ("));
+    assert_eq!(place.good(&["prune", "--older-than", "0s", "--dry-run"]), "would delete 2 runs\n");
+    assert!(place.good(&["prune", "--older-than", "0s", "--status", "failed"]).starts_with("deleted 1 run ("));
     assert_eq!(place.json(&["prune", "--older-than", "0s"])["runs"], 1);
     bad(&place.run(&["status", "done"]), 3, "run `done` is gone: it ended as `completed`", "wigwag list");
     bad(&place.run(&["start", "greet", "\"ada\"", "--id", "done"]), 3, "run `done` is gone", "another id");
     assert_eq!(place.json_lines(&["list"])[0]["id"], "open", "an unfinished run is never touched");
-    bad(&place.run(&["prune", "--older-than", "0s", "--status", "running"]), 2, "no run ends so", "`completed`");
+    bad(&place.run(&["prune", "--older-than", "0s", "--status", "running"]), 2, "not a final status", "`completed`");
     assert_eq!(place.run(&["prune"]).status.code(), Some(2), "nothing is removed without being told how old");
 }
 
 async fn sweep_passes_once_and_finds_nothing_wrong(place: Place) {
     place.good(&["start", "greet", "--id", "g"]);
     let said = place.good(&["sweep"]);
-    assert_eq!(said, "looked at 0 old hints and 1 unfinished run\nnothing was wrong\n", "its hint is there");
+    assert_eq!(said, "checked 0 old wake-ups and 1 unfinished run\nno problems found\n", "its hint is there");
     assert_eq!(place.good(&["sweep", "--once", "--dry-run"]), said);
     let swept = place.json(&["sweep"]);
     assert_eq!((&swept["runs"], &swept["lost_runs"]), (&1.into(), &0.into()));
-    bad(&place.run(&["sweep", "--interval", "1ms"]), 2, "a pass a second is the most", "10m");
+    bad(&place.run(&["sweep", "--interval", "1ms"]), 2, "the interval must be at least 1s", "10m");
 }
 
 #[test]
-fn every_wrong_call_says_what_was_wrong_and_what_helps() {
+fn every_invalid_call_is_an_error_with_a_hint() {
     let place = Place::new();
     let commands: [&[&str]; 13] = [
         &["status", "x"],
@@ -494,7 +505,7 @@ fn every_wrong_call_says_what_was_wrong_and_what_helps() {
         &["prune", "--older-than", "1d"],
     ];
     for command in commands {
-        bad(&place.run(command), 2, "there is no store at `./.wigwag`", "--store");
+        bad(&place.run(command), 2, "store not found: `./.wigwag`", "--store");
     }
     assert!(!place.0.path().join(".wigwag").exists(), "only a start makes a store");
     place.good(&["start", "greet", "\"ada\"", "--id", "g"]);
@@ -504,22 +515,22 @@ fn every_wrong_call_says_what_was_wrong_and_what_helps() {
         bad(&place.run(&odd), 2, "not an id", "wigwag list");
     }
     let run = |args: &[&str]| place.run(args);
-    bad(&run(&["start", "greet", "\"eve\"", "--id", "g"]), 4, "run `g` is there already", "choose another id");
     bad(
-        &run(&["start", "other", "\"ada\"", "--id", "g"]),
+        &run(&["start", "greet", "\"eve\"", "--id", "g"]),
         4,
-        "run `g` is there already, as a run of `greet`",
-        "another id",
+        "run `g` already exists with a different input",
+        "use another id",
     );
-    bad(&run(&["start", "greet", "--id", "a/b"]), 2, "not an id", "one of your own");
+    bad(&run(&["start", "other", "\"ada\"", "--id", "g"]), 4, "run `g` already exists with type `greet`", "another id");
+    bad(&run(&["start", "greet", "--id", "a/b"]), 2, "not an id", "a run id");
     bad(&run(&["start", "a b"]), 2, "not a name", "name of a workflow");
-    bad(&run(&["start", "greet", "{"]), 2, "`{` cannot be the input: not JSON", "@file");
-    bad(&run(&["start", "greet", "--delay", "5x"]), 2, "not a span of time", "`90s`, `15m`, `2h`, `7d`");
-    bad(&run(&["start", "greet", "--delay", "5"]), 2, "not a span of time", "`90s`");
-    bad(&run(&["start", "greet", "--delay", "1y"]), 2, "years differ in length", "`7d`");
-    bad(&run(&["start", "greet", "--at", "tomorrow"]), 2, "not a time", "2026-01-28T12:00:00Z");
-    bad(&run(&["prune", "--older-than=-5m"]), 2, "is not negative", "`90s`");
-    bad(&run(&["list", "--status", "asleep"]), 2, "not a status", "`waiting_signal`");
+    bad(&run(&["start", "greet", "{"]), 2, "invalid INPUT: `{`: not JSON", "@file");
+    bad(&run(&["start", "greet", "--delay", "5x"]), 2, "invalid duration", "`90s`, `15m`, `2h`, `7d`");
+    bad(&run(&["start", "greet", "--delay", "5"]), 2, "invalid duration", "`90s`");
+    bad(&run(&["start", "greet", "--delay", "1y"]), 2, "years are not supported", "`7d`");
+    bad(&run(&["start", "greet", "--at", "tomorrow"]), 2, "invalid time", "2026-01-28T12:00:00Z");
+    bad(&run(&["prune", "--older-than=-5m"]), 2, "cannot be negative", "`90s`");
+    bad(&run(&["list", "--status", "asleep"]), 2, "invalid status", "`waiting_signal`");
     for args in [&["start", "greet", "--timeout", "5s"][..], &["sweep", "--once", "--interval", "5s"]] {
         assert_eq!(run(args).status.code(), Some(2));
     }
@@ -544,11 +555,8 @@ async fn doctor_reads_every_run_and_names_the_promise_that_is_broken() {
     place.good(&["start", "nap", "--id", "open"]);
     place.until("open", "running");
     let said = place.good(&["doctor"]);
-    assert!(
-        said.contains("proven   runs                 2 runs, 1 of them unfinished, "),
-        "while it is at work: {said}"
-    );
-    assert!(said.contains("`./.wigwag` is good"), "{said}");
+    assert!(said.contains("ok       runs                 2 runs (1 unfinished), "), "while it is at work: {said}");
+    assert!(said.contains("`./.wigwag` passed all checks"), "{said}");
     engine.stop().await;
     let seen = place.json(&["doctor", "--no-store"]);
     assert_eq!((&seen["findings"], &seen["runs"]["runs"]), (&Value::Null, &2.into()));
@@ -561,10 +569,10 @@ async fn doctor_reads_every_run_and_names_the_promise_that_is_broken() {
     let broken = place.run(&["doctor", "--no-store"]);
     let (said, talk) = (text(&broken.stdout), text(&broken.stderr));
     assert_eq!(broken.status.code(), Some(1), "{said}{talk}");
-    assert!(said.contains(&format!("BROKEN   promise 7            `{key}` cannot be read")), "{said}");
-    assert!(said.contains("FAILED   runs                 1 run, 1 of them unfinished"), "{said}");
-    assert!(talk.contains("error: `./.wigwag` breaks what is promised, in 1 place"), "{talk}");
-    assert!(talk.contains("hint: keep a copy of the store"), "{talk}");
+    assert!(said.contains(&format!("BROKEN   guarantee 7          `{key}` cannot be read")), "{said}");
+    assert!(said.contains("FAILED   runs                 1 run (1 unfinished)"), "{said}");
+    assert!(talk.contains("error: `./.wigwag` violates a guarantee in 1 place"), "{talk}");
+    assert!(talk.contains("hint: back up the store"), "{talk}");
     let json = place.run(&["doctor", "--no-store", "--json"]);
     let json: Value = serde_json::from_str(&text(&json.stdout)).unwrap();
     assert_eq!((&json["good"], &json["runs"]["broken"][0]["promise"]), (&false.into(), &7.into()));
@@ -575,22 +583,22 @@ both! {
     start_makes_the_store_and_prints_the_id_of_a_run_that_waits_for_a_worker
     a_start_can_be_put_off
     input_comes_from_the_command_line_a_file_or_standard_input
-    start_waits_for_the_result_and_says_how_it_ended_otherwise
-    status_says_what_a_run_waits_for_and_what_went_wrong
-    status_says_what_a_run_costs_and_so_does_its_history
+    start_waits_for_the_result_or_reports_the_failure
+    status_shows_waits_and_errors
+    status_and_history_show_the_store_requests_of_a_run
     steps_and_history_show_all_that_happened
     history_follows_a_run_until_it_ends
-    list_filters_and_says_how_to_go_on
+    list_filters_and_shows_the_command_for_the_next_page
     cancel_ends_a_run_once_and_keeps_the_reason
-    a_second_cancel_says_that_it_is_the_second
-    a_cancel_while_a_failed_run_is_compensated_says_that_it_has_no_effect
+    a_second_cancel_is_reported_as_a_duplicate
+    a_cancel_during_compensation_of_a_failed_run_is_reported_as_without_effect
     a_reason_that_is_too_long_is_rejected_with_the_limit
     an_unregistered_workflow_is_named_by_start_and_status_with_the_closest
     pause_holds_a_run_and_resume_lets_it_go_on
-    restart_goes_back_to_a_step_of_a_run_that_ended
+    restart_resumes_an_ended_run_from_a_step
     a_run_paused_by_a_failed_step_names_the_error_and_the_command_that_resumes_it
-    a_run_that_does_not_fit_the_code_is_shown_refused_and_migrated
+    a_run_incompatible_with_the_code_is_reported_and_migrated
     tasks_are_submitted_waited_for_and_found_by_the_same_commands
-    prune_removes_what_has_ended_and_nothing_else
+    prune_removes_only_ended_runs
     sweep_passes_once_and_finds_nothing_wrong
 }

@@ -1,4 +1,4 @@
-//! Commands through a server: the same words as on the store, and what is said when the server is not as it should be.
+//! Commands through a server: the same output as on the store, and errors of a faulty or unreachable server.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod common;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use wigwag::{Ctx, Failure, Graph, StepCtx, permanent};
 use wigwag_server::{Auth, Scope, Server, Tls};
 
-/// Gives something large, then waits for an approval.
+/// Returns a large value, then waits for an approval.
 async fn order(ctx: Ctx, _: Value) -> Result<Option<Value>, Failure> {
     ctx.step("pack", || async { Ok::<_, Failure>("x".repeat(40_000)) }).await?;
     ctx.wait::<Value>("approval").timeout(Duration::from_secs(7_200)).await
@@ -33,7 +33,7 @@ fn strict() -> Graph<Value> {
     Graph::<Value>::new("strict").signal("approval").schema(schema)
 }
 
-/// Runs of every kind, that nobody drives any further.
+/// Creates runs in every state, without a worker.
 async fn fill(place: &Place) {
     let engine = place.builder().function("order", 1, order).function("burn", 1, burn).workflow(strict());
     let engine = engine.task("large", |ctx: StepCtx<Value>| async move { ctx.input() }).start().await.unwrap();
@@ -57,7 +57,7 @@ async fn fill(place: &Place) {
     engine.stop().await;
 }
 
-/// Words without what the time of looking changes: spans, and the room that they take.
+/// Returns the output without parts that depend on the current time: durations, and the padding for them.
 fn timeless(said: &str) -> String {
     let is_span = |word: &str| {
         let word = word.trim_matches(['(', ')', ',']);
@@ -79,7 +79,7 @@ fn only_spans_are_left_out_of_a_comparison() {
     assert_eq!(timeless("2026-01-28T12:00:00Z 17 x7"), "2026-01-28T12:00:00Z 17 x7");
 }
 
-/// Calls that change nothing, or are refused; each is made on the store and through the server.
+/// Commands without effect, or that are rejected; each is run on the store and through the server.
 fn calls(task: &str) -> Vec<Vec<&str>> {
     let mut calls: Vec<Vec<&str>> = Vec::new();
     for id in ["a", "s", "burnt", "done", "held", "later", task, "none", "a/b"] {
@@ -148,7 +148,7 @@ fn calls(task: &str) -> Vec<Vec<&str>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_command_says_the_same_on_the_store_and_through_the_server() {
+async fn every_command_prints_the_same_on_the_store_and_through_the_server() {
     let place = Place::served().await;
     fill(&place).await;
     let tasks = place.json_lines(&["list", "--tasks", "--type", "large"]);
@@ -180,9 +180,9 @@ async fn hints_lead_to_the_server_that_was_named() {
     let page = named(&["list", "--limit", "1"]);
     assert!(text(&page.stderr).contains(&format!(" --after live/order/a --server {url}`")), "{}", text(&page.stderr));
     bad(&named(&["resume", "a"]), 4, "is not paused", &format!("`wigwag status a --server {url}`"));
-    bad(&named(&["status", "x"]), 3, "there is no run `x`", &format!("`wigwag list --tasks --server {url}`"));
+    bad(&named(&["status", "x"]), 3, "run not found: `x`", &format!("`wigwag list --tasks --server {url}`"));
     let mut away = place.command(&["status", "x", "--store", "./.wigwag"]);
-    bad(&away.output().unwrap(), 3, "there is no run `x`", "`wigwag list --store ./.wigwag`");
+    bad(&away.output().unwrap(), 3, "run not found: `x`", "`wigwag list --store ./.wigwag`");
     let at_one_place = wigwag(place.0.path(), &["--server", &format!("{url}/"), "list", "--json"]);
     assert_eq!(text(&at_one_place.stdout).lines().count(), 2, "a slash at the end is no matter");
 }
@@ -196,7 +196,12 @@ async fn a_store_and_a_server_do_not_go_together_and_a_flag_beats_the_environmen
     good(&wigwag(folder, &["start", "order", "--id", "other", "--store", "other"]));
     let ids = |output: &Output| text(&output.stdout).split_whitespace().next().map(str::to_owned);
     let both = wigwag(folder, &["list", "--store", "other", "--server", &url]);
-    bad(&both, 2, &format!("a store and a server are named: `other` and `{url}`"), "leave out `--store`");
+    bad(
+        &both,
+        2,
+        &format!("`--store` and `--server` are mutually exclusive: `other` and `{url}`"),
+        "use only one of them",
+    );
     let flag =
         |args: &[&str], variable: &str, value: &str| command(folder, args).env(variable, value).output().unwrap();
     assert_eq!(ids(&flag(&["list", "--store", "other"], "WIGWAG_SERVER", &url)).unwrap(), "other");
@@ -204,12 +209,17 @@ async fn a_store_and_a_server_do_not_go_together_and_a_flag_beats_the_environmen
     let set = place.command(&["list"]).env("WIGWAG_STORE", "other").output().unwrap();
     bad(&set, 2, "`WIGWAG_STORE` and `WIGWAG_SERVER` are both set", "unset one of them");
     for args in [&["ls"][..], &["cat", "wigwag.json"], &["doctor"]] {
-        bad(&place.run(args), 2, &format!("this looks into a store, which `{url}` does not show"), "`--store`");
+        bad(
+            &place.run(args),
+            2,
+            &format!("this command needs direct access to a store, got server: `{url}`"),
+            "`--store URL`",
+        );
     }
-    bad(&wigwag(folder, &["list", "--server", "ftp://x"]), 2, "not the address of a server", "https://");
+    bad(&wigwag(folder, &["list", "--server", "ftp://x"]), 2, "invalid server URL", "https://");
     let region = wigwag(folder, &["list", "--server", &url, "--region", "here"]);
-    bad(&region, 2, "`--region` is about a bucket", "leave it out");
-    bad(&wigwag(folder, &["list", "--token-file", "t"]), 2, "`--token-file` is for a server", "`--server`");
+    bad(&region, 2, "`--region` applies to a bucket", "omit it");
+    bad(&wigwag(folder, &["list", "--token-file", "t"]), 2, "`--token-file` needs `--server`", "`--server URL`");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -233,14 +243,19 @@ async fn a_server_makes_and_reads_links_with_its_own_secret() {
     let names = |made: &Value| made.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&on_store), names(&made), "made by either, it looks the same");
     for token in [on_store["token"].as_str().unwrap(), token] {
-        assert!(place.good(&["link", "--verify", token]).ends_with("may be used  once\n"));
+        assert!(place.good(&["link", "--verify", token]).ends_with("uses         once\n"));
     }
     for wrong in ["x.y", "..", ".", "a/../b", "ü.x", ""] {
-        bad(&place.run(&["link", "--verify", wrong]), 2, "this link is not valid", "another secret than the server's");
+        bad(
+            &place.run(&["link", "--verify", wrong]),
+            2,
+            "this link is not valid",
+            "a different secret than the server's",
+        );
     }
-    bad(&place.run(&["link", "none", "approval", "--expires", "2d"]), 3, "there is no run `none`", "wigwag list");
+    bad(&place.run(&["link", "none", "approval", "--expires", "2d"]), 3, "run not found: `none`", "wigwag list");
     bad(&place.run(&["link", "a/b", "approval", "--expires", "2d"]), 2, "not an id", "wigwag list");
-    bad(&place.run(&["link", "o", "approval"]), 2, "has an end", "`link RUN NAME --expires 2d`");
+    bad(&place.run(&["link", "o", "approval"]), 2, "missing RUN, NAME or `--expires`", "`link RUN NAME --expires 2d`");
 }
 
 fn tokens() -> Auth {
@@ -253,37 +268,50 @@ fn tokens() -> Auth {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_with_tokens_says_what_is_missing() {
+async fn a_server_with_tokens_names_the_missing_scope() {
     let place = Place::served_with(|server| server.auth(tokens())).await;
     let url = place.url();
     let with = |token: &str, args: &[&str]| place.command(args).env("WIGWAG_TOKEN", token).output().unwrap();
-    bad(&place.run(&["list"]), 1, &format!("`{url}` wants a token"), "set `WIGWAG_TOKEN`, or name a file");
-    bad(&with("wrong", &["list"]), 1, "the token is wrong or out of date", "check the token in `WIGWAG_TOKEN`");
-    bad(&with("two words", &["list"]), 2, "`WIGWAG_TOKEN` holds no token", "without spaces");
+    bad(
+        &place.run(&["list"]),
+        1,
+        &format!("`{url}` requires a token"),
+        "set `WIGWAG_TOKEN`, or use `--token-file FILE`",
+    );
+    bad(&with("wrong", &["list"]), 1, "the token is unknown or expired", "check the token in `WIGWAG_TOKEN`");
+    bad(&with("two words", &["list"]), 2, "`WIGWAG_TOKEN` does not contain a valid token", "without spaces");
     assert_eq!(good(&with("token-of-admin-0123456789", &["start", "order", "--id", "o"])), "o\n");
     let reader = "token-of-reader-0123456789";
     assert!(good(&with(reader, &["status", "o"])).contains("status      pending\n"));
     let refused = with(reader, &["start", "order"]);
-    bad(&refused, 1, "this needs the scope `runs:write`", "the token in `WIGWAG_TOKEN` has not that scope");
-    bad(&with(reader, &["prune", "--older-than", "1d"]), 1, "this needs the scope `admin`", "has not that scope");
-    bad(&with(reader, &["status", "none"]), 3, "there is no run `none`", "wigwag list");
+    bad(&refused, 1, "the token lacks the scope `runs:write`", "the token in `WIGWAG_TOKEN` lacks the required scope");
+    bad(
+        &with(reader, &["prune", "--older-than", "1d"]),
+        1,
+        "the token lacks the scope `admin`",
+        "lacks the required scope",
+    );
+    bad(&with(reader, &["status", "none"]), 3, "run not found: `none`", "wigwag list");
     let tasker = "token-of-tasker-0123456789";
     let task = good(&with(tasker, &["task", "submit", "mail"]));
-    assert!(good(&with(tasker, &["status", task.trim_end()])).contains("task of queue"), "what it may see, it finds");
-    bad(&with(tasker, &["status", "none"]), 3, "there is no task `none`", "wigwag list");
+    assert!(
+        good(&with(tasker, &["status", task.trim_end()])).contains("task in queue"),
+        "it finds the runs that it may read"
+    );
+    bad(&with(tasker, &["status", "none"]), 3, "task not found: `none`", "wigwag list");
     let file = place.0.path().join("token");
     std::fs::write(&file, format!("{reader}\n")).unwrap();
     let by_file = ["--token-file", "token", "status", "none"];
     let output = with("wrong", &by_file);
-    bad(&output, 3, "there is no run `none`", "`wigwag list --token-file token`");
+    bad(&output, 3, "run not found: `none`", "`wigwag list --token-file token`");
     assert!(!text(&output.stderr).contains(reader), "a token is not shown");
     std::fs::write(&file, "").unwrap();
-    bad(&place.run(&by_file), 2, "`token` holds no token", "ASCII letters");
-    bad(&place.run(&["--token-file", "nowhere", "list"]), 2, "`nowhere` cannot be read", "holds a token");
+    bad(&place.run(&by_file), 2, "`token` does not contain a valid token", "ASCII letters");
+    bad(&place.run(&["--token-file", "nowhere", "list"]), 2, "cannot read `nowhere`", "contains only a token");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_speaks_tls_is_trusted_if_somebody_vouches_for_it() {
+async fn a_tls_server_is_trusted_only_with_a_known_certificate() {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (pem, key) = (made.cert.pem(), made.signing_key.serialize_pem());
     let tls = Tls::from_pem(pem.as_bytes(), key.as_bytes()).unwrap();
@@ -297,10 +325,10 @@ async fn a_server_that_speaks_tls_is_trusted_if_somebody_vouches_for_it() {
     assert_eq!(good(&ask("root.pem")), "o\n");
     let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     std::fs::write(place.0.path().join("other.pem"), other.cert.pem()).unwrap();
-    bad(&ask("other.pem"), 1, &format!("`{url}` cannot be reached: invalid peer certificate"), "its address");
+    bad(&ask("other.pem"), 1, &format!("cannot reach `{url}`: invalid peer certificate"), "its URL");
 }
 
-/// Answers each request with what the test wants, and is no wigwag server.
+/// Starts a server, not of wigwag, that gives the same answer to each request.
 fn stranger(answer: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -316,32 +344,32 @@ fn stranger(answer: &'static str) -> String {
 }
 
 #[test]
-fn a_server_that_is_not_there_or_is_another_is_told_with_its_address() {
+fn a_missing_or_foreign_server_is_reported_with_its_address() {
     let folder = tempfile::tempdir().unwrap();
     let ask = |url: &str| wigwag(folder.path(), &["list", "--server", url]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let gone = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    bad(&ask(&gone), 1, &format!("`{gone}` cannot be reached"), "check that the server runs");
+    bad(&ask(&gone), 1, &format!("cannot reach `{gone}`"), "check that the server is running");
     let start = wigwag(folder.path(), &["start", "order", "--server", &gone]);
-    bad(&start, 1, "cannot be reached", "`--store` looks at a store without a server");
+    bad(&start, 1, "cannot reach", "use `--store` to work without a server");
     assert!(!folder.path().join(".wigwag").exists(), "no store is made instead");
     let page = stranger(
         "HTTP/1.1 502 Bad Gateway\r\ncontent-type: text/html\r\ncontent-length: 24\r\n\r\n<html>\x1b[2Jtoo busy</html>",
     );
     let output = ask(&page);
-    bad(&output, 1, &format!("`{page}` answered with 502 Bad Gateway and text/html"), "/v1/health");
-    assert!(!text(&output.stderr).contains('\u{1b}'), "what others wrote cannot command the terminal");
+    bad(&output, 1, &format!("unexpected response from `{page}`: 502 Bad Gateway with text/html"), "/v1/health");
+    assert!(!text(&output.stderr).contains('\u{1b}'), "foreign text cannot control the terminal");
     let odd = stranger("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n[]");
-    bad(&ask(&odd), 1, &format!("the answer of `{odd}` cannot be read"), "another version");
+    bad(&ask(&odd), 1, &format!("cannot read the response of `{odd}`"), "a different version");
     let moved = stranger("HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n");
-    bad(&ask(&moved), 1, "answered with 302 Found", "check the address");
+    bad(&ask(&moved), 1, "unexpected response from", "check the URL");
     let short = stranger("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{");
-    bad(&ask(&short), 1, &format!("the connection to `{short}` broke"), "try again later");
-    bad(&ask("http://ada:secret@127.0.0.1"), 2, "is not the address of a server", "http://127.0.0.1:7070");
+    bad(&ask(&short), 1, &format!("lost the connection to `{short}`"), "try again later");
+    bad(&ask("http://ada:secret@127.0.0.1"), 2, "invalid server URL", "http://127.0.0.1:7070");
 }
 
-/// Stands between a command and a server, and lets the first answers to POSTs get lost.
+/// Starts a proxy in front of a server that drops the first answers to POSTs.
 fn lossy(server: SocketAddr, lost: usize) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -360,14 +388,14 @@ fn lossy(server: SocketAddr, lost: usize) -> (String, Arc<AtomicUsize>) {
                     true
                 })
             });
-            // It is done once the server answers; nobody is told.
+            // The server has carried out the request, but the client gets no answer.
             std::thread::spawn(move || relay(back.0, back.1, |_| !is_lost.load(Ordering::SeqCst)));
         }
     });
     (url, posts)
 }
 
-/// Passes on what comes, as long as it may.
+/// Forwards bytes until `may_pass` returns false.
 fn relay(mut from: TcpStream, mut to: TcpStream, mut may_pass: impl FnMut(&[u8]) -> bool) {
     let mut part = vec![0; 65_536];
     while let Ok(count @ 1..) = from.read(&mut part) {
@@ -381,7 +409,7 @@ fn relay(mut from: TcpStream, mut to: TcpStream, mut may_pass: impl FnMut(&[u8])
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_repeated_after_a_lost_answer_is_done_once() {
+async fn a_request_retried_after_a_lost_answer_takes_effect_once() {
     let place = Place::served().await;
     let server = place.1.as_ref().unwrap().addr();
     let calls: [&[&str]; 4] = [
@@ -399,14 +427,14 @@ async fn what_is_repeated_after_a_lost_answer_is_done_once() {
     assert_eq!(place.json_lines(&["list"]).len(), 2, "one run beside `o`");
     assert_eq!(place.json_lines(&["list", "--tasks"]).len(), 1);
     assert_eq!(place.json_lines(&["signals", "o"]).len(), 2);
-    // What could be done twice is not repeated, and the user is told so.
+    // A request that is not idempotent is not retried, and the user is informed.
     let (url, posts) = lossy(server, 1);
     let paused = wigwag(place.0.path(), &["pause", "o", "--server", &url]);
-    bad(&paused, 1, "broke", "it may have been done all the same");
+    bad(&paused, 1, "lost the connection", "the request may have succeeded");
     assert_eq!(posts.load(Ordering::SeqCst), 1);
 }
 
-/// A server in a process of its own, that can be killed.
+/// A server in a separate process that can be killed.
 struct Served(Child, SocketAddr);
 
 impl Served {
@@ -424,7 +452,7 @@ impl Served {
         Self(child, line.unwrap().trim().parse().unwrap())
     }
 
-    /// Kills it. A test that fails leaves none behind.
+    /// Kills the server. A failed test drops it, which kills it too.
     fn kill(self) {
         drop(self);
     }
@@ -450,7 +478,7 @@ async fn a_server_for_the_tests_beside_it() {
     std::future::pending::<()>().await;
 }
 
-/// Waits for one item after the other, as many as it is told to.
+/// Waits for `count` items in sequence.
 async fn gather(ctx: Ctx, count: u64) -> Result<u64, Failure> {
     for _ in 0..count {
         ctx.wait::<Value>("item").await?;
@@ -459,7 +487,7 @@ async fn gather(ctx: Ctx, count: u64) -> Result<u64, Failure> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_follower_loses_nothing_when_the_server_is_killed_and_comes_back() {
+async fn a_follower_loses_nothing_when_the_server_is_killed_and_restarted() {
     let place = Place::new();
     let engine = place.builder().function("gather", 1, gather).start().await.unwrap();
     let run = engine.client().start("gather", &44_u64).id("g").await.unwrap();
@@ -476,18 +504,18 @@ async fn a_follower_loses_nothing_when_the_server_is_killed_and_comes_back() {
             for number in 0..10 {
                 run.signal("item", &(round * 10 + number)).await.unwrap();
             }
-            // In the middle of it: some has come, and more is on its way.
+            // In the middle of the log: some events have arrived, and more follow.
             let until = seen.len() + 5;
             seen.extend(lines.by_ref().map(Result::unwrap).take(until - seen.len()));
             served.kill();
-            // While it is away the run goes on; the last of all ends it.
+            // The run continues while the server is down; the last item ends it.
             run.signal("item", &round).await.unwrap();
             served = Served::start(&place, addr);
         }
         if !flags.is_empty() {
             run.wait().await.unwrap();
         } else {
-            // The first follower is let go; the second sees the end.
+            // The first follower is dropped; the second sees the end.
             let known = text(&wigwag(place.0.path(), &["history", "g"]).stdout);
             let known: Vec<&str> = known.lines().collect();
             seen.extend(lines.by_ref().map(Result::unwrap).take(known.len().saturating_sub(seen.len())));
@@ -499,8 +527,8 @@ async fn a_follower_loses_nothing_when_the_server_is_killed_and_comes_back() {
         seen.extend(lines.map(Result::unwrap));
         let output = follower.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
-        let lost = text(&output.stderr).matches(&format!("the connection to `{url}` is lost")).count();
-        // A server that is killed twice while the follower looks for it was lost once.
+        let lost = text(&output.stderr).matches(&format!("lost the connection to `{url}`")).count();
+        // A server that is killed twice during a reconnect counts as lost once.
         assert!((1..=2).contains(&lost), "{}", text(&output.stderr));
         let all =
             text(&wigwag(place.0.path(), &args[..2].iter().copied().chain(["--json"]).collect::<Vec<_>>()).stdout);

@@ -1,4 +1,4 @@
-//! Signals as a user sends them by the command line, and sees what waits for them and what became of each.
+//! Sending and listing signals from the command line: open waits, outcomes and errors.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod common;
@@ -24,7 +24,7 @@ async fn order(ctx: Ctx, _: Value) -> Result<Value, Failure> {
     Ok(json!([approval, payment]))
 }
 
-/// Takes only what says who approves.
+/// Accepts only payloads that name the approver.
 async fn strict(ctx: Ctx, _: Value) -> Result<Value, Failure> {
     let schema = json!({
         "type": "object",
@@ -34,20 +34,20 @@ async fn strict(ctx: Ctx, _: Value) -> Result<Value, Failure> {
     ctx.wait::<Value>("approval").schema(schema).await
 }
 
-/// Two wait for the same.
+/// Two waits for the same signal.
 async fn pair(ctx: Ctx, _: Value) -> Result<Value, Failure> {
     let (one, other) = tokio::join!(ctx.wait::<Value>("approval"), ctx.wait::<Value>("approval"));
     Ok(json!([one?, other?]))
 }
 
-/// Gives up soon, then waits for whatever lets it end.
+/// Times out soon, then waits for a signal that ends it.
 async fn hasty(ctx: Ctx, _: Value) -> Result<bool, Failure> {
     let first = ctx.wait::<Value>("approval").timeout(Duration::from_millis(10)).await?;
     ctx.wait::<Value>("end").await?;
     Ok(first.is_some())
 }
 
-/// Waits for `go` first, so that signals gather; then only the newest counts.
+/// Waits for `go` first, so that signals accumulate; then only the newest is consumed.
 async fn newest(ctx: Ctx, _: Value) -> Result<Value, Failure> {
     ctx.wait::<Value>("go").await?;
     let newest = ctx.wait::<Value>("rate").latest().await?;
@@ -55,7 +55,7 @@ async fn newest(ctx: Ctx, _: Value) -> Result<Value, Failure> {
     Ok(newest)
 }
 
-/// Two people must agree.
+/// A quorum of two senders.
 async fn council(ctx: Ctx, _: Value) -> Result<Vec<Value>, Failure> {
     ctx.wait::<Value>("vote").quorum(2).await
 }
@@ -69,7 +69,7 @@ fn signed() -> Graph<Value> {
 }
 
 impl Place {
-    /// The way that signals come which commands send.
+    /// Returns the channel of signals that commands send.
     fn via(&self) -> &'static str {
         if self.1.is_some() { "http" } else { "cli" }
     }
@@ -78,7 +78,7 @@ impl Place {
         all(self.builder()).start().await.unwrap()
     }
 
-    /// Starts a run and lets it come to its wait.
+    /// Starts a run and waits until it waits for a signal.
     fn waits(&self, of: &str, id: &str) {
         self.good(&["start", of, "--id", id]);
         self.until(id, "waiting_signal");
@@ -96,17 +96,17 @@ fn all(builder: Builder) -> Builder {
         .workflow(signed())
 }
 
-/// Runs a command with something on standard input, or in the environment.
+/// Runs a command with standard input and environment variables.
 fn run_with(place: &Place, args: &[&str], variables: &[(&str, &str)], stdin: &str) -> Output {
     let mut command = place.command(args);
     command.envs(variables.iter().copied());
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // A command that reads nothing may have ended.
+    // A command that does not read may have ended already.
     let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
     child.wait_with_output().unwrap()
 }
 
-/// Runs a line as a shell does, as one who copies it would.
+/// Runs a line in a shell, as a user would after copying it.
 fn shell(place: &Place, line: &str, variables: &[(&str, &str)]) -> Output {
     let binaries = Path::new(env!("CARGO_BIN_EXE_wigwag")).parent().unwrap();
     let path = format!("{}:{}", binaries.display(), std::env::var("PATH").unwrap());
@@ -119,7 +119,7 @@ fn shell(place: &Place, line: &str, variables: &[(&str, &str)]) -> Output {
     command.envs(variables.iter().copied()).stdin(Stdio::null()).output().unwrap()
 }
 
-/// What a line of `status` says.
+/// Returns the lines of `status` with this label.
 fn lines_of<'a>(said: &'a str, label: &str) -> Vec<&'a str> {
     let found = said.lines().filter(|line| line.split_whitespace().next() == Some(label));
     found.map(|line| line.split_once("  ").unwrap().1.trim_start()).collect()
@@ -129,7 +129,7 @@ async fn a_signal_resumes_the_run_that_waits_for_it(place: Place) {
     let engine = place.engine().await;
     place.waits("order", "o");
     let said = place.good(&["signal", "o", "approval", "{\"by\": \"ada\"}", "--by", "ada"]);
-    assert_eq!(said, "`approval` is sent: run `o` was waiting for it\n");
+    assert_eq!(said, "signal `approval` sent: run `o` was waiting for it\n");
     place.until_says("o", "waits for signal `payment`");
     let receipt = place.json(&["signal", "o", "payment", "12345678901234567890123"]);
     assert_eq!(
@@ -145,10 +145,10 @@ async fn a_signal_resumes_the_run_that_waits_for_it(place: Place) {
     engine.stop().await;
 }
 
-async fn a_signal_that_comes_early_is_kept_and_without_a_payload_it_is_null(place: Place) {
+async fn an_early_signal_is_buffered_and_without_a_payload_it_is_null(place: Place) {
     place.good(&["start", "order", "--id", "o"]);
     let said = place.good(&["signal", "o", "payment", "-5"]);
-    assert_eq!(said, "`payment` is sent: it is kept until run `o` waits for it\n");
+    assert_eq!(said, "signal `payment` sent: buffered until run `o` waits for it\n");
     assert_eq!(place.json(&["signal", "o", "approval"])["state"], "buffered");
     let engine = place.engine().await;
     let said = place.until("o", "completed");
@@ -164,24 +164,24 @@ async fn payloads_come_from_the_command_line_a_file_or_standard_input(place: Pla
     good(&run_with(&place, &["signal", "o", "approval", "-"], &[], "\"stdin\"\n"));
     let sent = place.json_lines(&["signals", "o", "approval"]);
     assert_eq!((&sent[0]["payload"]["by"], &sent[1]["payload"]), (&"file".into(), &"stdin".into()));
-    bad(
-        &place.run(&["signal", "o", "approval", "@none.json"]),
-        2,
-        "`none.json` cannot be read",
-        "PAYLOAD is JSON text",
-    );
+    bad(&place.run(&["signal", "o", "approval", "@none.json"]), 2, "cannot read `none.json`", "PAYLOAD is JSON text");
     bad(
         &place.run(&["signal", "o", "approval", "ada"]),
         2,
-        "`ada` cannot be the payload: not JSON",
-        "a text has quotes",
+        "invalid PAYLOAD: `ada`: not JSON",
+        "a JSON string needs quotes",
     );
     let nothing = run_with(&place, &["signal", "o", "approval", "-"], &[], "");
-    bad(&nothing, 2, "standard input cannot be the payload: not JSON", "PAYLOAD is JSON");
+    bad(&nothing, 2, "invalid PAYLOAD: standard input: not JSON", "PAYLOAD is JSON");
     let large = format!("\"{}\"", "x".repeat(2_000_000));
     std::fs::write(folder.join("large.json"), large).unwrap();
-    bad(&place.run(&["signal", "o", "approval", "@large.json"]), 2, "`large.json` is too long", "store it elsewhere");
-    assert_eq!(place.json_lines(&["signals", "o"]).len(), 2, "what is refused is not stored");
+    bad(
+        &place.run(&["signal", "o", "approval", "@large.json"]),
+        2,
+        "`large.json` is too large",
+        "store the data elsewhere",
+    );
+    assert_eq!(place.json_lines(&["signals", "o"]).len(), 2, "a rejected signal is not stored");
 }
 
 async fn a_signal_with_a_key_arrives_once(place: Place) {
@@ -192,7 +192,7 @@ async fn a_signal_with_a_key_arrives_once(place: Place) {
     let again = place.json(&send);
     assert_eq!((&first["id"], &first["repeated"], &again["repeated"]), (&again["id"], &false.into(), &true.into()));
     let said = place.good(&send);
-    assert_eq!(said, "`payment` had been sent before under this key: it is kept until run `o` waits for it\n");
+    assert_eq!(said, "signal `payment` already sent with this key: buffered until run `o` waits for it\n");
     let other = place.run(&["signal", "o", "payment", "4", "--key", "click-1"]);
     bad(&other, 4, "idempotency key `click-1` was used for another payload", "a new message needs a new key");
     let long = "k".repeat(300);
@@ -209,22 +209,28 @@ async fn a_signal_can_be_sent_only_if_the_run_waits_for_it_or_at_one_point(place
     bad(&early, 4, "run `o` does not wait for `payment` now; it waits for: `approval`", "without `--only-if-waiting`");
     place.good(&["signal", "o", "approval", "--only-if-waiting"]);
     let elsewhere = place.run(&["signal", "p", "approval", "--point", "approval#3"]);
-    bad(&elsewhere, 2, "it waits at: `approval`, `approval#2`", "leave out `--point`");
-    bad(&place.run(&["signal", "p", "approval", "--point", "a b"]), 2, "not a point", "`--point` a wait of the run");
+    bad(&elsewhere, 2, "it waits at: `approval`, `approval#2`", "omit `--point`");
+    bad(
+        &place.run(&["signal", "p", "approval", "--point", "a b"]),
+        2,
+        "not a point",
+        "`--point` the path of a waiting step",
+    );
     place.good(&["signal", "p", "approval", "2", "--point", "approval#2"]);
     place.good(&["signal", "p", "approval", "1"]);
     assert!(place.until("p", "completed").contains("result      [1,2]\n"));
     engine.stop().await;
 }
 
-async fn a_sender_can_wait_until_the_run_took_it_and_is_told_what_comes_next(place: Place) {
+async fn a_sender_can_wait_until_the_signal_is_consumed_and_sees_the_next_waits(place: Place) {
     let engine = place.engine().await;
     place.waits("order", "o");
     let said = place.good(&["signal", "o", "approval", "--wait"]);
-    let want = "`approval` is sent: run `o` took it at `approval`; it now waits for `payment`, without a deadline\n";
+    let want =
+        "signal `approval` sent: consumed by run `o` at `approval`; it now waits for `payment`, without a deadline\n";
     assert_eq!(said, want);
     let late = place.run(&["signal", "o", "receipt", "--wait", "200ms"]);
-    bad(&late, 1, "no wait of run `o` took signal `receipt` within 200ms", "`wigwag signals o receipt`");
+    bad(&late, 1, "run `o` did not consume signal `receipt` within 200ms", "`wigwag signals o receipt`");
     let consumed = place.json(&["signal", "o", "payment", "3", "--wait", "30s"]);
     assert_eq!(
         (&consumed["point"], &consumed["status"], &consumed["next"]),
@@ -235,9 +241,9 @@ async fn a_sender_can_wait_until_the_run_took_it_and_is_told_what_comes_next(pla
     assert_eq!((&next["next"][0]["name"], &next["next"][0]["deadline"]), (&"payment".into(), &Value::Null));
     assert_eq!(
         place.good(&["signal", "p", "payment", "--wait"]).lines().next().unwrap(),
-        "`payment` is sent: run `p` took it at `payment`; it is `completed`"
+        "signal `payment` sent: consumed by run `p` at `payment`; the run is `completed`"
     );
-    bad(&place.run(&["signal", "--wait", "p", "payment"]), 2, "not a span of time", "put `--wait` at the end");
+    bad(&place.run(&["signal", "--wait", "p", "payment"]), 2, "invalid duration", "put `--wait` at the end");
     bad(&place.run(&["signal", "p", "payment", "--wait"]), 4, "has already finished: `completed`", "wigwag restart p");
     engine.stop().await;
 }
@@ -245,7 +251,10 @@ async fn a_sender_can_wait_until_the_run_took_it_and_is_told_what_comes_next(pla
 async fn a_signal_can_start_the_run_that_it_is_for(place: Place) {
     let start = ["signal", "o", "approval", "1", "--start", "order", "--input", "{\"item\": \"kettle\"}"];
     let said = place.good(&start);
-    assert_eq!(said, "`approval` is sent: it is kept until run `o` waits for it\n", "the store is made, as by `start`");
+    assert_eq!(
+        said, "signal `approval` sent: buffered until run `o` waits for it\n",
+        "the store is made, as by `start`"
+    );
     assert_eq!(place.json(&["status", "o"])["input"]["item"], "kettle");
     std::fs::write(place.0.path().join("in.json"), "7").unwrap();
     place.good(&["signal", "o", "payment", "2", "--start", "order", "--input", "@in.json"]);
@@ -258,19 +267,19 @@ async fn a_signal_can_start_the_run_that_it_is_for(place: Place) {
     let both = place.run(&["signal", "q", "approval", "-", "--start", "order", "--input", "-"]);
     bad(&both, 2, "standard input cannot be both PAYLOAD and `--input`", "`@file`");
     let odd = place.run(&["signal", "q", "approval", "--start", "order", "--input", "kettle"]);
-    bad(&odd, 2, "`kettle` cannot be the input: not JSON", "INPUT is JSON");
-    bad(&place.run(&["signal", "q", "approval", "--start", "a b"]), 2, "not a name", "`--start` names a workflow");
-    bad(&place.run(&["status", "q"]), 3, "there is no run `q`", "wigwag list");
+    bad(&odd, 2, "invalid INPUT: `kettle`: not JSON", "INPUT is JSON");
+    bad(&place.run(&["signal", "q", "approval", "--start", "a b"]), 2, "not a name", "`--start` takes a workflow name");
+    bad(&place.run(&["status", "q"]), 3, "run not found: `q`", "wigwag list");
 }
 
-async fn a_task_is_sent_to_when_it_is_said_to_be_one(place: Place) {
+async fn a_signal_is_sent_to_a_task_with_the_task_flag(place: Place) {
     let id = place.good(&["task", "submit", "mail"]);
     let id = id.trim_end();
-    bad(&place.run(&["signal", id, "poke"]), 3, &format!("there is no run `{id}`"), "add `--task`");
+    bad(&place.run(&["signal", id, "poke"]), 3, &format!("run not found: `{id}`"), "add `--task`");
     let said = place.good(&["signal", id, "poke", "--task"]);
-    assert_eq!(said, format!("`poke` is sent: it is kept until task `{id}` waits for it\n"));
+    assert_eq!(said, format!("signal `poke` sent: buffered until task `{id}` waits for it\n"));
     assert!(place.good(&["signals", id]).trim_end().ends_with("unconsumed"));
-    bad(&place.run(&["signal", "none", "poke", "--task"]), 3, "there is no task `none`", "wigwag list --tasks");
+    bad(&place.run(&["signal", "none", "poke", "--task"]), 3, "task not found: `none`", "wigwag list --tasks");
 }
 
 async fn all_that_wait_are_sent_to_and_no_other(place: Place) {
@@ -304,22 +313,22 @@ async fn all_that_wait_are_sent_to_and_no_other(place: Place) {
     assert_eq!(place.json_lines(&["signals", "n"]).len(), 0, "it waits for something else");
     let none = place.run(&["signal", "--all-waiting", "approval", "--type", "order"]);
     assert_eq!((none.status.code(), text(&none.stdout).as_str()), (Some(0), "sent `approval` to 0 runs\n"));
-    assert!(text(&none.stderr).contains("no run waits for `approval`; see what others wait for with `wigwag inbox`"));
+    assert!(text(&none.stderr).contains("no run waits for `approval`; list all waits with `wigwag inbox`"));
     engine.stop().await;
 }
 
-async fn those_that_refuse_are_told_with_the_reason_and_do_not_stop_the_rest(place: Place) {
+async fn rejections_are_reported_with_their_reason_and_do_not_stop_the_rest(place: Place) {
     let engine = place.engine().await;
     place.waits("order", "o");
     place.waits("strict", "s");
     place.waits("strict", "t");
     let output = place.run(&["signal", "--all-waiting", "approval", "{\"by\": 3}"]);
     assert_eq!(output.status.code(), Some(1));
-    let want = "sent `approval` to 1 run; refused for 2 runs\n\
-                refused for `s`, `t`: the payload does not fit signal `approval` at /by: 3 is not of type \"string\"\n";
+    let want = "sent `approval` to 1 run; rejected by 2 runs\n\
+                rejected by `s`, `t`: the payload does not match signal `approval` at /by: 3 is not of type \"string\"\n";
     assert_eq!(text(&output.stdout), want);
     let said = text(&output.stderr);
-    assert!(said.starts_with("error: 2 runs did not take `approval`\nhint: want: {"), "{said}");
+    assert!(said.starts_with("error: 2 runs rejected `approval`\nhint: want: {"), "{said}");
     place.until_says("o", "waits for signal `payment`");
     let output = place.run(&["signal", "--all-waiting", "approval", "{\"by\": 3}", "--json"]);
     let lines: Vec<Value> = text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -344,11 +353,11 @@ async fn many_that_wait_are_found_page_by_page(place: Place) {
     engine.stop().await;
 }
 
-async fn the_inbox_shows_what_waits_since_when_and_until_when(place: Place) {
+async fn the_inbox_shows_open_waits_with_age_and_deadline(place: Place) {
     let engine = place.engine().await;
     let empty = place.run(&["inbox"]);
     assert_eq!((empty.status.code(), text(&empty.stdout).as_str()), (Some(0), ""));
-    assert_eq!(text(&empty.stderr), "no run waits for a signal; see how they are with `wigwag list`\n");
+    assert_eq!(text(&empty.stderr), "no run waits for a signal; list runs with `wigwag list`\n");
     place.waits("order", "o");
     place.waits("pair", "p");
     place.waits("newest", "n");
@@ -360,7 +369,7 @@ async fn the_inbox_shows_what_waits_since_when_and_until_when(place: Place) {
     assert_eq!((rows[2][3], rows[2][5]), ("approval#2", "none"), "{inbox}");
     assert_eq!(place.good(&["inbox", "go"]).split_whitespace().next().unwrap(), "n");
     let nothing = text(&place.run(&["inbox", "payment"]).stderr);
-    assert_eq!(nothing, "no run waits for `payment`; see what others wait for with `wigwag inbox`\n");
+    assert_eq!(nothing, "no run waits for `payment`; list all waits with `wigwag inbox`\n");
     let lines = place.json_lines(&["inbox", "approval"]);
     assert_eq!(
         (lines.len(), &lines[0]["id"], &lines[0]["type"], &lines[0]["point"]),
@@ -369,15 +378,12 @@ async fn the_inbox_shows_what_waits_since_when_and_until_when(place: Place) {
     assert!(lines[0]["since"].is_string() && lines[0]["deadline"].is_string());
     let page = place.run(&["inbox", "approval", "--limit", "1"]);
     let more = text(&page.stderr);
-    assert!(
-        more.starts_with("there may be more: `wigwag inbox approval --limit 1 --after waiting/approval/o~"),
-        "{more}"
-    );
+    assert!(more.starts_with("next page: `wigwag inbox approval --limit 1 --after waiting/approval/o~"), "{more}");
     let next = shell(&place, more.split('`').nth(1).unwrap(), &[]);
     assert!(text(&next.stdout).starts_with("p  pair  approval  approval"), "{}", text(&next.stdout));
-    let hint = "leave `--after` out";
-    bad(&place.run(&["inbox", "--after", "here"]), 2, "not a place in this inbox: `here`", hint);
-    bad(&place.run(&["inbox", "go", "--after", "waiting/approval/o~1"]), 2, "not a place in this inbox", hint);
+    let hint = "omit `--after`";
+    bad(&place.run(&["inbox", "--after", "here"]), 2, "invalid cursor for this list: `here`", hint);
+    bad(&place.run(&["inbox", "go", "--after", "waiting/approval/o~1"]), 2, "invalid cursor for this list", hint);
     bad(&place.run(&["inbox", "a b"]), 2, "not a name", "such as `approval`");
     engine.stop().await;
 }
@@ -397,7 +403,7 @@ async fn each_signal_has_a_fate(place: Place) {
     place.until_says("n", "waits for signal `end`");
     let now = fates("n");
     assert!(now[0].starts_with("consumed by `go` at 20") && now[2].starts_with("consumed by `rate` at 20"), "{now:?}");
-    assert_eq!(now[1], "superseded by a newer one");
+    assert_eq!(now[1], "superseded by a newer signal");
     place.good(&["signal", "n", "other"]);
     place.good(&["signal", "n", "end", "--wait"]);
     assert_eq!(place.json_lines(&["signals", "n", "other"])[0]["fate"], "never_consumed");
@@ -411,23 +417,20 @@ async fn each_signal_has_a_fate(place: Place) {
         "{row}"
     );
     let none = place.run(&["signals", "o", "approval"]);
-    let want = "no signal `approval` was sent to `o`; see what it waits for with `wigwag status o`\n";
+    let want = "no signal `approval` was sent to `o`; show its open waits with `wigwag status o`\n";
     assert_eq!((text(&none.stdout).as_str(), text(&none.stderr).as_str()), ("", want));
     bad(&place.run(&["signals", "o", "a b"]), 2, "not a name", "such as `approval`");
-    bad(&place.run(&["signals", "none"]), 3, "there is no run `none`", "wigwag list");
+    bad(&place.run(&["signals", "none"]), 3, "run not found: `none`", "wigwag list");
     engine.stop().await;
 }
 
-async fn a_signal_that_nothing_takes_says_why(place: Place) {
+async fn a_signal_that_is_not_consumed_shows_why(place: Place) {
     place.good(&["start", "strict", "--id", "s"]);
     place.good(&["signal", "s", "approval", "{\"by\": 3}"]);
     let engine = place.engine().await;
     place.until("s", "waiting_signal");
     let said = place.good(&["signals", "s"]);
-    assert!(
-        said.ends_with("  unconsumed: `approval` does not take it at /by: 3 is not of type \"string\"\n"),
-        "{said}"
-    );
+    assert!(said.ends_with("  unconsumed: `approval` rejects it at /by: 3 is not of type \"string\"\n"), "{said}");
     engine.stop().await;
 }
 
@@ -443,11 +446,11 @@ async fn a_signal_for_one_wait_alone_is_void_when_that_ends_first(place: Place) 
     engine.stop().await;
     place.good(&["signal", "s", "refusal"]);
     let state = &place.json(&["signal", "s", "approval", "--only-if-waiting"])["state"];
-    assert_eq!(state, "waiting", "nobody closed the wait");
+    assert_eq!(state, "waiting", "the wait is still open");
     let engine = place.builder().function("slow", 1, slow).start().await.unwrap();
     place.until_says("s", "waits for signal `end`");
     let said = place.good(&["signals", "s", "approval"]);
-    assert!(said.ends_with("  void: it was meant for one wait alone, which ended first\n"), "{said}");
+    assert!(said.ends_with("  void: its wait ended first\n"), "{said}");
     engine.stop().await;
 }
 
@@ -463,15 +466,18 @@ async fn status_names_each_wait_and_the_command_that_resumes_the_run(place: Plac
         "{said}"
     );
     assert!(now[0].ends_with("(in 1d 23h)"), "{said}");
-    assert_eq!(lines_of(&said, "takes"), ["any JSON; put yours in place of `null`"]);
+    assert_eq!(lines_of(&said, "takes"), ["any JSON; replace `null` with your payload"]);
     assert_eq!(lines_of(&said, "signal"), ["wigwag signal order approval null"]);
     let said = place.good(&["status", "strict"]);
     assert!(lines_of(&said, "now")[0].ends_with(" ago), without a deadline"), "{said}");
     assert_eq!(lines_of(&said, "takes"), ["{\"by\": text, \"note\"?: text}"]);
     assert_eq!(lines_of(&said, "signal"), ["wigwag signal strict approval '{\"by\":\"text\"}'"]);
     let said = place.good(&["status", "council"]);
-    assert_eq!(lines_of(&said, "takes"), ["any JSON; one each of 2 senders; put yours in place of `null`"]);
-    assert_eq!(lines_of(&said, "signal"), ["wigwag signal council vote null --by WHO"]);
+    assert_eq!(
+        lines_of(&said, "takes"),
+        ["any JSON; one signal from each of 2 senders; replace `null` with your payload"]
+    );
+    assert_eq!(lines_of(&said, "signal"), ["wigwag signal council vote null --by NAME"]);
     let said = place.good(&["status", "pair"]);
     let want =
         ["wigwag signal pair approval null --point approval", "wigwag signal pair approval null --point 'approval#2'"];
@@ -479,7 +485,7 @@ async fn status_names_each_wait_and_the_command_that_resumes_the_run(place: Plac
     for of in ["strict", "pair"] {
         for command in lines_of(&place.good(&["status", of]), "signal") {
             let output = shell(&place, command, &[]);
-            assert_eq!(good(&output), format!("`approval` is sent: run `{of}` was waiting for it\n"));
+            assert_eq!(good(&output), format!("signal `approval` sent: run `{of}` was waiting for it\n"));
         }
         place.until(of, "completed");
     }
@@ -516,17 +522,17 @@ async fn the_command_that_resumes_a_run_leads_to_the_store_that_was_named() {
     bad(
         &named(&["status", "x"]),
         3,
-        "there is no run `x`",
-        "`wigwag list --store 'my store'` or `wigwag list --tasks --store 'my store'`",
+        "run not found: `x`",
+        "`wigwag list --store 'my store'` and tasks with `wigwag list --tasks --store 'my store'`",
     );
     bad(&named(&["cancel", "o"]), 4, "has already finished", "`wigwag restart o --store 'my store'`");
     place.good(&["start", "order", "--id", "p"]);
     let away = run_with(&place, &["--store", "./.wigwag", "status", "x"], &set, "");
-    bad(&away, 3, "there is no run `x`", "`wigwag list --store ./.wigwag`");
+    bad(&away, 3, "run not found: `x`", "`wigwag list --store ./.wigwag`");
     engine.stop().await;
 }
 
-async fn steps_show_waits_with_what_came_of_them(place: Place) {
+async fn steps_show_waits_with_their_outcomes(place: Place) {
     let engine = place.engine().await;
     let last = |id: &str| {
         place
@@ -560,7 +566,7 @@ async fn steps_show_waits_with_what_came_of_them(place: Place) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn links_are_made_and_read_with_the_secret_of_the_environment() {
+async fn links_are_created_and_verified_with_the_secret_of_the_environment() {
     let place = Place::new();
     let set = [("WIGWAG_LINK_SECRET", "0123456789abcdef0123456789abcdef")];
     place.good(&["start", "order", "--id", "o"]);
@@ -569,11 +575,11 @@ async fn links_are_made_and_read_with_the_secret_of_the_environment() {
     let token = good(&run(&link));
     let said = good(&run(&["link", "--verify", token.trim_end()]));
     assert!(said.starts_with("run          o\nsignal       approval\nexpires      20"), "{said}");
-    assert!(said.contains("(in 1d 23h)\n") && said.ends_with("may be used  any number of times\n"), "{said}");
+    assert!(said.contains("(in 1d 23h)\n") && said.ends_with("uses         unlimited\n"), "{said}");
     let url = good(&run(&[&link[..], &["--once", "--public-url", "https://wigwag.example.com/"]].concat()));
     assert!(url.starts_with("https://wigwag.example.com/v1/links/") && url.trim_end().contains('.'), "{url}");
     let said = good(&run_with(&place, &["link", "--verify", "-"], &set, &url));
-    assert!(said.ends_with("may be used  once\n"), "a URL, from standard input: {said}");
+    assert!(said.ends_with("uses         once\n"), "a URL, from standard input: {said}");
     let made: Value = serde_json::from_str(&good(&run(&[&link[..], &["--once", "--json"]].concat()))).unwrap();
     assert_eq!((&made["run"], &made["name"], &made["once"]), (&"o".into(), &"approval".into(), &true.into()));
     let token = made["token"].as_str().unwrap();
@@ -595,72 +601,62 @@ async fn links_are_made_and_read_with_the_secret_of_the_environment() {
 }
 
 #[test]
-fn links_that_cannot_be_made_or_used_say_why() {
+fn links_that_cannot_be_created_or_used_are_errors_with_reasons() {
     let place = Place::new();
     let secret = |text: &'static str| [("WIGWAG_LINK_SECRET", text)];
     let set = secret("0123456789abcdef0123456789abcdef");
     place.good(&["start", "order", "--id", "o"]);
     let link = ["link", "o", "approval", "--expires", "2d"];
-    bad(&place.run(&link), 2, "there is no secret to sign links with", "set `WIGWAG_LINK_SECRET`");
-    bad(&run_with(&place, &link, &secret(""), ""), 2, "there is no secret", "openssl rand -hex 32");
+    bad(&place.run(&link), 2, "no link secret is configured", "set `WIGWAG_LINK_SECRET`");
+    bad(&run_with(&place, &link, &secret(""), ""), 2, "no link secret is configured", "openssl rand -hex 32");
     bad(&run_with(&place, &link, &secret("short"), ""), 2, "`WIGWAG_LINK_SECRET` is too short", "openssl rand -hex 32");
-    bad(&place.run(&["link", "--verify", "x.y"]), 2, "there is no secret", "WIGWAG_LINK_SECRET");
+    bad(&place.run(&["link", "--verify", "x.y"]), 2, "no link secret is configured", "WIGWAG_LINK_SECRET");
     let run = |args: &[&str]| run_with(&place, args, &set, "");
     for args in [&["link"][..], &["link", "o"], &["link", "o", "approval"], &["link", "--expires", "2d"]] {
-        bad(&run(args), 2, "a link is for a run and a signal, and has an end", "`link RUN NAME --expires 2d`");
+        bad(&run(args), 2, "missing RUN, NAME or `--expires`", "`link RUN NAME --expires 2d`");
     }
-    bad(&run(&["link", "none", "approval", "--expires", "2d"]), 3, "there is no run `none`", "wigwag list");
+    bad(&run(&["link", "none", "approval", "--expires", "2d"]), 3, "run not found: `none`", "wigwag list");
     bad(&run(&["link", "a/b", "approval", "--expires", "2d"]), 2, "not an id", "wigwag list");
     bad(&run(&["link", "o", "a b", "--expires", "2d"]), 2, "not a name", "such as `approval`");
-    bad(&run(&["link", "o", "approval", "--expires", "0s"]), 2, "nobody can use a link that fast", "`2d`");
-    bad(&run(&["link", "o", "approval", "--expires", "soon"]), 2, "not a span of time", "`90s`");
-    bad(
-        &run(&[&link[..], &["--public-url", "wigwag.example.com"]].concat()),
-        2,
-        "not the address of a server",
-        "https://",
-    );
-    bad(&run(&["link", "--verify", "x.y"]), 2, "this link is not valid", "another secret");
+    bad(&run(&["link", "o", "approval", "--expires", "0s"]), 2, "the lifetime must be at least 1s", "`2d`");
+    bad(&run(&["link", "o", "approval", "--expires", "soon"]), 2, "invalid duration", "`90s`");
+    bad(&run(&[&link[..], &["--public-url", "wigwag.example.com"]].concat()), 2, "invalid server URL", "https://");
+    bad(&run(&["link", "--verify", "x.y"]), 2, "this link is not valid", "a different secret");
     let token = good(&run(&link));
     let other = run_with(&place, &["link", "--verify", token.trim_end()], &secret("another secret, as long"), "");
-    bad(&other, 2, "this link is not valid", "another secret");
+    bad(&other, 2, "this link is not valid", "a different secret");
     let token = good(&run(&["link", "o", "approval", "--expires", "1s"]));
     std::thread::sleep(Duration::from_millis(1_100));
-    bad(&run(&["link", "--verify", token.trim_end()]), 3, "this link expired at 20", "make another");
+    bad(&run(&["link", "--verify", token.trim_end()]), 3, "this link expired at 20", "create another");
     assert_eq!(run(&["link", "o", "--verify", "x.y"]).status.code(), Some(2));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_wrong_call_says_what_was_wrong_and_what_helps() {
+async fn every_invalid_call_is_an_error_with_a_hint() {
     let place = Place::new();
     for command in
         [&["signal", "x", "approval"][..], &["signal", "--all-waiting", "approval"], &["inbox"], &["signals", "x"]]
     {
-        bad(&place.run(command), 2, "there is no store at `./.wigwag`", "--store");
+        bad(&place.run(command), 2, "store not found: `./.wigwag`", "--store");
     }
     let engine = place.engine().await;
     place.waits("strict", "s");
     let run = |args: &[&str]| place.run(args);
-    let calls = "`signal RUN NAME [PAYLOAD]`, or `signal --all-waiting NAME [PAYLOAD]`";
-    bad(&run(&["signal"]), 2, "neither a run nor `--all-waiting` is given", calls);
-    bad(&run(&["signal", "s"]), 2, "which signal is sent to `s` is not said", calls);
-    bad(&run(&["signal", "--all-waiting"]), 2, "which signal is sent is not said", calls);
-    bad(
-        &run(&["signal", "--all-waiting", "s", "approval", "1"]),
-        2,
-        "goes to every run that waits, not to one, got: `s`",
-        calls,
-    );
-    bad(&run(&["signal", "--all-waiting", "s", "approval"]), 2, "`approval` cannot be the payload", "PAYLOAD is JSON");
+    let calls = "`signal RUN NAME [PAYLOAD]` or `signal --all-waiting NAME [PAYLOAD]`";
+    bad(&run(&["signal"]), 2, "missing RUN or `--all-waiting`", calls);
+    bad(&run(&["signal", "s"]), 2, "missing signal name for run `s`", calls);
+    bad(&run(&["signal", "--all-waiting"]), 2, "missing signal name", calls);
+    bad(&run(&["signal", "--all-waiting", "s", "approval", "1"]), 2, "`--all-waiting` takes no RUN, got: `s`", calls);
+    bad(&run(&["signal", "--all-waiting", "s", "approval"]), 2, "invalid PAYLOAD: `approval`", "PAYLOAD is JSON");
     bad(&run(&["signal", "--all-waiting", "a b"]), 2, "not a name", "such as `approval`");
     bad(&run(&["signal", "--all-waiting", "approval", "--type", "a b"]), 2, "not a type", "name of a workflow");
     bad(&run(&["signal", "s", "a b"]), 2, "not a name", "such as `approval` or `payment.received`");
     bad(&run(&["signal", "a/b", "approval"]), 2, "not an id", "wigwag list");
-    bad(&run(&["signal", "none", "approval"]), 3, "there is no run `none`", "`--start TYPE`");
+    bad(&run(&["signal", "none", "approval"]), 3, "run not found: `none`", "`--start TYPE`");
     bad(
         &run(&["signal", "s", "approval", "{}"]),
         2,
-        "does not fit signal `approval` at the payload: \"by\" is a required property",
+        "does not match signal `approval` at the payload: \"by\" is a required property",
         "want: {",
     );
     bad(&run(&["signal", "s", "approval", "--by", ""]), 2, "a sender has 1 to 256 bytes", "short texts");
@@ -680,7 +676,7 @@ async fn every_wrong_call_says_what_was_wrong_and_what_helps() {
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(text(&output.stderr).contains("Usage: wigwag signal [OPTIONS] RUN NAME [PAYLOAD]"), "{args:?}");
     }
-    assert_eq!(place.json_lines(&["signals", "s"]), Vec::<Value>::new(), "what is refused is not stored");
+    assert_eq!(place.json_lines(&["signals", "s"]), Vec::<Value>::new(), "a rejected signal is not stored");
     engine.stop().await;
 }
 
@@ -693,7 +689,7 @@ async fn a_signal_that_no_step_waits_for_is_sent_with_a_warning_and_strict_rejec
     let said = text(&output.stderr);
     assert!(said.contains("warning: workflow `order` never waits for signal `aproval`"), "{said}");
     assert!(said.contains("did you mean `approval`? known: `approval`, `payment`"), "{said}");
-    assert_eq!(text(&output.stdout), "`aproval` is sent: it is kept until run `o` waits for it\n");
+    assert_eq!(text(&output.stdout), "signal `aproval` sent: buffered until run `o` waits for it\n");
     let json = place.run(&["signal", "o", "aproval", "true", "--json"]);
     let receipt: Value = serde_json::from_str(&text(&json.stdout)).unwrap();
     assert!(receipt["warning"].as_str().unwrap().contains("`approval`"), "{receipt}");
@@ -705,20 +701,20 @@ async fn a_signal_that_no_step_waits_for_is_sent_with_a_warning_and_strict_rejec
 both! {
     a_signal_that_no_step_waits_for_is_sent_with_a_warning_and_strict_rejects_it
     a_signal_resumes_the_run_that_waits_for_it
-    a_signal_that_comes_early_is_kept_and_without_a_payload_it_is_null
+    an_early_signal_is_buffered_and_without_a_payload_it_is_null
     payloads_come_from_the_command_line_a_file_or_standard_input
     a_signal_with_a_key_arrives_once
     a_signal_can_be_sent_only_if_the_run_waits_for_it_or_at_one_point
-    a_sender_can_wait_until_the_run_took_it_and_is_told_what_comes_next
+    a_sender_can_wait_until_the_signal_is_consumed_and_sees_the_next_waits
     a_signal_can_start_the_run_that_it_is_for
-    a_task_is_sent_to_when_it_is_said_to_be_one
+    a_signal_is_sent_to_a_task_with_the_task_flag
     all_that_wait_are_sent_to_and_no_other
-    those_that_refuse_are_told_with_the_reason_and_do_not_stop_the_rest
+    rejections_are_reported_with_their_reason_and_do_not_stop_the_rest
     many_that_wait_are_found_page_by_page
-    the_inbox_shows_what_waits_since_when_and_until_when
+    the_inbox_shows_open_waits_with_age_and_deadline
     each_signal_has_a_fate
-    a_signal_that_nothing_takes_says_why
+    a_signal_that_is_not_consumed_shows_why
     a_signal_for_one_wait_alone_is_void_when_that_ends_first
     status_names_each_wait_and_the_command_that_resumes_the_run
-    steps_show_waits_with_what_came_of_them
+    steps_show_waits_with_their_outcomes
 }

@@ -1,6 +1,6 @@
-//! `wigwag bench`: what the user's own store gives, measured with real runs.
+//! `wigwag bench`: benchmarks the user's store with real runs.
 //!
-//! All of it lies below one prefix of its own, which is removed at the end, also when it is interrupted or fails.
+//! Holds: every object is written below one prefix, which is removed at the end, also on interrupt or failure.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -17,20 +17,23 @@ use crate::args::{Bench, StoreArgs};
 use crate::error::Failed;
 use crate::output::{Progress, table, talk};
 
-/// Where it writes.
+/// Prefix of all keys that the benchmark writes.
 const FOLDER: &str = "bench";
+
+/// Number of loads that are measured: two workloads, each with one client and with many.
+const LOADS: usize = 4;
 
 pub(super) async fn run(args: &StoreArgs, wanted: &Bench, json: bool) -> Result<(), Failed> {
     no_server(args)?;
     let opened = wigwag_store::open(&args.store, &settings(args))?;
     let id = random_hex()?;
     let place = format!("{FOLDER}/{}", id.get(..12).unwrap_or(&id));
-    let progress = Progress::new();
+    let progress = Progress::towards(Some(LOADS));
     let measured = tokio::select! {
         measured = measure(&opened.store, &place, wanted, &progress) => measured,
         _ = tokio::signal::ctrl_c() => Err(Failed::new("interrupted")),
     };
-    progress.say("removing what it wrote");
+    progress.done(LOADS, "loads, removing benchmark data");
     let removed = remove(&*opened.store, &place).await;
     drop(progress);
     let rows = measured?;
@@ -38,7 +41,7 @@ pub(super) async fn run(args: &StoreArgs, wanted: &Bench, json: bool) -> Result<
     show(&rows, json)
 }
 
-/// One line of the result.
+/// One row of the result.
 struct Row {
     what: String,
     runs: usize,
@@ -56,13 +59,13 @@ async fn measure(store: &Arc<dyn Store>, place: &str, wanted: &Bench, progress: 
     let mut rows = Vec::new();
     for clients in [1, wanted.clients] {
         for (of, what) in [("steps", "three steps"), ("waits", "wait, signal")] {
-            progress.say(&format!("{what}, {clients} at once"));
+            progress.done(rows.len(), &format!("loads, now {what} by {clients} clients"));
             let before = meter.usage();
             let (mut spans, elapsed) = load(&client, of, clients, wanted.span).await?;
             let usage = meter.usage().since(&before);
             spans.sort_unstable();
             let at = |share: usize| spans.get(spans.len().saturating_sub(1) * share / 100).copied().unwrap_or_default();
-            let what = format!("{what}, {clients} at once");
+            let what = format!("{what}, {clients} clients");
             rows.push(Row { what, runs: spans.len(), elapsed, p50: at(50), p99: at(99), usage });
         }
     }
@@ -72,7 +75,7 @@ async fn measure(store: &Arc<dyn Store>, place: &str, wanted: &Bench, progress: 
 
 async fn steps(ctx: Ctx, _: Value) -> Result<(), Failure> {
     for name in ["one", "two", "three"] {
-        ctx.step(name, || async { Ok::<_, Failure>(()) }).await?;
+        ctx.step(name, || async { Ok(()) }).await?;
     }
     Ok(())
 }
@@ -82,7 +85,7 @@ async fn waits(ctx: Ctx, _: Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// So many at once, each one run after the other until the time is over: how long each took, and all together.
+/// Runs a workload with concurrent clients for `span`; returns the latency of each run and the elapsed time.
 async fn load(
     client: &Client,
     of: &'static str,
@@ -158,8 +161,8 @@ fn show(rows: &[Row], json: bool) -> Result<(), Failed> {
             format!("${:.2}", dollars(row)),
         ]
     };
-    let header = ["LOAD", "RUNS/S", "P50", "P99", "PUTS", "GETS", "LISTS", "A MILLION RUNS"];
+    let header = ["LOAD", "RUNS/S", "P50", "P99", "PUTS", "GETS", "LISTS", "$/MILLION RUNS"];
     table(&header, rows.iter().map(cells).collect())?;
-    talk("puts, gets and lists are per run; the price is S3 Standard's for requests alone");
+    talk("PUTS, GETS and LISTS are per run; the cost is for requests at S3 Standard list prices");
     Ok(())
 }

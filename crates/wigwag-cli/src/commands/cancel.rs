@@ -1,4 +1,4 @@
-//! `wigwag cancel`: a run is to end.
+//! `wigwag cancel`: cancels a run.
 
 use super::{ask, find, target};
 use crate::args::StoreArgs;

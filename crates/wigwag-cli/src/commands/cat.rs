@@ -1,4 +1,4 @@
-//! `wigwag cat`: one object as it is stored.
+//! `wigwag cat`: prints one stored object.
 
 use std::io::Write as _;
 
@@ -12,8 +12,8 @@ pub(super) async fn run(args: &StoreArgs, key: &str, json: bool) -> Result<(), F
     let opened = open(args)?;
     let Some(object) = opened.store.get(key).await? else {
         let folder = key.rsplit_once('/').map_or("", |(folder, _)| folder);
-        return Err(Failed::not_found(format!("there is no object `{key}` in `{}`", args.store))
-            .hint(format!("see what is there with `wigwag ls --store {} {folder}`", args.store)));
+        return Err(Failed::not_found(format!("object not found: `{key}` in `{}`", args.store))
+            .hint(format!("list the keys with `wigwag ls --store {} {folder}`", args.store)));
     };
     let mut stdout = std::io::stdout().lock();
     if json {

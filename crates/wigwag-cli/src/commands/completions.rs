@@ -1,4 +1,4 @@
-//! `wigwag completions`: what a shell needs to complete commands and flags.
+//! `wigwag completions`: generates shell completions for commands and flags.
 
 use std::io::Write as _;
 
@@ -8,7 +8,7 @@ use crate::args::Args;
 use crate::error::Failed;
 
 pub(super) fn run(shell: clap_complete::Shell) -> Result<(), Failed> {
-    // Written to memory first: the generator does not expect a reader that goes away.
+    // Written to memory first: the generator does not expect a closed pipe.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "wigwag", &mut script);
     let mut stdout = std::io::stdout().lock();

@@ -1,11 +1,11 @@
-//! `wigwag doctor`: proves that a store keeps its word, and that the runs in it say what is promised.
+//! `wigwag doctor`: checks the guarantees of a store and the consistency of the runs in it.
 
 use std::io::Write as _;
 use std::sync::Arc;
 
 use serde_json::json;
-use wigwag::core::audit::Breach;
-use wigwag::{Audit, AuditOptions, Engine};
+use wigwag::{Audit, AuditOptions, Counts, Engine};
+use wigwag_core::audit::Breach;
 use wigwag_store::doctor::{self, Finding, Outcome, Races, Report};
 use wigwag_store::{Cost, Embedded, Opened};
 
@@ -13,7 +13,7 @@ use crate::args::{Doctor, StoreArgs};
 use crate::error::Failed;
 use crate::output::{Progress, count};
 
-/// Of each kind of finding, so many are shown.
+/// Maximum number of findings of each kind in text output.
 const SHOWN_MAX: usize = 20;
 
 pub(super) async fn run(args: &StoreArgs, wanted: &Doctor, json: bool) -> Result<(), Failed> {
@@ -36,30 +36,34 @@ pub(super) async fn run(args: &StoreArgs, wanted: &Doctor, json: bool) -> Result
         }
     }
     if !wanted.no_runs && found.store.as_ref().is_none_or(Report::is_good) {
-        found.runs = Some(audit(&opened, wanted, &progress).await?);
+        drop(progress);
+        found.runs = Some(audit(&opened, wanted).await?);
     }
-    drop(progress);
     if json { show_json(args, &opened, &found) } else { show(args, &opened, &found) }?;
     found.verdict(args)
 }
 
-async fn audit(opened: &Opened, wanted: &Doctor, progress: &Progress) -> Result<Audit, Failed> {
+async fn audit(opened: &Opened, wanted: &Doctor) -> Result<Audit, Failed> {
     let client = Engine::builder(Arc::clone(&opened.store)).client().await?;
     let mut options = AuditOptions::default();
     options.limit = wanted.limit;
-    let say = |audit: &Audit| {
-        if audit.runs.is_multiple_of(100) {
-            progress.say(&format!("{} looked at", count(audit.runs, "run")));
-        }
-    };
+    let total = if Progress::is_shown() { Some(runs(&client.counts().await?)) } else { None };
+    let progress = Progress::towards(total.map(|total| wanted.limit.map_or(total, |limit| total.min(limit))));
+    let say = |audit: &Audit| progress.done(audit.runs, "runs checked");
     Ok(client.audit(&options, say).await?)
+}
+
+/// Returns the number of all runs.
+fn runs(counts: &Counts) -> usize {
+    let all = counts.types.values().map(|of| of.unfinished + of.completed + of.failed + of.cancelled);
+    usize::try_from(all.sum::<u64>()).unwrap_or(usize::MAX)
 }
 
 #[derive(Default)]
 struct Found {
-    /// The store cannot be written, so the proofs that write were skipped.
+    /// The store is read-only, so the write checks were skipped.
     read_only: bool,
-    /// Every page of an embedded store was read.
+    /// The integrity check of an embedded store passed.
     integrity: bool,
     store: Option<Report>,
     runs: Option<Audit>,
@@ -72,7 +76,7 @@ impl Found {
 
     fn verdict(&self, args: &StoreArgs) -> Result<(), Failed> {
         if let Some(report) = self.store.as_ref().filter(|report| !report.is_good()) {
-            let failed = Failed::new(format!("`{}` does not keep what wigwag rests on", args.store));
+            let failed = Failed::new(format!("`{}` does not provide the guarantees that wigwag needs", args.store));
             let hint = report.findings.iter().find_map(|finding| finding.hint.clone());
             return Err(match hint {
                 Some(hint) => failed.hint(hint),
@@ -83,8 +87,8 @@ impl Found {
         if broken == 0 {
             return Ok(());
         }
-        let what = format!("`{}` breaks what is promised, in {}", args.store, count(broken, "place"));
-        Err(Failed::new(what).hint("keep a copy of the store and report it; `wigwag history ID` shows a run's log"))
+        let what = format!("`{}` violates a guarantee in {}", args.store, count(broken, "place"));
+        Err(Failed::new(what).hint("back up the store and report this; `wigwag history ID` shows the log of a run"))
     }
 }
 
@@ -115,27 +119,27 @@ fn requests(opened: &Opened) -> u64 {
 fn show(args: &StoreArgs, opened: &Opened, found: &Found) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
     if found.read_only {
-        let note = "the store cannot be written here, so the proofs that write were skipped";
-        writeln!(stdout, "{:<8} {:<20} {note}", word(Outcome::Note), "read-only")?;
+        let note = "the store is read-only: write checks skipped";
+        writeln!(stdout, "{:<8} {:<20} {note}", label(Outcome::Note), "read-only")?;
     }
     if let Some(report) = &found.store {
         for Finding { name, outcome, detail, .. } in &report.findings {
-            writeln!(stdout, "{:<8} {name:<20} {detail}", word(*outcome))?;
+            writeln!(stdout, "{:<8} {name:<20} {detail}", label(*outcome))?;
         }
     }
     if found.integrity {
-        writeln!(stdout, "{:<8} {:<20} every page was read, table and index agree", "proven", "integrity")?;
+        writeln!(stdout, "{:<8} {:<20} every page is readable; table and index agree", "ok", "integrity")?;
     }
     if let Some(audit) = &found.runs {
         show_runs(&mut stdout, audit)?;
     }
     let verdict = match &found.store {
-        Some(report) if !report.is_good() => "cannot be used",
-        _ if found.is_good() => "is good",
-        _ => "has runs that break a promise",
+        Some(report) if !report.is_good() => "failed: it cannot be used as a store",
+        _ if found.is_good() => "passed all checks",
+        _ => "has damaged runs",
     };
     let cost = if opened.store.traits().kind == "bucket" {
-        format!(", ${:.4} at S3's list price", opened.usage().dollars(Cost::S3_STANDARD))
+        format!(", ${:.4} at S3 list prices", opened.usage().dollars(Cost::S3_STANDARD))
     } else {
         String::new()
     };
@@ -149,14 +153,14 @@ fn show_runs(stdout: &mut impl std::io::Write, audit: &Audit) -> std::io::Result
         count(audit.entries, "log entry").replace("entrys", "entries"),
         count(audit.signals, "signal"),
     );
-    let seen = format!("{runs}, {} of them unfinished, {entries}, {signals}", audit.unfinished);
-    writeln!(stdout, "{:<8} {:<20} {seen}", word(outcome), "runs")?;
+    let seen = format!("{runs} ({} unfinished), {entries}, {signals}", audit.unfinished);
+    writeln!(stdout, "{:<8} {:<20} {seen}", label(outcome), "runs")?;
     for (breaches, word) in [(&audit.broken, "BROKEN"), (&audit.stuck, "STUCK"), (&audit.untidy, "untidy")] {
         for breach in breaches.iter().take(SHOWN_MAX) {
-            writeln!(stdout, "{word:<8} {:<20} {}", format!("promise {}", breach.promise.number()), breach.what)?;
+            writeln!(stdout, "{word:<8} {:<20} {}", format!("guarantee {}", breach.promise.number()), breach.what)?;
         }
         if breaches.len() > SHOWN_MAX {
-            writeln!(stdout, "{word:<8} {:<20} and {} more; all with --json", "", breaches.len() - SHOWN_MAX)?;
+            writeln!(stdout, "{word:<8} {:<20} and {} more; use --json to list all", "", breaches.len() - SHOWN_MAX)?;
         }
     }
     Ok(())
@@ -166,6 +170,15 @@ fn as_json(finding: &Finding) -> serde_json::Value {
     json!({"name": finding.name, "outcome": word(finding.outcome), "detail": finding.detail, "hint": finding.hint})
 }
 
+/// The outcome in text output.
+fn label(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Proven => "ok",
+        other => word(other),
+    }
+}
+
+/// The outcome in JSON output.
 fn word(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Proven => "proven",

@@ -1,10 +1,10 @@
-//! `wigwag history`: what happened, event by event.
+//! `wigwag history`: prints the events of a run's log.
 
 use std::io::{BufWriter, Write};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use wigwag::core::{Entry, Event, Run};
+use wigwag_core::{Entry, Event, Run};
 
 use super::migrate::short_hash;
 use super::{command, find, target};
@@ -13,7 +13,7 @@ use crate::error::Failed;
 use crate::output::{short, span, talk};
 use crate::target::Target;
 
-/// Entries that are read at a time.
+/// Number of entries per read.
 const PAGE: u64 = 256;
 
 pub(super) async fn run(args: &StoreArgs, wanted: &History, json: bool) -> Result<(), Failed> {
@@ -27,16 +27,16 @@ pub(super) async fn run(args: &StoreArgs, wanted: &History, json: bool) -> Resul
     let next = wanted.from + shown;
     if shown == left && next <= run.seq {
         let rest = command(args, &format!("history {} --from {next}", wanted.id));
-        talk(&format!("there is more: `{rest}`"));
+        talk(&format!("more entries: `{rest}`"));
     }
     Ok(())
 }
 
-/// Shows entries from a number on as they are made, until the run has ended; says how many.
+/// Prints new entries until the run finishes; returns their number.
 async fn follow(target: &dyn Target, run: &Run, from: u64, left: u64, json: bool) -> Result<u64, Failed> {
     if from > run.seq + 1 {
-        let what = format!("run `{}` has no entry {from} yet: its last is {}", run.id(), run.seq);
-        return Err(Failed::wrong(what).hint("leave out `--from`, or go on after the last entry that was seen"));
+        let what = format!("run `{}` has no entry {from}: the last is {}", run.id(), run.seq);
+        return Err(Failed::wrong(what).hint("omit `--from`, or continue after the last entry"));
     }
     let mut log = target.follow(&run.run, from).await?;
     let mut shown = 0;
@@ -49,7 +49,7 @@ async fn follow(target: &dyn Target, run: &Run, from: u64, left: u64, json: bool
     Ok(shown)
 }
 
-/// Shows entries from a number on; says how many.
+/// Prints entries starting at `from`; returns their number.
 async fn show_from(target: &dyn Target, run: &Run, from: u64, left: u64, json: bool) -> Result<u64, Failed> {
     let mut shown = 0;
     while shown < left {
@@ -85,14 +85,14 @@ fn show(to: &mut impl Write, entry: &Entry, json: bool) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Fields that only the engine needs.
+/// Internal event fields that are not printed.
 const HIDDEN: [&str; 12] =
     ["type", "point", "at", "hints", "peer", "control", "relative", "compensate", "patch", "parent", "cursor", "floor"];
 
-/// What a value may take of a line.
+/// Maximum length of a printed value.
 const VALUE_MAX: usize = 100;
 
-/// The point, and what is worth knowing.
+/// Formats the step and the public fields of an event.
 fn facts(event: &Event) -> String {
     let fields: Map<String, Value> = match serde_json::to_value(event) {
         Ok(Value::Object(fields)) => fields,
@@ -109,17 +109,17 @@ fn facts(event: &Event) -> String {
     point.into_iter().chain(others).collect::<Vec<_>>().join("  ")
 }
 
-/// Who sent what a wait took.
+/// Lists the senders of consumed signals.
 fn senders(signals: &Value) -> String {
     let by =
         |signal: &Value| signal.get("by").and_then(Value::as_str).map_or_else(|| "-".into(), |by| short(by, VALUE_MAX));
     signals.as_array().into_iter().flatten().map(by).collect::<Vec<_>>().join(",")
 }
 
-/// Errors in words, plain text as it is, the rest as JSON.
+/// Formats errors as text, words unquoted, and everything else as JSON.
 fn value_text(value: &Value) -> String {
     let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
-    // Why a run is undone holds the error.
+    // The cause of a compensation wraps the error.
     let error = value.get("failed").unwrap_or(value);
     match (value, text(error, "type"), text(error, "message")) {
         (_, Some(kind), Some(message)) => format!("{:?}", format!("{kind}: {message}")),

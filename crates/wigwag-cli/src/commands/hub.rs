@@ -1,4 +1,4 @@
-//! `wigwag hub`: messages between named actors, through a server.
+//! `wigwag hub`: exchanges messages through a server's hub.
 
 mod actors;
 mod listen;
@@ -8,13 +8,13 @@ mod send;
 use std::time::Duration;
 
 use reqwest::Url;
-use wigwag::hub::{Client, Connect, Error, ErrorKind};
+use wigwag_hub_client::{Client, Connect, Error, ErrorKind};
 
 use crate::args::{Hub, StoreArgs};
 use crate::error::Failed;
 use crate::remote::Token;
 
-/// The server of those who name none.
+/// Server used without `--server`.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:7070";
 
 pub(super) async fn run(args: &StoreArgs, wanted: Hub, json: bool) -> Result<(), Failed> {
@@ -27,7 +27,7 @@ pub(super) async fn run(args: &StoreArgs, wanted: Hub, json: bool) -> Result<(),
     }
 }
 
-/// Where the hub is, and what lets us in.
+/// The URL of the hub and the token for it.
 struct Door {
     server: String,
     url: String,
@@ -50,7 +50,7 @@ impl Door {
         }
     }
 
-    /// What went wrong, in the words of a command.
+    /// Converts a hub error to a command failure.
     fn failed(&self, error: &Error) -> Failed {
         let server = &self.server;
         let what = error.to_string();
@@ -60,16 +60,16 @@ impl Door {
             (ErrorKind::UnknownActor, _) => Failed::not_found(what),
             (ErrorKind::TakenOver, _) => Failed::conflict(what),
             (ErrorKind::Unauthorized, None) => {
-                return Failed::new(format!("`{server}` wants a token: {what}"))
-                    .hint("set `WIGWAG_TOKEN`, or name a file that holds it with `--token-file`");
+                return Failed::new(format!("`{server}` requires a token: {what}"))
+                    .hint("set `WIGWAG_TOKEN`, or use `--token-file FILE`");
             }
             (ErrorKind::Unauthorized, Some(token)) => {
                 let check = format!("check the token in {}", token.origin());
                 let hint = hint.map_or_else(|| check.clone(), |hint| format!("{check}: {hint}"));
-                return Failed::new(format!("`{server}` does not allow this: {what}")).hint(hint);
+                return Failed::new(format!("`{server}` denied the request: {what}")).hint(hint);
             }
             (ErrorKind::Unreachable, _) => {
-                return Failed::new(what).hint("check that the server runs, and name it with `--server`");
+                return Failed::new(what).hint("check that the server is running and that `--server` is correct");
             }
             _ => Failed::new(what),
         };
@@ -80,11 +80,11 @@ impl Door {
     }
 }
 
-/// `http` becomes `ws`, and what is behind it `/hub`.
+/// Returns the WebSocket URL of a server's hub.
 fn hub_url(server: &str) -> Result<String, Failed> {
     let wrong = || {
-        Failed::wrong(format!("`{server}` is not the address of a server"))
-            .hint("write it like `http://127.0.0.1:7070` or `https://wigwag.example.com`")
+        Failed::wrong(format!("invalid server URL: `{server}`"))
+            .hint("use a URL such as `http://127.0.0.1:7070` or `https://wigwag.example.com`")
     };
     let mut url = server.parse::<Url>().map_err(|_| wrong())?;
     let scheme = if url.scheme() == "https" { "wss" } else { "ws" };
@@ -97,12 +97,12 @@ fn hub_url(server: &str) -> Result<String, Failed> {
     Ok(url.into())
 }
 
-/// Milliseconds since 1970 as a moment.
+/// Formats milliseconds since 1970.
 fn moment(millis: u64) -> String {
     crate::output::moment(wigwag::Time::from_micros(millis.saturating_mul(1_000)))
 }
 
-/// A span for people to read; a wait of nothing is none.
+/// Formats a delay; zero is `now`.
 fn soon(span: Duration) -> String {
     match span.is_zero() {
         true => "now".into(),

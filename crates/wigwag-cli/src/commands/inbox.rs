@@ -1,9 +1,9 @@
-//! `wigwag inbox`: what waits for a signal, page by page.
+//! `wigwag inbox`: lists open waits.
 
 use std::io::{BufWriter, Write as _};
 
-use wigwag::core::Name;
 use wigwag::{Time, WaitingRun};
+use wigwag_core::Name;
 
 use super::waits::left;
 use super::{command, target};
@@ -12,7 +12,7 @@ use crate::error::Failed;
 use crate::output::{now, span, table, talk};
 
 /// The columns of [`row`].
-pub(super) const HEADER: [&str; 6] = ["RUN", "TYPE", "SIGNAL", "POINT", "WAITING", "DEADLINE"];
+pub(super) const HEADER: [&str; 6] = ["RUN", "TYPE", "SIGNAL", "STEP", "WAITING", "DEADLINE"];
 
 pub(super) async fn run(args: &StoreArgs, wanted: &Inbox, json: bool) -> Result<(), Failed> {
     let name = wanted.name.as_deref().map(signal_name).transpose()?;
@@ -25,7 +25,7 @@ pub(super) async fn run(args: &StoreArgs, wanted: &Inbox, json: bool) -> Result<
         false => table(&HEADER, found.runs.iter().map(|run| row(run, now)).collect())?,
     }
     match found.next {
-        Some(next) => talk(&format!("there may be more: `{}`", again(args, wanted, &next))),
+        Some(next) => talk(&format!("next page: `{}`", again(args, wanted, &next))),
         None if found.runs.is_empty() && !json => talk(&nothing_waits(args, name.as_ref())),
         None => {}
     }
@@ -34,27 +34,28 @@ pub(super) async fn run(args: &StoreArgs, wanted: &Inbox, json: bool) -> Result<
 
 pub(super) fn signal_name(text: &str) -> Result<Name, Failed> {
     Name::new(text).map_err(|refusal| {
-        Failed::wrong(refusal.to_string()).hint("NAME is that of a signal, such as `approval` or `payment.received`")
+        Failed::wrong(refusal.to_string())
+            .hint("NAME is the name of a signal, such as `approval` or `payment.received`")
     })
 }
 
-/// A place of another list would show the wrong part of this one.
+/// Rejects the cursor of another list.
 fn check_place(wanted: &Inbox, name: Option<&Name>) -> Result<(), Failed> {
     let Some(place) = &wanted.after else { return Ok(()) };
     let below = name.map_or_else(|| "waiting/".to_owned(), |name| format!("waiting/{name}/"));
     match place.starts_with(&below) {
         true => Ok(()),
-        false => Err(Failed::wrong(format!("not a place in this inbox: `{place}`"))
-            .hint("give the place that the page before has named, or leave `--after` out")),
+        false => Err(Failed::wrong(format!("invalid cursor for this list: `{place}`"))
+            .hint("use the cursor printed by the previous page, or omit `--after`")),
     }
 }
 
 pub(super) fn nothing_waits(args: &StoreArgs, name: Option<&Name>) -> String {
     match name {
         Some(name) => {
-            format!("no run waits for `{name}`; see what others wait for with `{}`", command(args, "inbox"))
+            format!("no run waits for `{name}`; list all waits with `{}`", command(args, "inbox"))
         }
-        None => format!("no run waits for a signal; see how they are with `{}`", command(args, "list")),
+        None => format!("no run waits for a signal; list runs with `{}`", command(args, "list")),
     }
 }
 

@@ -1,6 +1,6 @@
-//! `wigwag link`: a token that may send one signal to one run.
+//! `wigwag link`: creates, verifies and revokes signed links.
 //!
-//! The secret comes from the environment alone: a flag could be read by others in the list of processes.
+//! The secret comes only from the environment, because other users can read flags in the process list.
 
 use std::io::{Read as _, Write as _};
 
@@ -18,9 +18,9 @@ use crate::target::{self, Local, NewLink, Target};
 const SECRET: &str = "WIGWAG_LINK_SECRET";
 /// The previous secret, still accepted during a rotation.
 const PREVIOUS: &str = "WIGWAG_LINK_SECRET_PREVIOUS";
-const MAKE: &str = "make one with `openssl rand -hex 32`; the server must have the same";
+const MAKE: &str = "generate one with `openssl rand -hex 32`, and configure the same on the server";
 
-/// No token is longer.
+/// Maximum length of a token.
 const TOKEN_BYTES_MAX: u64 = 4_096;
 
 pub(super) async fn run(args: &StoreArgs, wanted: Link, json: bool) -> Result<(), Failed> {
@@ -36,15 +36,16 @@ pub(super) async fn run(args: &StoreArgs, wanted: Link, json: bool) -> Result<()
     make(&*target(args).await?, &new, public_url, json).await
 }
 
-/// A server has a secret of its own.
+/// Opens the server, which has its own secret, or the store with the secret of the environment.
 async fn target(args: &StoreArgs) -> Result<Box<dyn Target>, Failed> {
     if let Some(server) = &args.server {
         return remote(args, server);
     }
     let mut settings = Settings::default();
-    settings.link_secret = Some(link_secret()?.ok_or_else(|| {
-        Failed::wrong("there is no secret to sign links with").hint(format!("set `{SECRET}`: {MAKE}"))
-    })?);
+    settings.link_secret = Some(
+        link_secret()?
+            .ok_or_else(|| Failed::wrong("no link secret is configured").hint(format!("set `{SECRET}`: {MAKE}")))?,
+    );
     Ok(Box::new(Local(Engine::builder(open(args)?.store).settings(settings).client().await?)))
 }
 
@@ -65,8 +66,8 @@ pub(crate) fn link_secret() -> Result<Option<LinkSecret>, Failed> {
 fn new_link(wanted: Link) -> Result<NewLink, Failed> {
     let Link { run, name, expires, once, sender, .. } = wanted;
     let (Some(run), Some(name), Some(expires)) = (run, name, expires) else {
-        return Err(Failed::wrong("a link is for a run and a signal, and has an end")
-            .hint("write `link RUN NAME --expires 2d`, or `link --verify TOKEN`"));
+        return Err(Failed::wrong("missing RUN, NAME or `--expires`")
+            .hint("use `link RUN NAME --expires 2d`, or `link --verify TOKEN`"));
     };
     signal_name(&name)?;
     Ok(NewLink { run, name, expires, once, sender })
@@ -74,8 +75,9 @@ fn new_link(wanted: Link) -> Result<NewLink, Failed> {
 
 async fn make(target: &dyn Target, new: &NewLink, public_url: Option<String>, json: bool) -> Result<(), Failed> {
     let made = target.make_link(new).await.map_err(|failed| match failed.code() {
-        Some(Code::NotRunning) => failed
-            .hint(format!("a finished run takes no signals; let it begin again with `wigwag restart {}`", new.run)),
+        Some(Code::NotRunning) => {
+            failed.hint(format!("a finished run accepts no signals; restart it with `wigwag restart {}`", new.run))
+        }
         Some(Code::Invalid) if failed.advice().is_some() => failed,
         _ => not_found(failed),
     })?;
@@ -98,7 +100,7 @@ async fn make(target: &dyn Target, new: &NewLink, public_url: Option<String>, js
     Ok(())
 }
 
-/// A token, from standard input if it is `-`: what stands in the call can be read by others.
+/// Returns the token, read from standard input for `-`, because other users can read arguments.
 fn given(token: String) -> Result<String, Failed> {
     if token != "-" {
         return Ok(token);
@@ -107,11 +109,11 @@ fn given(token: String) -> Result<String, Failed> {
     std::io::stdin()
         .take(TOKEN_BYTES_MAX)
         .read_to_string(&mut text)
-        .map_err(|error| Failed::wrong(format!("standard input cannot be read: {error}")).hint("TOKEN is text"))?;
+        .map_err(|error| Failed::wrong(format!("cannot read standard input: {error}")).hint("TOKEN is text"))?;
     Ok(text)
 }
 
-/// The token of a URL, or of itself.
+/// Returns the token of a link URL or a bare token.
 fn last_part(text: &str) -> &str {
     let text = text.trim();
     text.rsplit_once('/').map_or(text, |(_, token)| token)
@@ -134,12 +136,12 @@ async fn revoke(target: &dyn Target, token: &str, json: bool) -> Result<(), Fail
 async fn show(args: &StoreArgs, target: &dyn Target, token: &str, json: bool) -> Result<(), Failed> {
     let link = target.read_link(last_part(token)).await.map_err(|failed| match failed.code() {
         Some(Code::Invalid) if args.server.is_some() => {
-            failed.hint("it was changed, or signed with another secret than the server's")
+            failed.hint("the link was modified, or signed with a different secret than the server's")
         }
         Some(Code::Invalid) => {
-            failed.hint(format!("it was changed, or signed with another secret than the one in `{SECRET}`"))
+            failed.hint(format!("the link was modified, or signed with a different secret than `{SECRET}`"))
         }
-        Some(Code::Gone) => failed.hint("make another with `wigwag link RUN NAME --expires 2d`"),
+        Some(Code::Gone) => failed.hint("create another with `wigwag link RUN NAME --expires 2d`"),
         _ => failed,
     })?;
     let target::Link { run, name, expires, once } = link;
@@ -149,8 +151,8 @@ async fn show(args: &StoreArgs, target: &dyn Target, token: &str, json: bool) ->
         writeln!(stdout, "{shown}")?;
         return Ok(());
     }
-    let uses = if once { "once" } else { "any number of times" };
-    let lines = [("run", run), ("signal", name), ("expires", when(expires, now())), ("may be used", uses.to_owned())];
+    let uses = if once { "once" } else { "unlimited" };
+    let lines = [("run", run), ("signal", name), ("expires", when(expires, now())), ("uses", uses.to_owned())];
     for (name, value) in lines {
         writeln!(stdout, "{name:<11}  {value}")?;
     }

@@ -1,10 +1,10 @@
-//! `wigwag list`: runs, page by page.
+//! `wigwag list`: lists runs.
 
 use std::io::{BufWriter, Write as _};
 
 use serde_json::{Value, json};
-use wigwag::Summary;
-use wigwag::core::{Name, TypeName};
+use wigwag::{Counts, Summary, TypeCounts};
+use wigwag_core::{Name, TypeName};
 
 use super::{command, target};
 use crate::args::{List, StoreArgs};
@@ -14,30 +14,59 @@ use crate::target::{Listing, Target, Which};
 
 pub(super) async fn run(args: &StoreArgs, wanted: &List, json: bool) -> Result<(), Failed> {
     check_type(wanted)?;
-    let List { of, status, tasks, queue, limit, after } = wanted.clone();
+    if wanted.count {
+        return show_counts(&target(args).await?.counts().await?, wanted, json);
+    }
+    let List { of, status, tasks, queue, limit, after, .. } = wanted.clone();
     let listing = fill(&*target(args).await?, Which { of, status, tasks, queue, limit, after }).await?;
     match json {
         true => show_json(&listing.runs)?,
-        false => table(&["ID", "TYPE", "STATUS", "STARTED", "SINCE", "NOW"], listing.runs.iter().map(row).collect())?,
+        false => {
+            table(&["ID", "TYPE", "STATUS", "STARTED", "UPDATED", "CURRENT"], listing.runs.iter().map(row).collect())?
+        }
     }
     for error in &listing.unreadable {
-        talk(&format!("passed over: {error}"));
+        talk(&format!("skipped an unreadable run: {error}"));
     }
     match listing.next {
-        Some(next) => talk(&format!("there may be more: `{}`", again(args, wanted, &next))),
+        Some(next) => talk(&format!("next page: `{}`", again(args, wanted, &next))),
         None if listing.runs.is_empty() && !json => talk(if wanted.tasks { "no tasks" } else { "no runs" }),
         None => {}
     }
     Ok(())
 }
 
-/// Lists until the page is full. One request reads a bounded number of runs, however few of them fit.
+/// Prints the number of runs by type, or of tasks with `--tasks`.
+fn show_counts(counts: &Counts, wanted: &List, json: bool) -> Result<(), Failed> {
+    let shown = counts.types.iter().filter(|(of, _)| {
+        let name = of.strip_prefix("task:");
+        let is_wanted = |of: &str| wanted.of.as_deref().is_none_or(|wanted| wanted == of);
+        match name {
+            Some(task) => wanted.tasks && task.split_once(':').is_some_and(|(_, of)| is_wanted(of)),
+            None => !wanted.tasks && is_wanted(of),
+        }
+    });
+    if json {
+        let types: serde_json::Map<String, Value> = shown.map(|(of, counts)| (of.clone(), json!(counts))).collect();
+        writeln!(std::io::stdout().lock(), "{}", json!({"types": types, "waiting": counts.waiting}))?;
+        return Ok(());
+    }
+    let row = |(of, counts): (&String, &TypeCounts)| {
+        let TypeCounts { unfinished, completed, failed, cancelled, .. } = counts;
+        let figures = [unfinished, completed, failed, cancelled].map(ToString::to_string);
+        std::iter::once(of.clone()).chain(figures).collect()
+    };
+    table(&["TYPE", "UNFINISHED", "COMPLETED", "FAILED", "CANCELLED"], shown.map(row).collect())?;
+    Ok(())
+}
+
+/// Fills a page. One request reads a bounded number of runs, even if few of them match.
 async fn fill(target: &dyn Target, mut which: Which) -> Result<Listing, Failed> {
     let progress = Progress::new();
     let mut whole = Listing { runs: Vec::new(), next: None, unreadable: Vec::new() };
     loop {
         let page = target.list(&which).await.map_err(|failed| {
-            failed.or_hint(|| "give the place that the page before has named, or leave `--after` out".into())
+            failed.or_hint(|| "use the cursor printed by the previous page, or omit `--after`".into())
         })?;
         which.limit = which.limit.saturating_sub(u16::try_from(page.runs.len()).unwrap_or(u16::MAX));
         whole.runs.extend(page.runs);
@@ -51,10 +80,10 @@ async fn fill(target: &dyn Target, mut which: Which) -> Result<Listing, Failed> 
     }
 }
 
-/// What cannot be the name of a type is not looked for.
+/// Rejects an invalid type name before listing.
 fn check_type(wanted: &List) -> Result<(), Failed> {
-    let wrong = |refusal: wigwag::core::Refusal| {
-        Failed::wrong(refusal.to_string()).hint("`--type` is the name of a workflow, or with `--tasks` of a task")
+    let wrong = |refusal: wigwag_core::Refusal| {
+        Failed::wrong(refusal.to_string()).hint("`--type` is the name of a workflow, or of a task with `--tasks`")
     };
     let Some(name) = &wanted.of else { return Ok(()) };
     let of = TypeName::new(name).map_err(wrong)?;

@@ -1,4 +1,4 @@
-//! `wigwag ls`: keys, page by page.
+//! `wigwag ls`: lists keys.
 
 use std::io::{BufWriter, Write};
 
@@ -9,7 +9,7 @@ use super::open;
 use crate::args::StoreArgs;
 use crate::error::Failed;
 
-/// What to list, and how.
+/// Arguments of `wigwag ls`.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) prefix: String,

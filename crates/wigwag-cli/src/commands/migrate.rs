@@ -1,6 +1,6 @@
-//! `wigwag migrate`: a run is brought to changed code.
+//! `wigwag migrate`: migrates a run to changed workflow code.
 
-use wigwag::core::Run;
+use wigwag_core::Run;
 use wigwag_server::Code;
 
 use super::{ask, command, find, target};
@@ -20,40 +20,42 @@ pub(super) async fn run(args: &StoreArgs, wanted: &Migrate, json: bool) -> Resul
         let see = |what: &str| command(args, &format!("{what} {}", wanted.id));
         let hint = match failed.code() {
             Some(Code::Invalid) => format!(
-                "give `--rename OLD=NEW` for a step that has another name, `--skip STEP` for one to be passed over; `{}` shows what was done",
+                "use `--rename OLD=NEW` for a renamed step and `--skip STEP` for a removed one; `{}` lists the recorded steps",
                 see("steps")
             ),
-            _ => format!("see how it is with `{}`", see("status")),
+            _ => format!("check its status with `{}`", see("status")),
         };
         failed.or_hint(|| hint)
     })
 }
 
-/// The one hash of the run's type that begins so.
+/// Returns the only definition hash of the run's type that starts with `start`.
 async fn whole_hash(target: &dyn Target, run: &Run, start: &str) -> Result<String, Failed> {
     let known = target.definitions(run.of.as_str()).await?;
     let mut fitting = known.iter().filter(|known| bare(&known.hash).starts_with(bare(start)));
     let listed = || match known.is_empty() {
-        true => "no worker with its code has run on this store yet".to_owned(),
+        true => "no worker has registered this workflow yet".to_owned(),
         false => {
             let hashes: Vec<_> = known.iter().rev().map(|known| format!("`{}`", short_hash(&known.hash))).collect();
-            format!("those are known, the newest first: {}", hashes.join(", "))
+            format!("known definitions, newest first: {}", hashes.join(", "))
         }
     };
     match (fitting.next(), fitting.next()) {
         (Some(one), None) => Ok(one.hash.clone()),
-        (Some(_), Some(_)) => Err(Failed::wrong(format!("several definitions of `{}` begin with `{start}`", run.of))
-            .hint("give more of the hash")),
-        _ => Err(Failed::not_found(format!("no definition of `{}` begins with `{start}`", run.of)).hint(listed())),
+        (Some(_), Some(_)) => {
+            Err(Failed::wrong(format!("ambiguous hash: several definitions of `{}` start with `{start}`", run.of))
+                .hint("use more characters of the hash"))
+        }
+        _ => Err(Failed::not_found(format!("no definition of `{}` starts with `{start}`", run.of)).hint(listed())),
     }
 }
 
-/// A hash without the name of its function.
+/// Returns a hash without its `sha256:` prefix.
 fn bare(hash: &str) -> &str {
     hash.strip_prefix("sha256:").unwrap_or(hash)
 }
 
-/// As much of a hash as tells it from others; `--to` takes it.
+/// Returns a short hash, which `--to` accepts.
 pub(super) fn short_hash(hash: &str) -> &str {
     let bare = bare(hash);
     bare.get(..12).unwrap_or(bare)

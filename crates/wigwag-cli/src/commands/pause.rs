@@ -1,4 +1,4 @@
-//! `wigwag pause`: no further step begins.
+//! `wigwag pause`: pauses a run, which then starts no further step.
 
 use super::{ask, command, find, target};
 use crate::args::StoreArgs;

@@ -1,4 +1,4 @@
-//! `wigwag prune`: removes finished runs.
+//! `wigwag prune`: deletes old finished runs.
 
 use std::io::Write as _;
 
@@ -15,8 +15,9 @@ pub(super) async fn run(args: &StoreArgs, wanted: &Prune, json: bool) -> Result<
     let mut options = PruneOptions::older_than(wanted.older_than);
     options.status = wanted.status;
     options.dry_run = wanted.dry_run;
-    let progress = Progress::new();
-    let pruned = target.prune(&options, &mut |pruned| progress.say(&count(pruned.runs, "run"))).await?;
+    let total = if Progress::is_shown() { target.prunable(&options).await? } else { None };
+    let progress = Progress::towards(total);
+    let pruned = target.prune(&options, &mut |pruned| progress.done(pruned.runs, "runs")).await?;
     drop(progress);
     let mut stdout = std::io::stdout().lock();
     let Pruned { runs, objects, freed, .. } = pruned;
@@ -24,10 +25,10 @@ pub(super) async fn run(args: &StoreArgs, wanted: &Prune, json: bool) -> Result<
         let shown = json!({"dry_run": wanted.dry_run, "runs": runs, "objects": objects, "freed": freed});
         writeln!(stdout, "{shown}")?;
     } else if wanted.dry_run {
-        writeln!(stdout, "would remove {}", count(runs, "run"))?;
+        writeln!(stdout, "would delete {}", count(runs, "run"))?;
     } else {
         let (runs, objects, freed) = (count(runs, "run"), count(objects, "object"), count(freed, "id"));
-        writeln!(stdout, "removed {runs}, {objects} in all; {freed} can be used again")?;
+        writeln!(stdout, "deleted {runs} ({objects}); {freed} available again")?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `wigwag restart`: a run begins again.
+//! `wigwag restart`: restarts a finished or paused run.
 
 use wigwag_server::Code;
 
@@ -12,8 +12,8 @@ pub(super) async fn run(args: &StoreArgs, id: &str, from: Option<String>, json: 
     let run = find(&*target, id).await?.run;
     ask(&*target, &run, &Ask::Restart { from }, json).await.map_err(|failed| {
         let hint = match failed.code() {
-            Some(Code::NotRunning) => format!("end it first with `{}`", command(args, &format!("cancel {id}"))),
-            _ => format!("see its steps with `{}`", command(args, &format!("steps {id}"))),
+            Some(Code::NotRunning) => format!("cancel it first with `{}`", command(args, &format!("cancel {id}"))),
+            _ => format!("list its steps with `{}`", command(args, &format!("steps {id}"))),
         };
         failed.or_hint(|| hint)
     })

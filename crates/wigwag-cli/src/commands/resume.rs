@@ -1,4 +1,4 @@
-//! `wigwag resume`: a paused run goes on.
+//! `wigwag resume`: resumes a paused run.
 
 use super::{ask, command, find, target};
 use crate::args::StoreArgs;

@@ -1,12 +1,12 @@
-//! `wigwag signal`: a message to a run that waits for it, or will.
+//! `wigwag signal`: sends a signal to a run.
 
 mod all_waiting;
 
 use std::io::Write as _;
 
 use serde_json::{Value, json};
-use wigwag::core::{RunId, RunRef};
 use wigwag::{Payload, Receipt, SignalState};
+use wigwag_core::{RunId, RunRef};
 use wigwag_server::Code;
 
 use super::inbox::signal_name;
@@ -18,8 +18,8 @@ use crate::input;
 use crate::output::{Progress, now, warn};
 use crate::target::{self, Taken, Target};
 
-/// How it is called.
-const CALLS: &str = "write `signal RUN NAME [PAYLOAD]`, or `signal --all-waiting NAME [PAYLOAD]`";
+/// Hint for calls with missing arguments.
+const CALLS: &str = "use `signal RUN NAME [PAYLOAD]` or `signal --all-waiting NAME [PAYLOAD]`";
 
 pub(super) async fn run(args: &StoreArgs, wanted: Signal, json: bool) -> Result<(), Failed> {
     match wanted.all_waiting {
@@ -44,7 +44,7 @@ async fn send(args: &StoreArgs, wanted: &Signal, json: bool) -> Result<(), Faile
         }
         Some(span) => {
             let progress = Progress::new();
-            progress.say(&format!("waiting until `{}` takes `{}`", message.run, message.name));
+            progress.say(&format!("waiting for `{}` to consume `{}`", message.run, message.name));
             let taken = target.signal_and_wait(&run, &signal, span).await;
             drop(progress);
             let taken = told(args, &*target, wanted, &message, taken).await?;
@@ -53,10 +53,10 @@ async fn send(args: &StoreArgs, wanted: &Signal, json: bool) -> Result<(), Faile
     }
 }
 
-/// What is sent to whom.
+/// A signal and the run it goes to.
 struct Message<'a> {
     run: &'a str,
-    /// What a run of its kind is called.
+    /// `run` or `task`.
     kind: &'static str,
     name: &'a str,
     payload: Payload,
@@ -68,21 +68,21 @@ impl<'a> Message<'a> {
         let (run, name) = match (&wanted.first, &wanted.second) {
             (Some(run), Some(name)) => (run, name),
             (Some(run), None) => {
-                return Err(Failed::wrong(format!("which signal is sent to `{run}` is not said")).hint(CALLS));
+                return Err(Failed::wrong(format!("missing signal name for run `{run}`")).hint(CALLS));
             }
-            (None, _) => return Err(Failed::wrong("neither a run nor `--all-waiting` is given").hint(CALLS)),
+            (None, _) => return Err(Failed::wrong("missing RUN or `--all-waiting`").hint(CALLS)),
         };
         signal_name(name)?;
         if wanted.third.as_deref() == Some("-") && wanted.input == "-" {
             return Err(Failed::wrong("standard input cannot be both PAYLOAD and `--input`")
-                .hint("give one of them as `@file`"));
+                .hint("pass one of them as `@file`"));
         }
         let payload = input::payload(wanted.third.as_deref().unwrap_or("null"))?;
         let kind = if wanted.task { "task" } else { "run" };
         Ok(Self { run, kind, name, payload, input: input::json(&wanted.input)? })
     }
 
-    /// The run that it is for.
+    /// Returns the run that receives the signal.
     fn to(&self, wanted: &Signal) -> Result<RunRef, Failed> {
         let id = RunId::new(self.run).map_err(|refusal| {
             Failed::of(Code::Invalid, refusal.to_string()).hint("RUN is the id of a run; list them with `wigwag list`")
@@ -98,14 +98,14 @@ impl<'a> Message<'a> {
         signal
     }
 
-    /// What happened, in words: how it was sent, and what became of it.
+    /// Formats the result: new or duplicate, and the state of the signal.
     fn line(&self, receipt: &Receipt, fate: &str) -> String {
-        let sent = if receipt.repeated { "had been sent before under this key" } else { "is sent" };
-        format!("`{}` {sent}: {fate}", self.name)
+        let sent = if receipt.repeated { "already sent with this key" } else { "sent" };
+        format!("signal `{}` {sent}: {fate}", self.name)
     }
 }
 
-/// What all signals have that are sent from here.
+/// Builds the message with the options that all signals share.
 fn signal_of(wanted: &Signal, name: &str, payload: &Payload) -> target::Message {
     target::Message {
         name: name.to_owned(),
@@ -118,7 +118,7 @@ fn signal_of(wanted: &Signal, name: &str, payload: &Payload) -> target::Message 
     }
 }
 
-/// Says what helps where the engine, which knows no flags, cannot.
+/// Adds a hint that names the flags of this command.
 async fn told<T>(
     args: &StoreArgs,
     target: &dyn Target,
@@ -133,29 +133,28 @@ async fn told<T>(
     let run = message.run;
     let status = command(args, &format!("status {run}"));
     let hint = match failed.code() {
-        Some(Code::NotFound) if wanted.task => "list those that are there with `wigwag list --tasks`".to_owned(),
+        Some(Code::NotFound) if wanted.task => "list tasks with `wigwag list --tasks`".to_owned(),
         Some(Code::NotFound) if is_task(target, run).await => format!("`{run}` is a task: add `--task`"),
-        Some(Code::NotFound) => {
-            "list those that are there with `wigwag list`, or add `--start TYPE` to start it first".to_owned()
-        }
+        Some(Code::NotFound) => "list runs with `wigwag list`, or add `--start TYPE` to start it first".to_owned(),
         Some(Code::NotRunning) => {
-            format!("a finished run takes no signals; let it begin again with `wigwag restart {run}`")
+            format!("a finished run accepts no signals; restart it with `wigwag restart {run}`")
         }
         Some(Code::NotWaiting) => {
             format!("the open waits are in `{status}`; without `--only-if-waiting` the signal is buffered")
         }
         Some(Code::UnknownPoint) => {
-            format!("leave out `--point` to reach the wait that was opened first; see where it waits with `{status}`")
+            format!("omit `--point` to address the oldest wait; list the open waits with `{status}`")
         }
         Some(Code::TimedOut) => {
             let see = command(args, &format!("signals {run} {}", message.name));
-            format!("the signal is kept; see what becomes of it with `{see}`")
+            format!("the signal is stored; check its outcome with `{see}`")
         }
         Some(Code::Invalid) => {
-            let hint = "`--start` names a workflow, `--point` a wait of the run; `--key` and `--by` are short texts";
+            let hint =
+                "`--start` takes a workflow name, `--point` the path of a waiting step, `--key` and `--by` short texts";
             return Err(failed.or_hint(|| hint.into()));
         }
-        _ => return Err(failed.or_hint(|| format!("see how the run is with `{status}`"))),
+        _ => return Err(failed.or_hint(|| format!("check the run with `{status}`"))),
     };
     Err(failed.hint(hint))
 }
@@ -179,8 +178,8 @@ fn show(message: &Message<'_>, receipt: &Receipt, json: bool) -> Result<(), Fail
     let Message { run, kind, .. } = message;
     let fate = match receipt.state {
         SignalState::Waiting => format!("{kind} `{run}` was waiting for it"),
-        SignalState::Buffered => format!("it is kept until {kind} `{run}` waits for it"),
-        SignalState::Superseded => format!("it is superseded, for {kind} `{run}` has taken a newer one"),
+        SignalState::Buffered => format!("buffered until {kind} `{run}` waits for it"),
+        SignalState::Superseded => format!("superseded: {kind} `{run}` has consumed a newer signal"),
         other => format!("{other:?}"),
     };
     writeln!(stdout, "{}", message.line(receipt, &fate))?;
@@ -200,7 +199,7 @@ fn show_taken(message: &Message<'_>, taken: &Taken, json: bool) -> Result<(), Fa
         return Ok(());
     }
     let Message { run, kind, .. } = message;
-    let fate = format!("{kind} `{run}` took it at `{point}`; {}", next(*status, waits, now()));
+    let fate = format!("consumed by {kind} `{run}` at `{point}`; {}", next(*status, waits, now()));
     writeln!(stdout, "{}", message.line(receipt, &fate))?;
     Ok(())
 }

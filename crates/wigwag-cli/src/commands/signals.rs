@@ -1,4 +1,4 @@
-//! `wigwag signals`: what was sent to a run, and what became of it.
+//! `wigwag signals`: lists the signals sent to a run and their outcomes.
 
 use std::io::{BufWriter, Write as _};
 
@@ -10,10 +10,10 @@ use crate::args::StoreArgs;
 use crate::error::Failed;
 use crate::output::{line, moment, short, table_with, talk};
 
-/// What of a payload stands in a row.
+/// Maximum length of a printed payload.
 const PAYLOAD_MAX: usize = 40;
 
-/// Why a signal is not taken is said whole.
+/// Maximum length of a cell, long enough for the reason of a rejection.
 const CELL_MAX: usize = 300;
 
 pub(super) async fn run(args: &StoreArgs, id: &str, name: Option<&str>, json: bool) -> Result<(), Failed> {
@@ -24,12 +24,12 @@ pub(super) async fn run(args: &StoreArgs, id: &str, name: Option<&str>, json: bo
     if json {
         return show_json(&signals);
     }
-    let header = ["ID", "NAME", "SENT", "BY", "PAYLOAD", "FATE"];
+    let header = ["ID", "NAME", "SENT", "SENDER", "PAYLOAD", "OUTCOME"];
     table_with(&header, signals.iter().map(row).collect(), CELL_MAX)?;
     if signals.is_empty() {
         let see = command(args, &format!("status {id}"));
         let what = name.map(|name| format!("no signal `{name}`")).unwrap_or_else(|| "no signal".into());
-        talk(&format!("{what} was sent to `{id}`; see what it waits for with `{see}`"));
+        talk(&format!("{what} was sent to `{id}`; show its open waits with `{see}`"));
     }
     Ok(())
 }
@@ -65,10 +65,10 @@ fn fate(signal: &SignalView) -> String {
     let fate = match &signal.fate {
         Fate::Unconsumed => "unconsumed".into(),
         Fate::Consumed { point, at } => format!("consumed by `{point}` at {}", moment(*at)),
-        Fate::Superseded => "superseded by a newer one".into(),
-        Fate::Void => "void: it was meant for one wait alone, which ended first".into(),
+        Fate::Superseded => "superseded by a newer signal".into(),
+        Fate::Void => "void: its wait ended first".into(),
         Fate::NeverConsumed => "never consumed (run finished)".into(),
-        Fate::Unacknowledged => "unacknowledged: it came too late, and its sender was not told otherwise".into(),
+        Fate::Unacknowledged => "unacknowledged: stored too late to be delivered".into(),
         other => format!("{other:?}"),
     };
     let misfit = signal.misfit.as_ref().map(|misfit| format!(": {}", line(misfit))).unwrap_or_default();

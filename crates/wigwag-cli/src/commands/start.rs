@@ -1,10 +1,10 @@
-//! `wigwag start`: a new run.
+//! `wigwag start`: starts a run.
 
 use std::io::Write as _;
 use std::time::Duration;
 
 use serde_json::json;
-use wigwag::core::RunRef;
+use wigwag_core::RunRef;
 use wigwag_server::Code;
 
 use super::{command, show_payload, target_of_new};
@@ -19,7 +19,7 @@ pub(super) async fn run(args: &StoreArgs, wanted: Start, json: bool) -> Result<(
     let target = target_of_new(args).await?;
     let new = NewRun { of: wanted.of, input, id: wanted.id, at: wanted.when.at, delay: wanted.when.delay };
     let started = target.start(new).await;
-    let started = started.map_err(|failed| refused(failed, "TYPE is the name of a workflow, `--id` one of your own"));
+    let started = started.map_err(|failed| refused(failed, "TYPE is the name of a workflow, `--id` a run id"));
     let (run, warnings) = started?;
     warnings.iter().for_each(|warning| warn(warning));
     match (wanted.wait, json) {
@@ -32,11 +32,11 @@ pub(super) async fn run(args: &StoreArgs, wanted: Start, json: bool) -> Result<(
     }
 }
 
-/// A refusal of the call as written says the rule; where it applies is said here.
+/// Adds a hint that names the argument that an error refers to.
 pub(super) fn refused(failed: Failed, hint: &str) -> Failed {
     let hint = match failed.code() {
         Some(Code::Invalid) => hint,
-        Some(Code::Gone) => "choose another id",
+        Some(Code::Gone) => "use another id",
         _ => return failed,
     };
     failed.or_hint(|| hint.to_owned())
@@ -51,7 +51,7 @@ pub(super) fn show_id(run: &RunRef, json: bool) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Waits for the end, and prints the result.
+/// Waits until the run finishes and prints its result.
 pub(super) async fn wait(
     args: &StoreArgs,
     target: &dyn Target,
@@ -60,14 +60,14 @@ pub(super) async fn wait(
 ) -> Result<(), Failed> {
     let id = &run.id;
     let progress = Progress::new();
-    progress.say(&format!("`{id}` is under way"));
+    progress.say(&format!("`{id}` is running"));
     let result = target.result(run, timeout).await;
     drop(progress);
     show_payload(&result.map_err(|failed| {
         let look = |what: &str, hint: &str| format!("{hint} with `{}`", command(args, &format!("{what} {id}")));
         let hint = match failed.code() {
-            Some(Code::RunFailed | Code::RunCancelled) => look("steps", "see what was done"),
-            _ => look("status", "look at it"),
+            Some(Code::RunFailed | Code::RunCancelled) => look("steps", "list its steps"),
+            _ => look("status", "check its status"),
         };
         failed.or_hint(|| hint)
     })?)

@@ -1,12 +1,12 @@
-//! `wigwag status`: how a run is, in words.
+//! `wigwag status`: shows the status of a run.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use wigwag::core::{
+use wigwag::{OpenWait, Status, Time};
+use wigwag_core::{
     Data, Ending, Fault, Path, PauseCause, Point, PointKind, PointStatus, Requests, Run, Style, shown_to_json, version,
 };
-use wigwag::{OpenWait, Status, Time};
 
 use super::migrate::short_hash;
 use super::steps::children;
@@ -16,7 +16,7 @@ use crate::error::Failed;
 use crate::output::{line, now, pretty, short, span, warn, when};
 use crate::target::Target;
 
-/// What is shown of a result; `--json` has all.
+/// Maximum length of a printed result; `--json` prints all of it.
 const RESULT_MAX: usize = 500;
 
 pub(super) async fn run(args: &StoreArgs, id: &str, json: bool) -> Result<(), Failed> {
@@ -47,7 +47,7 @@ pub(super) async fn show(args: &StoreArgs, target: &dyn Target, run: Run, json: 
     Ok(())
 }
 
-/// Whether a run that was paused for changed code fits that code by `migrate` alone: only dependencies changed.
+/// Whether `migrate` without flags makes a run compatible, because only dependencies changed.
 async fn fits_plainly(target: &dyn Target, run: &Run) -> Result<bool, Failed> {
     let found = run.error.as_ref().and_then(|error| error.found.as_ref());
     let Some(found) = found.filter(|_| run.pause.as_ref().is_some_and(|pause| pause.why == PauseCause::Version)) else {
@@ -64,7 +64,7 @@ async fn fits_plainly(target: &dyn Target, run: &Run) -> Result<bool, Failed> {
 
 type Lines = Vec<(&'static str, String)>;
 
-/// The run line by line: what each line is, and what it says.
+/// Describes a run as labelled lines.
 fn describe(args: &StoreArgs, run: &Run, open: &[OpenWait], fits_plainly: bool, now: Time) -> Lines {
     let mut lines: Lines = vec![("id", run.id().to_string()), ("status", run.status.to_string()), ("type", of(run))];
     lines.push(("started", when(run.created_at, now)));
@@ -99,7 +99,7 @@ fn describe(args: &StoreArgs, run: &Run, open: &[OpenWait], fits_plainly: bool, 
     }
     if let Some(cancel) = &run.cancel {
         let reason = cancel.reason.as_ref().map(|reason| format!(": {}", line(reason))).unwrap_or_default();
-        lines.push(("cancel", format!("asked {}{reason}", when(cancel.at, now))));
+        lines.push(("cancel", format!("requested {}{reason}", when(cancel.at, now))));
     }
     describe_pause(args, run, fits_plainly, now, &mut lines);
     describe_undoing(run, now, &mut lines);
@@ -116,7 +116,7 @@ fn describe(args: &StoreArgs, run: &Run, open: &[OpenWait], fits_plainly: bool, 
     lines
 }
 
-/// What it asked of its store, and what a bucket takes for that.
+/// Formats the store requests of a run and their price.
 fn cost(requests: &Requests) -> String {
     let Requests { puts, gets, lists, deletes } = requests;
     let kinds = [(puts, "PUT"), (gets, "GET"), (lists, "LIST"), (deletes, "DELETE")];
@@ -129,8 +129,8 @@ fn cost(requests: &Requests) -> String {
 fn of(run: &Run) -> String {
     let mut words = match &run.task {
         Some(task) => vec![
-            format!("task of queue `{}`", task.queue),
-            format!("at most {} tries of {}", task.retry.attempts_max(), span(task.timeout)),
+            format!("task in queue `{}`", task.queue),
+            format!("up to {} attempts of {}", task.retry.attempts_max(), span(task.timeout)),
         ],
         None => Vec::new(),
     };
@@ -142,20 +142,21 @@ fn of(run: &Run) -> String {
     format!("{}{words}", run.of)
 }
 
-/// What a point that is not settled does or waits for.
+/// Describes an open step.
 fn doing(path: &Path, point: &Point, now: Time) -> String {
     let until = point.until.map(|at| format!(" until {}", when(at, now)));
     let since = point.started_at.map(|at| format!(" since {}", when(at, now))).unwrap_or_default();
-    let again = if point.attempt > 1 { format!(", try {}", point.attempt) } else { String::new() };
+    let again = if point.attempt > 1 { format!(", attempt {}", point.attempt) } else { String::new() };
     match (point.kind, point.status) {
         (_, PointStatus::Retrying) => {
             let error = point.error.as_ref().map(|error| format!(": {}", fault(error))).unwrap_or_default();
-            let next = point.until.map_or_else(|| "once it is resumed".into(), |at| when(at, now));
-            format!("`{path}` is tried again {next}; try {} failed{error}", point.attempt)
+            let next =
+                point.until.map_or_else(|| "when the run is resumed".into(), |at| format!("at {}", when(at, now)));
+            format!("`{path}` will be retried {next}; attempt {} failed{error}", point.attempt)
         }
         (PointKind::Step, _) => {
             let task = point.children.as_ref().map(|runs| format!(", waits {}", children(runs))).unwrap_or_default();
-            format!("`{path}` runs{since}{again}{task}{}", until.unwrap_or_default())
+            format!("`{path}` is running{since}{again}{task}{}", until.unwrap_or_default())
         }
         (PointKind::Sleep, _) => format!("`{path}` sleeps{}", until.unwrap_or_default()),
         (PointKind::Wait, _) => {
@@ -170,14 +171,14 @@ fn doing(path: &Path, point: &Point, now: Time) -> String {
     }
 }
 
-/// Why it is paused, and the command that helps.
+/// Describes why a run is paused and how to resume it.
 fn describe_pause(args: &StoreArgs, run: &Run, fits_plainly: bool, now: Time, lines: &mut Lines) {
     let Some(pause) = &run.pause else { return };
     let id = run.id();
     let why = match pause.why {
-        PauseCause::ByHand => "by hand",
-        PauseCause::Version => "because the code does not fit the run",
-        PauseCause::Failure => "because a step failed",
+        PauseCause::ByHand => "by request",
+        PauseCause::Version => "version mismatch",
+        PauseCause::Failure => "step failure",
     };
     let reason = pause.reason.as_ref().map(|reason| format!(": {}", line(reason))).unwrap_or_default();
     lines.push(("paused", format!("{why}, {}{reason}", when(pause.at, now))));
@@ -190,14 +191,14 @@ fn describe_pause(args: &StoreArgs, run: &Run, fits_plainly: bool, now: Time, li
         return;
     }
     let misfits = run.error.as_ref().map(|error| error.incompatible_steps.as_slice()).unwrap_or_default();
-    lines.extend(misfits.iter().map(|misfit| ("misfit", line(misfit))));
+    lines.extend(misfits.iter().map(|misfit| ("mismatch", line(misfit))));
     if let Some((expected, found)) =
         run.error.as_ref().and_then(|error| error.expected.as_ref().zip(error.found.as_ref()))
     {
         let (expected, found) = (short_hash(expected), short_hash(found));
-        lines.push(("code", format!("the run follows {expected}, the worker has {found}")));
+        lines.push(("code", format!("run: definition {expected}, worker: definition {found}")));
     }
-    // Some are followed by how they were recorded.
+    // A step may be followed by the way it was recorded.
     let step = misfits.first().and_then(|misfit| misfit.split(' ').next()).unwrap_or("OLD");
     if fits_plainly {
         lines.push(("migrate", command(args, &format!("migrate {id}"))));
@@ -205,24 +206,27 @@ fn describe_pause(args: &StoreArgs, run: &Run, fits_plainly: bool, now: Time, li
         lines.push(("migrate", command(args, &format!("migrate {id} --rename {step}=NEW"))));
         lines.push(("or", command(args, &format!("migrate {id} --skip {step}"))));
     }
-    lines.push(("or", format!("put the old code back, then {}", command(args, &format!("resume {id} --anyway")))));
+    lines.push((
+        "or",
+        format!("roll back to the previous code, then {}", command(args, &format!("resume {id} --anyway"))),
+    ));
 }
 
-/// How far undoing is, and what could not be undone.
+/// Describes the progress of compensation and its failures.
 fn describe_undoing(run: &Run, now: Time, lines: &mut Lines) {
     if let Some(chain) = run.chain.as_ref().filter(|_| !run.status.is_final()) {
         let cause = match &chain.cause {
-            Ending::Failed(error) => format!("it failed: {}", fault(error)),
-            Ending::Cancelled(_) => "it was cancelled".into(),
+            Ending::Failed(error) => format!("the run failed: {}", fault(error)),
+            Ending::Cancelled(_) => "the run was cancelled".into(),
         };
-        lines.push(("undoing", format!("{} steps are behind; {cause}", chain.behind)));
+        lines.push(("compensate", format!("{} steps compensated so far; {cause}", chain.behind)));
         if let Some(current) = &chain.current {
-            let next = current.retry_at.map(|at| format!(", again {}", when(at, now))).unwrap_or_default();
-            lines.push(("now", format!("`{}` is being undone, try {}{next}", current.point, current.attempt)));
+            let next = current.retry_at.map(|at| format!(", next attempt {}", when(at, now))).unwrap_or_default();
+            lines.push(("now", format!("compensating `{}`, attempt {}{next}", current.point, current.attempt)));
         }
     }
     for failed in &run.compensation_errors {
-        lines.push(("not undone", format!("`{}`: {}", failed.point, fault(&failed.error))));
+        lines.push(("compensate", format!("`{}` failed: {}", failed.point, fault(&failed.error))));
     }
 }
 
@@ -231,7 +235,7 @@ fn fault(fault: &Fault) -> String {
     format!("{}: {}{place}", line(&fault.kind), line(&fault.message))
 }
 
-/// The causes of an error; not a backtrace, which `--json` has.
+/// Returns the causes of an error, without the backtrace, which `--json` prints.
 fn causes(fault: &Fault) -> Option<String> {
     fault.detail.as_deref().filter(|detail| detail.starts_with("because: ")).map(line)
 }

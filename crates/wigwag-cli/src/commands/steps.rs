@@ -1,15 +1,15 @@
-//! `wigwag steps`: every point of a run.
+//! `wigwag steps`: lists the steps of a run.
 
 use std::io::{BufWriter, Write as _};
 
-use wigwag::core::{Children, Data, Path, Point, PointKind, PointStatus, Wait};
+use wigwag_core::{Children, Data, Path, Point, PointKind, PointStatus, Wait};
 
 use super::{find, target};
 use crate::args::StoreArgs;
 use crate::error::Failed;
 use crate::output::{line, moment, short, span, table};
 
-/// What of a result stands in a row.
+/// Maximum length of a printed result.
 const RESULT_MAX: usize = 120;
 
 pub(super) async fn run(args: &StoreArgs, id: &str, json: bool) -> Result<(), Failed> {
@@ -20,12 +20,12 @@ pub(super) async fn run(args: &StoreArgs, id: &str, json: bool) -> Result<(), Fa
     if json {
         return show_json(&points);
     }
-    let header = ["STEP", "KIND", "STATUS", "TRY", "STARTED", "TOOK", "RESULT"];
+    let header = ["STEP", "KIND", "STATUS", "ATTEMPT", "STARTED", "TOOK", "RESULT"];
     table(&header, points.iter().map(|(path, point)| row(path, point)).collect())?;
     Ok(())
 }
 
-/// As they are stored, with the path, the kind in any case, and whole results.
+/// Prints the stored records with path, kind and full results.
 fn show_json(points: &[(Path, Point)]) -> Result<(), Failed> {
     let mut stdout = BufWriter::new(std::io::stdout().lock());
     for (path, point) in points {
@@ -50,7 +50,7 @@ fn row(path: &Path, point: &Point) -> Vec<String> {
     ]
 }
 
-/// What came of it, or what it waits for.
+/// Describes the result of a step, or the runs it waits for.
 fn outcome(point: &Point) -> String {
     if let (PointKind::Wait, Some(wait)) = (point.kind, &point.wait) {
         return outcome_of_wait(point, wait);
@@ -58,7 +58,7 @@ fn outcome(point: &Point) -> String {
     let until = point.until.map(|at| format!("until {}", moment(at)));
     match (&point.error, &point.result, point.status) {
         (Some(error), _, PointStatus::Retrying) => {
-            let again = point.until.map(|at| format!("again {}: ", moment(at))).unwrap_or_default();
+            let again = point.until.map(|at| format!("retry at {}: ", moment(at))).unwrap_or_default();
             format!("{again}{}: {}", error.kind, line(&error.message))
         }
         (Some(error), ..) => format!("{}: {}", error.kind, line(&error.message)),
@@ -73,7 +73,7 @@ fn outcome(point: &Point) -> String {
     }
 }
 
-/// What a wait waits for, or what came.
+/// Describes an open wait, or the signal it received.
 fn outcome_of_wait(point: &Point, wait: &Wait) -> String {
     let error = point.error.as_ref().map(|error| format!("{}: {}", error.kind, line(&error.message)));
     let error = error.unwrap_or_default();
@@ -92,7 +92,7 @@ fn outcome_of_wait(point: &Point, wait: &Wait) -> String {
         (PointStatus::Failed, _) if is_late => format!("timed out: {error}"),
         (PointStatus::Skipped, _) if !error.is_empty() => format!("closed: {error}"),
         (PointStatus::Retrying, _) => {
-            let again = point.until.map(|at| format!("again {}: ", moment(at))).unwrap_or_default();
+            let again = point.until.map(|at| format!("retry at {}: ", moment(at))).unwrap_or_default();
             format!("{again}{error}")
         }
         _ if error.is_empty() => "-".into(),
@@ -100,7 +100,7 @@ fn outcome_of_wait(point: &Point, wait: &Wait) -> String {
     }
 }
 
-/// The runs that a point waits for, in words.
+/// Describes the runs that a step waits for.
 pub(super) fn children(children: &Children) -> String {
     match children {
         Children::One(run) => format!("for `{}`", run.id),

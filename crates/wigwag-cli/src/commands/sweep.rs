@@ -1,4 +1,4 @@
-//! `wigwag sweep`: looks for runs that nobody would look at.
+//! `wigwag sweep`: finds orphaned runs and reschedules them.
 
 use std::io::Write as _;
 
@@ -15,7 +15,7 @@ pub(super) async fn run(args: &StoreArgs, wanted: &Sweep, json: bool) -> Result<
     let target = target(args).await?;
     loop {
         let progress = Progress::new();
-        progress.say("looking at every hint and every unfinished run");
+        progress.say("checking wake-ups and unfinished runs");
         let swept = target.sweep(wanted.dry_run).await?;
         drop(progress);
         show(&swept, wanted.dry_run, json)?;
@@ -39,25 +39,25 @@ fn show(swept: &Swept, dry_run: bool, json: bool) -> std::io::Result<()> {
         });
         return writeln!(stdout, "{shown}");
     }
-    writeln!(stdout, "looked at {} and {}", count(*hints, "old hint"), count(*runs, "unfinished run"))?;
+    writeln!(stdout, "checked {} and {}", count(*hints, "old wake-up"), count(*runs, "unfinished run"))?;
     let would = if dry_run { "would be " } else { "" };
     let found = [
-        (*lost_runs, "unfinished, that nobody would look at", "given a hint"),
-        (*orphan_hints, "of the hints, without a run", "removed"),
-        (*stale_live, "listed as unfinished though they have ended", "removed"),
-        (*stale_waits, "of the waits that are listed, over", "removed"),
-        (*lost_waits, "open waits that were not listed", "listed"),
-        (*lost_live, "unfinished runs that were not listed", "listed"),
+        (*lost_runs, "orphaned runs without a wake-up", "rescheduled"),
+        (*orphan_hints, "wake-ups without a run", "removed"),
+        (*stale_live, "finished runs listed as unfinished", "unlisted"),
+        (*stale_waits, "closed waits listed as open", "unlisted"),
+        (*lost_waits, "open waits missing from the index", "listed"),
+        (*lost_live, "unfinished runs missing from the index", "listed"),
     ];
     for (number, what, done) in found.iter().filter(|(number, ..)| *number > 0) {
         writeln!(stdout, "{number} {what}: {would}{done}")?;
     }
     if *too_young > 0 {
         let changed = if *too_young == 1 { "run changed" } else { "runs changed" };
-        writeln!(stdout, "{too_young} {changed} too recently to judge: sweep again in an hour")?;
+        writeln!(stdout, "{too_young} {changed} too recently to check; sweep again in an hour")?;
     }
     match swept.repaired() {
-        0 => writeln!(stdout, "nothing was wrong"),
+        0 => writeln!(stdout, "no problems found"),
         _ => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! `wigwag task`: single steps that any worker of a queue runs.
+//! `wigwag task`: submits, shows and cancels tasks.
 
 use super::{ask, find_task, start, status, target, target_of_new};
 use crate::args::{StoreArgs, Submit, Task};
@@ -37,8 +37,8 @@ async fn submit(args: &StoreArgs, wanted: Submit, json: bool) -> Result<(), Fail
         expires: wanted.expires,
     };
     let submitted = target.submit(new).await;
-    let run =
-        submitted.map_err(|failed| start::refused(failed, "TYPE is the name of a task, `--queue` that of a queue"))?;
+    let run = submitted
+        .map_err(|failed| start::refused(failed, "TYPE is the name of a task, `--queue` the name of a queue"))?;
     match wanted.wait {
         true => start::wait(args, &*target, &run, None).await,
         false => start::show_id(&run, json),

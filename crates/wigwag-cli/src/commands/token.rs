@@ -1,4 +1,4 @@
-//! `wigwag token`: a new token, and the lines that let a server know it.
+//! `wigwag token`: creates an API token.
 
 use std::io::Write as _;
 
@@ -11,9 +11,8 @@ use crate::output::talk;
 
 pub(super) fn run(wanted: &Token, json: bool) -> Result<(), Failed> {
     if wanted.name.is_empty() || wanted.name.contains(|letter: char| letter.is_control() || "\"\\".contains(letter)) {
-        return Err(
-            Failed::wrong("a name has letters, and no quotes").hint("NAME says who has the token, such as `ci`")
-        );
+        return Err(Failed::wrong("invalid token name: it is empty, or has quotes or control characters")
+            .hint("NAME identifies the holder of the token, such as `ci`"));
     }
     let scopes: Vec<String> = wanted.scope.iter().map(Scope::to_string).collect();
     let token = format!("ww_{}", random_hex()?);
@@ -33,8 +32,8 @@ pub(super) fn run(wanted: &Token, json: bool) -> Result<(), Failed> {
     let scopes: Vec<String> = scopes.iter().map(|scope| format!("\"{scope}\"")).collect();
     let expires = expires.map(|expires| format!("\nexpires = \"{expires}\"")).unwrap_or_default();
     talk(&format!(
-        "It is shown this once. Give it as `Authorization: Bearer`, or to commands as WIGWAG_TOKEN.\n\
-         The server knows it by these lines in its wigwag.toml:\n\n\
+        "This token is shown only once. Send it as `Authorization: Bearer TOKEN`, or set WIGWAG_TOKEN for commands.\n\
+         Add these lines to the server's wigwag.toml:\n\n\
          [[token]]\nname = \"{}\"\nsha256 = \"{hash}\"\nscopes = [{}]{expires}",
         wanted.name,
         scopes.join(", ")
@@ -42,7 +41,7 @@ pub(super) fn run(wanted: &Token, json: bool) -> Result<(), Failed> {
     Ok(())
 }
 
-/// 32 bytes that nobody can guess.
+/// Returns 32 random bytes as hexadecimal text.
 pub(crate) fn random_hex() -> Result<String, Failed> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)

@@ -1,18 +1,18 @@
-//! Open waits in words: since when, until when, what they take, and the command that sends it.
+//! Describes open waits: age, deadline, expected payload, and the command that sends it.
 
 use serde_json::Value;
-use wigwag::core::{Family, RunRef};
 use wigwag::{Mode, OpenWait, Status, Time};
+use wigwag_core::{Family, RunRef};
 
 use super::command;
 use crate::args::StoreArgs;
 use crate::output::{quoted, span, when};
 use crate::schema;
 
-/// Stands for a payload of which too little is known.
+/// Placeholder for a payload without an example.
 const PLACEHOLDER: &str = "JSON";
 
-/// What a wait takes.
+/// Describes the payload that a wait expects.
 pub(super) fn takes(wait: &OpenWait) -> String {
     let payload = match &wait.schema {
         Some(schema) => schema::words(schema),
@@ -20,23 +20,23 @@ pub(super) fn takes(wait: &OpenWait) -> String {
     };
     let mut words = vec![payload];
     if wait.mode == Mode::Latest {
-        words.push("the newest counts".into());
+        words.push("the latest signal is consumed".into());
     }
     if wait.quorum > 1 {
-        words.push(format!("one each of {} senders", wait.quorum));
+        words.push(format!("one signal from each of {} senders", wait.quorum));
     }
     if wait.authenticated {
         words.push("from authenticated senders only".into());
     }
     match (&wait.schema, example(wait)) {
-        (None, _) => words.push("put yours in place of `null`".into()),
-        (Some(_), None) => words.push(format!("put yours in place of `{PLACEHOLDER}`")),
+        (None, _) => words.push("replace `null` with your payload".into()),
+        (Some(_), None) => words.push(format!("replace `{PLACEHOLDER}` with your payload")),
         (Some(_), Some(_)) => {}
     }
     words.join("; ")
 }
 
-/// The command that sends a wait what it takes; `others` are the waits of the same run.
+/// Formats the command that sends the signal; `others` are the waits of the same run.
 pub(super) fn send(args: &StoreArgs, run: &RunRef, wait: &OpenWait, others: &[OpenWait]) -> String {
     let payload = example(wait).map_or_else(|| PLACEHOLDER.to_owned(), |payload| payload.to_string());
     let mut rest = format!("signal {} {} {}", run.id, wait.name, quoted(&payload));
@@ -44,7 +44,7 @@ pub(super) fn send(args: &StoreArgs, run: &RunRef, wait: &OpenWait, others: &[Op
         rest += &format!(" --point {}", quoted(wait.point.as_str()));
     }
     if wait.quorum > 1 {
-        rest += " --by WHO";
+        rest += " --by NAME";
     }
     if run.family == Family::Task {
         rest += " --task";
@@ -56,26 +56,26 @@ fn example(wait: &OpenWait) -> Option<Value> {
     wait.schema.as_ref().map_or(Some(Value::Null), schema::example)
 }
 
-/// Until when, for the end of a sentence.
+/// Formats a deadline for the end of a sentence.
 pub(super) fn until(deadline: Option<Time>, now: Time) -> String {
     deadline.map_or_else(|| ", without a deadline".into(), |at| format!(" until {}", when(at, now)))
 }
 
-/// In how long a wait ends, for the end of a row.
+/// Formats the remaining time of a wait for a table cell.
 pub(super) fn left(deadline: Option<Time>, now: Time) -> String {
     match deadline {
         Some(at) if at > now => format!("in {}", span(at.since(now))),
-        Some(at) => format!("over since {}", span(now.since(at))),
+        Some(at) => format!("expired {} ago", span(now.since(at))),
         None => "none".into(),
     }
 }
 
-/// What a run does once a signal was taken.
+/// Describes the run after it consumed a signal.
 pub(super) fn next(status: Status, waits: &[OpenWait], now: Time) -> String {
     let names = |wait: &OpenWait| format!("`{}`{}", wait.name, until(wait.deadline, now));
     match waits {
-        [] if status.is_final() => format!("it is `{status}`"),
-        [] => format!("it is `{status}`, and waits for no signal"),
+        [] if status.is_final() => format!("the run is `{status}`"),
+        [] => format!("the run is `{status}` and waits for no signal"),
         waits => format!("it now waits for {}", waits.iter().map(names).collect::<Vec<_>>().join(" and ")),
     }
 }

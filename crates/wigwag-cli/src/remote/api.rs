@@ -1,4 +1,4 @@
-//! Every operation as a request of the HTTP API.
+//! Maps every operation to a request of the HTTP API.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use wigwag::core::limits::PAYLOAD_BYTES_MAX;
-use wigwag::core::{Definition, Entry, Family, Name, Path, Point, Run, RunId, RunRef, read_state};
 use wigwag::{
-    Asked, OpenWait, Payload, PruneOptions, Pruned, Receipt, SignalView, Status, Summary, Swept, Time, WaitingRun,
-    WaitingRuns,
+    Asked, Counts, OpenWait, Payload, PruneOptions, Pruned, Receipt, SignalView, Status, Summary, Swept, Time,
+    WaitingRun, WaitingRuns,
 };
+use wigwag_core::limits::PAYLOAD_BYTES_MAX;
+use wigwag_core::{Definition, Entry, Explanation, Family, Name, Path, Point, Run, RunId, RunRef, read_state};
 use wigwag_server::Code;
 use wigwag_store::{Clock as _, System};
 
@@ -26,22 +26,22 @@ use crate::target::{
 
 type Result<T> = std::result::Result<T, Failed>;
 
-/// How long one long-poll waits: a little less than the server's most.
+/// Duration of one long-poll: slightly less than the server's maximum.
 const POLL: Duration = Duration::from_secs(50);
 
-/// How long the server works on a request for upkeep before it answers with what is done.
+/// How long the server works on a maintenance request before it returns the progress so far.
 const UPKEEP: Duration = Duration::from_secs(55);
 
-/// Items that are read at a time.
+/// Number of items per page.
 const PAGE: usize = 200;
 
-/// The same of items that may be large.
+/// Number of items per page if the items may be large.
 const LARGE_PAGE: usize = 20;
 
-/// What one of many signals takes beside its payload, at most: names, a key and a sender, escaped.
+/// Maximum size of one signal in a batch without its payload: names, a key and a sender, escaped.
 const ONE_BYTES: usize = 4 * 1024;
 
-/// Some items, and where to go on.
+/// A page of items, and the cursor of the next.
 #[derive(Debug, Deserialize)]
 struct Page<T> {
     items: Vec<T>,
@@ -117,13 +117,13 @@ struct One<'a> {
     by: Option<&'a str>,
 }
 
-/// What became of one of many.
+/// Outcome of a batch, one result per signal.
 #[derive(Debug, Deserialize)]
 struct Outcomes {
     results: Vec<Box<RawValue>>,
 }
 
-/// A receipt, and which wait took the signal if that was waited for.
+/// A receipt, and the wait that consumed the signal if the request waited for it.
 #[derive(Debug, Deserialize)]
 struct Sent {
     consumed: Option<Consumed>,
@@ -174,7 +174,7 @@ struct PrunedPart {
     more: bool,
 }
 
-/// What is asked of a run; each takes only what it knows.
+/// Body of a control request; each request uses only the fields that it supports.
 #[derive(Debug, Default, Serialize)]
 struct Asking<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -198,7 +198,7 @@ fn family(run: &RunRef) -> &'static str {
     }
 }
 
-/// What a query may say.
+/// Returns a query parameter that is present.
 fn shown<T: Display>(value: &Option<T>) -> Option<&dyn Display> {
     value.as_ref().map(|value| value as &dyn Display)
 }
@@ -207,7 +207,7 @@ fn seconds(span: Duration) -> f64 {
     span.as_secs_f64()
 }
 
-/// An id that the server is not asked for: it would refuse it in the same words.
+/// Validates an id locally, with the same error as the server.
 fn checked(id: &str) -> Result<RunId> {
     RunId::new(id).map_err(|refusal| wigwag::Error::from(refusal).into())
 }
@@ -221,7 +221,7 @@ impl Remote {
         self.get(&Self::of(run, parts))
     }
 
-    /// Everything of a list, page by page.
+    /// Reads all pages of a list.
     async fn all<T: serde::de::DeserializeOwned>(&self, first: impl Fn() -> Request) -> Result<Vec<T>> {
         let mut items = Vec::new();
         let mut after: Option<String> = None;
@@ -235,8 +235,8 @@ impl Remote {
         }
     }
 
-    /// A signal under a key, so that a repeat after a lost answer sends nothing new. One that the user gave goes with the
-    /// body, which takes any text.
+    /// Builds the request for a signal, with an idempotency key so that a retry after a lost answer sends no second
+    /// signal. A key from the user is sent in the body, which allows any text.
     fn sending(&self, run: &RunRef, message: &Message, own_key: &str, wait: Option<Duration>) -> Result<Request> {
         let start = message.start.as_ref().map(|(of, input)| StartIfAbsent { of, input });
         let body = Send {
@@ -270,8 +270,8 @@ impl Remote {
         let outcomes: Outcomes = self.json(&request.once(new_key())).await?;
         if outcomes.results.len() != runs.len() {
             let (sent, told) = (runs.len(), outcomes.results.len());
-            let what = format!("`{}` was sent {sent} signals and said what became of {told}", self.base());
-            return Err(Failed::new(what).hint("see what arrived with `wigwag signals RUN`"));
+            let what = format!("`{}` answered for {told} of {sent} signals", self.base());
+            return Err(Failed::new(what).hint("check which signals arrived with `wigwag signals RUN`"));
         }
         let read = |text: &RawValue| match serde_json::from_str::<Problem>(text.get()) {
             Ok(problem) => Err(self.problem(problem)),
@@ -280,7 +280,7 @@ impl Remote {
         Ok(outcomes.results.iter().map(|text| read(text)).collect())
     }
 
-    /// The point of a line of `steps`.
+    /// Parses the step of a `steps` line.
     fn step(&self, text: &RawValue) -> Result<(Path, Point)> {
         #[derive(Deserialize)]
         struct Named {
@@ -294,7 +294,7 @@ impl Remote {
 #[async_trait(?Send)]
 impl Target for Remote {
     async fn start(&self, new: NewRun) -> Result<(RunRef, Vec<String>)> {
-        // Named here, so that a repeat starts the same run.
+        // The client chooses the id, so that a retry starts the same run.
         let id = match &new.id {
             Some(id) => checked(id)?,
             None => RunId::at(now(), fastrand::u128(..)),
@@ -327,12 +327,12 @@ impl Target for Remote {
     async fn get(&self, run: &RunRef) -> Result<Run> {
         let answer = self.answer(&self.get_of(run, &[])).await?;
         read_state(run.clone(), &answer).map_err(|refusal| {
-            Failed::new(format!("the answer of `{}` cannot be read: {refusal}", self.base()))
-                .hint("is the server of another version than this command?")
+            Failed::new(format!("cannot read the response of `{}`: {refusal}", self.base()))
+                .hint("the server may have a different version than this command")
         })
     }
 
-    /// A server sends them with the run.
+    /// The server returns warnings together with the run.
     async fn diagnose(&self, run: &Run) -> Result<Vec<String>> {
         #[derive(Deserialize)]
         struct Warned {
@@ -343,7 +343,7 @@ impl Target for Remote {
         Ok(warned.warnings)
     }
 
-    /// A server sends it whole.
+    /// The server always returns the whole run.
     async fn whole(&self, run: Run, _: bool) -> Result<Run> {
         Ok(run)
     }
@@ -386,6 +386,10 @@ impl Target for Remote {
         Ok(Listing { runs: page.items, next: page.next, unreadable: page.unreadable })
     }
 
+    async fn counts(&self) -> Result<Counts> {
+        self.json(&self.get(&["counts"])).await
+    }
+
     async fn waiting(&self, name: Option<&Name>, limit: usize, after: Option<&str>) -> Result<WaitingRuns> {
         let request = self
             .get(&["waiting"])
@@ -403,6 +407,10 @@ impl Target for Remote {
         Ok(page.items)
     }
 
+    async fn explain(&self, run: &RunRef) -> Result<Explanation> {
+        self.json(&self.get_of(run, &["explain"])).await
+    }
+
     async fn signals(&self, run: &RunRef, name: Option<&Name>) -> Result<Vec<SignalView>> {
         self.all(|| self.get_of(run, &["signals"]).query("limit", &LARGE_PAGE).query_if("name", shown(&name))).await
     }
@@ -411,8 +419,8 @@ impl Target for Remote {
         self.json(&self.sending(run, message, &new_key(), None)?).await
     }
 
-    /// Sent first, then waited for under the same key: a server waits for a minute at most, and only the first answer
-    /// says whether it had been sent before.
+    /// Sends the signal first, then waits for it under the same key: a server waits for a minute at most, and only
+    /// the first answer tells whether the signal is a duplicate.
     async fn signal_and_wait(&self, run: &RunRef, message: &Message, span: Duration) -> Result<Taken> {
         let key = new_key();
         let until = System.boot() + span;
@@ -424,7 +432,7 @@ impl Target for Remote {
                 Err(failed) if failed.code() == Some(Code::TimedOut) && left > POLL => continue,
                 Err(failed) if failed.code() == Some(Code::TimedOut) => {
                     let (id, name) = (&run.id, &message.name);
-                    let what = format!("no wait of run `{id}` took signal `{name}` within {span:?}");
+                    let what = format!("run `{id}` did not consume signal `{name}` within {span:?}");
                     return Err(Failed::of(Code::TimedOut, what));
                 }
                 answer => answer?,
@@ -436,7 +444,8 @@ impl Target for Remote {
         }
     }
 
-    /// As many at a time as a body holds. What was sent before a request failed is told all the same.
+    /// Sends as many signals per request as the body limit allows. If a request fails, the results of the earlier
+    /// ones are still returned.
     async fn signal_many(&self, runs: &[RunRef], message: &Message) -> Vec<Result<Receipt>> {
         let one = message.payload.text().len() + ONE_BYTES;
         let mut outcomes = Vec::with_capacity(runs.len());
@@ -452,7 +461,7 @@ impl Target for Remote {
     async fn make_link(&self, new: &NewLink) -> Result<MadeLink> {
         let (run, name, sender) = (&new.run, &new.name, new.sender.as_deref());
         let body = Make { run, name, expires_in: seconds(new.expires), once: new.once, sender };
-        // One that was made and never seen does no harm.
+        // A link that was created but never received is harmless.
         let made: Made = self.json(&self.post(&["links"], &body)?.repeatable()).await?;
         let Made { token, url, run, name, expires, once } = made;
         let url = url.unwrap_or_else(|| format!("{}/v1/links/{token}", self.base()));
@@ -512,7 +521,7 @@ impl Target for Remote {
                 Ok(answer) => return self.read(&answer),
                 Err(failed) if failed.code() == Some(Code::TimedOut) && left > POLL => {}
                 Err(failed) if failed.code() == Some(Code::TimedOut) => {
-                    let what = format!("run `{}` has not ended within {:?}", run.id, timeout.unwrap_or_default());
+                    let what = format!("run `{}` did not finish within {:?}", run.id, timeout.unwrap_or_default());
                     return Err(Failed::of(Code::TimedOut, what));
                 }
                 Err(failed) => return Err(failed),
@@ -525,7 +534,11 @@ impl Target for Remote {
         self.json(&self.post(&["sweep"], &body)?.repeatable().wait(UPKEEP)).await
     }
 
-    /// The server stops when its time for a request is over, and is asked again for the rest.
+    async fn prunable(&self, _: &PruneOptions) -> Result<Option<usize>> {
+        Ok(None)
+    }
+
+    /// The server stops at its time limit, and further requests continue.
     async fn prune(&self, options: &PruneOptions, progress: Progress<'_>) -> Result<Pruned> {
         #[derive(Serialize)]
         struct Prune {
@@ -544,10 +557,9 @@ impl Target for Remote {
             sum.freed += part.freed;
             progress(&sum);
             if more && dry_run {
-                let what = format!("the server had counted {} runs when its time was over; there are more", sum.runs);
-                return Err(
-                    Failed::of(Code::TimedOut, what).hint("without `--dry-run` it goes on until all are removed")
-                );
+                let what = format!("the server timed out after counting {} runs", sum.runs);
+                return Err(Failed::of(Code::TimedOut, what)
+                    .hint("without `--dry-run`, the command continues until all are deleted"));
             }
             if !more {
                 return Ok(sum);

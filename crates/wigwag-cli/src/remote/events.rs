@@ -1,7 +1,7 @@
-//! A run's log as it grows: server-sent events, put together to entries again.
+//! Follows a run's log: parses server-sent events and reassembles entries.
 //!
-//! Holds: a connection that broke is made again with the id of the last event that came, so that nothing is lost or seen
-//! twice; an entry is given when its last event is here.
+//! Holds: after a disconnect, the stream resumes after the last event received, so that no event is lost or repeated;
+//! an entry is returned with its last event.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use reqwest::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use wigwag::core::{Entry, Event, Requests, RunRef, Time};
+use wigwag_core::{Entry, Event, Requests, RunRef, Time};
 use wigwag_store::{Clock as _, System};
 
 use super::http::{Problem, Remote, Request};
@@ -19,17 +19,17 @@ use crate::target::Log;
 
 type Result<T> = std::result::Result<T, Failed>;
 
-/// A server that lives says so every 15 s.
+/// A server sends a keep-alive every 15 s; a longer silence counts as a disconnect.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// How long a server may be away.
+/// How long to retry an unreachable server.
 const AWAY_MAX: Duration = Duration::from_secs(120);
 
-/// The pauses between two tries to reach it.
+/// Minimum and maximum delay between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// The log of one run at a server.
+/// The log of one run on a server.
 #[derive(Debug)]
 pub(super) struct Events {
     remote: Remote,
@@ -38,14 +38,14 @@ pub(super) struct Events {
     last_event_id: Option<String>,
     stream: Option<Response>,
     parser: Parser,
-    /// The entry whose events come just now.
+    /// The entry whose events are being received.
     entry: Option<Entry>,
-    /// When the server was lost, if it is.
+    /// When the connection was lost, unless it is up.
     lost_at: Option<Duration>,
     done: bool,
 }
 
-/// What an event says: which of how many of an entry, who wrote that and when, and what that asked.
+/// Data of an event: its index in an entry and their number, the entry's writer and time, and its store requests.
 #[derive(Debug, Deserialize)]
 struct Told {
     seq: u64,
@@ -58,7 +58,7 @@ struct Told {
     event: Event,
 }
 
-/// The last word of a stream.
+/// The final event of a stream.
 #[derive(Debug, Deserialize)]
 struct End {
     reason: String,
@@ -88,7 +88,7 @@ impl Events {
         }
     }
 
-    /// Opens the stream. One that was lost is waited for.
+    /// Opens the stream, with retries if it was connected before.
     async fn connect(&mut self) -> Result<()> {
         let request = self.request();
         let response = match self.lost_at {
@@ -121,7 +121,7 @@ impl Events {
         }
     }
 
-    /// The next part of the stream; `None` when it broke or ended.
+    /// Returns the next chunk of the stream; `None` when it broke or ended.
     async fn part(&mut self) -> Option<Vec<u8>> {
         let stream = self.stream.as_mut()?;
         match tokio::time::timeout(SILENCE_MAX, stream.chunk()).await {
@@ -133,10 +133,10 @@ impl Events {
     fn lose(&mut self) {
         self.stream = None;
         self.lost_at = Some(System.boot());
-        talk(&format!("the connection to `{}` is lost; trying for {AWAY_MAX:?}", self.remote.base()));
+        talk(&format!("lost the connection to `{}`; reconnecting for up to {AWAY_MAX:?}", self.remote.base()));
     }
 
-    /// Takes up an event; gives the entry that it completes.
+    /// Handles an event; returns the entry that it completes.
     fn take(&mut self, frame: &Frame) -> Result<Option<Entry>> {
         if frame.name == "end" {
             let end: End = self.remote.read(frame.data.as_bytes())?;
@@ -156,7 +156,7 @@ impl Events {
         let entry_now = entry.get_or_insert_with(|| Entry { seq, by, at, events: Vec::new(), requests });
         if entry_now.events.len() != place {
             let (base, id) = (self.remote.base(), &self.run.id);
-            return Err(Failed::new(format!("`{base}` left out a part of entry {seq} of `{id}`"))
+            return Err(Failed::new(format!("`{base}` sent an incomplete entry {seq} of `{id}`"))
                 .hint("read the log again without `--follow`"));
         }
         entry_now.events.push(event);
@@ -173,8 +173,8 @@ impl Events {
 
 fn family(run: &RunRef) -> &'static str {
     match run.family {
-        wigwag::core::Family::Workflow => "runs",
-        wigwag::core::Family::Task => "tasks",
+        wigwag_core::Family::Workflow => "runs",
+        wigwag_core::Family::Task => "tasks",
     }
 }
 
@@ -202,14 +202,14 @@ impl Log for Events {
     }
 }
 
-/// One event of a stream.
+/// One server-sent event.
 #[derive(Debug, Default, PartialEq)]
 struct Frame {
     name: String,
     data: String,
 }
 
-/// Parts of a stream, however they were cut, to events.
+/// Splits chunks of a stream into events, independently of chunk boundaries.
 #[derive(Debug, Default)]
 struct Parser {
     rest: Vec<u8>,
@@ -228,7 +228,7 @@ impl Parser {
         frames
     }
 
-    /// A line that is empty ends an event; one that begins with a colon only shows that the server lives.
+    /// Parses a line: an empty line ends an event, and a line that starts with a colon is a keep-alive.
     fn line(&mut self, line: &str) -> Option<Frame> {
         if line.is_empty() {
             let frame = std::mem::take(&mut self.frame);
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_is_read_however_it_was_cut() {
+    fn a_stream_is_parsed_at_any_chunk_boundaries() {
         let text =
             "id: 1.0\nevent: run.started\ndata: {\"ü\":1}\n\n: lives\n\nevent: end\r\ndata: a\r\ndata: b\r\n\r\n";
         let want = [

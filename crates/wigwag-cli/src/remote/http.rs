@@ -1,4 +1,4 @@
-//! One request and its answer: addresses, tokens, time, repeats, and what goes wrong in words.
+//! One HTTP request and its answer: addresses, tokens, timeouts, retries, and errors in words.
 
 use std::error::Error as _;
 use std::fmt::Display;
@@ -18,32 +18,32 @@ use crate::output::short;
 
 type Result<T> = std::result::Result<T, Failed>;
 
-/// Where a token comes from if no file is named.
+/// Environment variable with the token, if no file is named.
 const TOKEN: &str = "WIGWAG_TOKEN";
 
-/// No token is longer.
+/// Maximum length of a token.
 const TOKEN_BYTES_MAX: usize = 8 * 1024;
 
-/// How long a connection may take to be made.
+/// Timeout for establishing a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// How long an answer may take: a server gives up on a request after 30 s, and says so.
+/// Timeout for an answer: a server gives up on a request after 30 s and reports that.
 const ANSWER_MAX: Duration = Duration::from_secs(40);
 
-/// How often a request is sent that may be repeated.
+/// Maximum number of attempts for a request that may be retried.
 const TRIES_MAX: u32 = 4;
 
-/// The pause before the first repeat; each is three times as long as the one before.
+/// Delay before the first retry; each further delay is three times as long.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What of an answer that is none of ours is shown.
+/// Maximum length of a quoted answer that is not from a wigwag server.
 const SHOWN_MAX: usize = 80;
 
-/// What shows a server who asks. It is not shown to anybody else.
+/// The token that authenticates the user, sent only to the named server.
 #[derive(Clone)]
 pub(crate) struct Token {
     text: HeaderValue,
-    /// Where it came from.
+    /// Description of its source, for messages.
     from: String,
 }
 
@@ -54,8 +54,8 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    /// The token for a server, from a file or the environment; never from a flag, which others could read in the list of
-    /// processes. Rejected if plain HTTP would expose it.
+    /// Reads the token for a server from a file or the environment; never from a flag, which other users could read
+    /// in the process list. Rejected if plain HTTP would expose it.
     pub(crate) fn read(args: &StoreArgs, server: &str) -> Result<Option<Self>> {
         let found = Self::find(args.token_file.as_deref())?;
         match &found {
@@ -71,7 +71,7 @@ impl Token {
         if url.scheme() != "http" || is_here(&url) {
             return Ok(());
         }
-        let what = format!("`{server}` is not on this machine: plain HTTP would expose the token in {}", self.from);
+        let what = format!("unencrypted HTTP to `{server}` would expose the token in {}", self.from);
         Err(Failed::wrong(what).hint("use `https://`, or `--allow-http` on a network that you trust"))
     }
 
@@ -80,8 +80,8 @@ impl Token {
             crate::input::warn_if_others_may_read(path);
             let name = path.display();
             let text = std::fs::read_to_string(path).map_err(|error| {
-                Failed::wrong(format!("`{name}` cannot be read: {error}"))
-                    .hint("`--token-file` names a file that holds a token and nothing else")
+                Failed::wrong(format!("cannot read `{name}`: {error}"))
+                    .hint("`--token-file` expects a file that contains only a token")
             })?;
             return Self::of(&text, format!("`{name}`")).map(Some);
         }
@@ -91,12 +91,12 @@ impl Token {
         }
     }
 
-    /// The token itself, for those who put it into a request of their own.
+    /// Returns the token itself, for callers that build their own requests.
     pub(crate) fn secret(&self) -> &str {
         self.text.to_str().unwrap_or_default().trim_start_matches("Bearer ")
     }
 
-    /// Where it came from.
+    /// Returns the source of the token, for messages.
     pub(crate) fn origin(&self) -> &str {
         &self.from
     }
@@ -107,7 +107,7 @@ impl Token {
             !text.is_empty() && text.len() <= TOKEN_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic());
         let header = HeaderValue::from_str(&format!("Bearer {text}")).ok().filter(|_| is_token);
         let mut header = header.ok_or_else(|| {
-            Failed::wrong(format!("{from} holds no token"))
+            Failed::wrong(format!("{from} does not contain a valid token"))
                 .hint(format!("a token is 1 to {TOKEN_BYTES_MAX} ASCII letters without spaces"))
         })?;
         header.set_sensitive(true);
@@ -115,7 +115,7 @@ impl Token {
     }
 }
 
-/// A server.
+/// A server, and the connection settings for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Remote {
     http: reqwest::Client,
@@ -123,18 +123,18 @@ pub(crate) struct Remote {
     token: Option<Token>,
 }
 
-/// A request to be sent.
+/// A request to the server.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) method: Method,
     pub(super) url: Url,
     pub(super) body: Option<Vec<u8>>,
-    /// `Idempotency-Key`.
+    /// The header `Idempotency-Key`.
     pub(super) key: Option<String>,
     pub(super) last_event_id: Option<String>,
-    /// It may be sent again although it may have been done.
+    /// Whether a request that may have been carried out is sent again.
     pub(super) repeatable: bool,
-    /// How long the server waits on purpose before it answers.
+    /// How long the server waits deliberately before it answers.
     pub(super) wait: Duration,
 }
 
@@ -143,7 +143,7 @@ impl Request {
         Self { method, url, body: None, key: None, last_event_id: None, repeatable, wait: Duration::ZERO }
     }
 
-    /// The server waits for so long on purpose.
+    /// Sets how long the server waits deliberately.
     pub(super) fn wait(mut self, span: Duration) -> Self {
         self.wait = span;
         self
@@ -161,25 +161,25 @@ impl Request {
         }
     }
 
-    /// However often it is sent, it is done once.
+    /// Makes the request idempotent by a key.
     pub(super) fn once(mut self, key: String) -> Self {
         (self.key, self.repeatable) = (Some(key), true);
         self
     }
 
-    /// Doing it again does no harm.
+    /// Marks the request as safe to repeat.
     pub(super) fn repeatable(mut self) -> Self {
         self.repeatable = true;
         self
     }
 }
 
-/// A key that nobody has used.
+/// Returns a new random key.
 pub(super) fn new_key() -> String {
     format!("cli-{:032x}", fastrand::u128(..))
 }
 
-/// What a server says that refuses.
+/// A problem document from the server.
 #[derive(Debug, Deserialize)]
 pub(super) struct Problem {
     detail: String,
@@ -190,31 +190,31 @@ pub(super) struct Problem {
 impl Remote {
     pub(crate) fn new(base: &str, token: Option<Token>) -> Result<Self> {
         let wrong = |error: &dyn Display| {
-            Failed::wrong(format!("`{base}` is not the address of a server: {error}"))
-                .hint("write it like `http://127.0.0.1:7070` or `https://wigwag.example.com`")
+            Failed::wrong(format!("invalid server URL `{base}`: {error}"))
+                .hint("use a URL such as `http://127.0.0.1:7070` or `https://wigwag.example.com`")
         };
         let mut url = base.parse::<Url>().map_err(|error| wrong(&error))?;
         if url.host_str().is_none_or(str::is_empty) || !url.username().is_empty() || url.password().is_some() {
-            return Err(wrong(&"it has a host, and no user or password"));
+            return Err(wrong(&"it needs a host, and must not have a user or password"));
         }
         url.set_query(None);
         url.set_fragment(None);
-        // Without a provider of its own reqwest would refuse to make a client; another may be installed already.
+        // Without a crypto provider, reqwest cannot create a client; another part may have installed one already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("wigwag/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_MAX)
-            // A token is for the server that was named, and a POST that is sent on becomes a GET.
+            // The token is only for the named server, and a redirected POST becomes a GET.
             .redirect(reqwest::redirect::Policy::none());
         if is_here(&url) {
             builder = builder.no_proxy();
         }
         let http =
-            builder.build().map_err(|error| Failed::new(format!("no HTTP client can be made: {}", cause(&error))))?;
+            builder.build().map_err(|error| Failed::new(format!("cannot create an HTTP client: {}", cause(&error))))?;
         Ok(Self { http, base: url, token })
     }
 
-    /// The server as it was named.
+    /// Returns the server's URL as given by the user.
     pub(super) fn base(&self) -> &str {
         self.base.as_str().trim_end_matches('/')
     }
@@ -236,19 +236,19 @@ impl Remote {
         Ok(Request { body: Some(body), ..Request::new(Method::POST, self.url(parts), false) })
     }
 
-    /// Asks, and reads the answer as JSON of that shape.
+    /// Sends a request and parses the answer as JSON.
     pub(super) async fn json<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
         self.read(&self.answer(request).await?)
     }
 
     pub(super) fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T> {
         serde_json::from_slice(body).map_err(|error| {
-            Failed::new(format!("the answer of `{}` cannot be read: {error}", self.base()))
-                .hint("is the server of another version than this command? compare with `wigwag --version`")
+            Failed::new(format!("cannot read the response of `{}`: {error}", self.base()))
+                .hint("the server may have a different version than this command; compare with `wigwag --version`")
         })
     }
 
-    /// Asks, again where that is safe, and gives the answer if it is a good one.
+    /// Sends a request, with retries where that is safe, and returns the body of a successful answer.
     pub(super) async fn answer(&self, request: &Request) -> Result<Vec<u8>> {
         let response = self.send(request).await?;
         let read = tokio::time::timeout(ANSWER_MAX, response.bytes()).await.map_err(|_| Broken::Late(ANSWER_MAX));
@@ -256,7 +256,7 @@ impl Remote {
         Ok(body.to_vec())
     }
 
-    /// Sends it; the head of the answer says that it was done.
+    /// Sends a request; a successful status means that it was carried out.
     pub(super) async fn send(&self, request: &Request) -> Result<Response> {
         let mut pause = PAUSE;
         let mut tries = 1;
@@ -281,7 +281,7 @@ impl Remote {
         }
     }
 
-    /// Sends it and waits for the head of the answer; the body may go on for ever.
+    /// Sends a request once and waits for the head of the answer; the body may be an endless stream.
     pub(super) async fn send_once(&self, request: &Request) -> std::result::Result<Response, Broken> {
         let mut builder = self.http.request(request.method.clone(), request.url.clone());
         builder = builder.header(ACCEPT, "application/json, text/event-stream");
@@ -304,7 +304,7 @@ impl Remote {
         }
     }
 
-    /// An answer that says no, in the words of who said it.
+    /// Converts an error answer to a failure, with the server's own message.
     pub(super) async fn refused(&self, response: Response) -> Failed {
         let status = response.status();
         let kind =
@@ -317,7 +317,8 @@ impl Remote {
         }
     }
 
-    /// A problem as a failure. The hint that all problems of a code have is left out: a command may know more.
+    /// Converts a problem document to a failure. The general hint of the error code is omitted, since a command may
+    /// have a better one.
     pub(super) fn problem(&self, problem: Problem) -> Failed {
         let Problem { detail, code, hint } = problem;
         let known = Code::ALL.iter().copied().find(|known| known.name() == code);
@@ -328,17 +329,15 @@ impl Remote {
         let base = self.base();
         let said = hint.filter(|hint| hint != code.action());
         match (code, &self.token) {
-            (Code::NotAuthenticated, None) => Failed::of(code, format!("`{base}` wants a token: {detail}"))
-                .hint(format!("set `{TOKEN}`, or name a file that holds it with `--token-file`")),
-            (Code::NotAuthenticated, Some(token)) => Failed::of(code, format!("`{base}` does not let us in: {detail}"))
+            (Code::NotAuthenticated, None) => Failed::of(code, format!("`{base}` requires a token: {detail}"))
+                .hint(format!("set `{TOKEN}`, or use `--token-file FILE`")),
+            (Code::NotAuthenticated, Some(token)) => Failed::of(code, format!("`{base}` rejected the token: {detail}"))
                 .hint(format!("check the token in {}", token.from)),
-            (Code::NotAllowed, Some(token)) => Failed::of(code, format!("`{base}` does not allow this: {detail}"))
-                .hint(
-                    said.unwrap_or_else(|| format!("the token in {} has not that scope: use one that has", token.from)),
-                ),
+            (Code::NotAllowed, Some(token)) => Failed::of(code, format!("`{base}` denied the request: {detail}"))
+                .hint(said.unwrap_or_else(|| format!("the token in {} lacks the required scope", token.from))),
             (Code::NoRoute | Code::MethodNotAllowed, _) => {
-                Failed::of(code, format!("`{base}` cannot do this: {detail}"))
-                    .hint("is the server older than this command, or is the API below another path?")
+                Failed::of(code, format!("`{base}` does not support this command: {detail}"))
+                    .hint("the server may be older than this command, or the API may be at another path")
             }
             (Code::Unavailable | Code::Stopped, _) => {
                 Failed::of(code, format!("`{base}`: {detail}")).hint(said.unwrap_or_else(|| "try again later".into()))
@@ -350,37 +349,40 @@ impl Remote {
         }
     }
 
-    /// An answer that no wigwag server gives: a proxy's page, or another program's.
+    /// Reports an answer that is not from a wigwag server, but from a proxy or another program.
     fn foreign(&self, status: StatusCode, kind: &str, body: &[u8]) -> Failed {
         let text = String::from_utf8_lossy(body.get(..4 * SHOWN_MAX).unwrap_or(body)).into_owned();
         let text = short(text.trim(), SHOWN_MAX);
         let base = self.base();
-        Failed::new(format!("`{base}` answered with {status} and {kind}, not as a wigwag server does: `{text}`"))
-            .hint(format!("check the address, and what stands between: a server says `ok` at `{base}/v1/health`"))
+        Failed::new(format!("unexpected response from `{base}`: {status} with {kind}: `{text}`"))
+            .hint(format!("check the URL and any proxy in between; a wigwag server responds at `{base}/v1/health`"))
     }
 
-    /// What is said when there is no answer, or only a part of it.
+    /// Reports a missing or incomplete answer.
     pub(super) fn broken(&self, request: &Request, broken: &Broken) -> Failed {
         let base = self.base();
         let after = match request.repeatable {
             true => "try again later",
-            false => "it may have been done all the same: look before you repeat it",
+            false => "the request may have succeeded; check before you repeat it",
         };
         match broken {
-            Broken::Late(span) => Failed::new(format!("`{base}` did not answer within {span:?}")).hint(after),
-            Broken::Http(error) if error.is_connect() => {
-                Failed::new(format!("`{base}` cannot be reached: {}", cause(error)))
-                    .hint("check that the server runs, and its address; `--store` looks at a store without a server")
-            }
+            Broken::Late(span) => Failed::new(format!("`{base}` did not respond within {span:?}")).hint(after),
+            Broken::Http(error) if error.is_connect() => Failed::new(format!(
+                "cannot reach `{base}`: {}",
+                cause(error)
+            ))
+            .hint(
+                "check that the server is running and that its URL is correct; use `--store` to work without a server",
+            ),
             Broken::Http(error) if error.is_decode() || error.is_body() || error.is_request() => {
-                Failed::new(format!("the connection to `{base}` broke: {}", cause(error))).hint(after)
+                Failed::new(format!("lost the connection to `{base}`: {}", cause(error))).hint(after)
             }
             Broken::Http(error) => Failed::new(format!("`{base}`: {}", cause(error))).hint(after),
         }
     }
 }
 
-/// Why there is no answer.
+/// Why the answer is missing or incomplete.
 #[derive(Debug)]
 pub(super) enum Broken {
     Late(Duration),
@@ -388,7 +390,8 @@ pub(super) enum Broken {
 }
 
 impl Broken {
-    /// It never left, or does no harm twice. Who was late once would be late again.
+    /// Whether a retry is safe: the request was never sent, or is idempotent. A timed-out request would
+    /// probably time out again.
     fn may_repeat(&self, request: &Request) -> bool {
         match self {
             Self::Late(_) => false,
@@ -397,7 +400,7 @@ impl Broken {
     }
 }
 
-/// The first cause of an error: what is around it repeats the address.
+/// Returns the innermost cause of an error: the outer ones repeat the address.
 fn cause(error: &reqwest::Error) -> String {
     let mut last = error.source();
     while let Some(deeper) = last.and_then(std::error::Error::source) {
@@ -406,7 +409,7 @@ fn cause(error: &reqwest::Error) -> String {
     last.map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Whether the address is of this machine, to which no proxy leads.
+/// Whether the address is of this machine, which is never reached through a proxy.
 fn is_here(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
@@ -421,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_joined_whatever_they_end_with() {
+    fn urls_are_joined_with_or_without_a_trailing_slash() {
         for base in ["http://127.0.0.1:7070", "http://127.0.0.1:7070/"] {
             assert_eq!(remote(base).url(&["runs", "a"]).as_str(), "http://127.0.0.1:7070/v1/runs/a");
         }
@@ -457,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn no_proxy_leads_to_this_machine() {
+    fn requests_to_this_machine_use_no_proxy() {
         for here in ["http://localhost:1", "http://127.0.0.1", "http://[::1]:7070"] {
             assert!(is_here(&here.parse().unwrap()), "{here}");
         }
@@ -465,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_knows_better_is_not_said_by_the_server() {
+    fn the_general_hint_of_an_error_code_is_omitted() {
         let remote = remote("http://127.0.0.1:7070");
         let problem =
             |code: &str, hint: &str| Problem { detail: "no".into(), code: code.into(), hint: Some(hint.into()) };

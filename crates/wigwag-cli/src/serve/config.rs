@@ -1,4 +1,4 @@
-//! `wigwag.toml`: what a server is told by file. A flag counts more, then the environment.
+//! `wigwag.toml`, the configuration file. Flags and environment variables override it.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::commands::link_secret;
 use crate::error::Failed;
 use crate::input;
 
-/// What is read if it is there and no other file is named.
+/// Default configuration file.
 const USUAL: &str = "wigwag.toml";
 
-/// Everything that can stand in the file.
+/// All settings of the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Config {
@@ -24,6 +24,7 @@ pub(super) struct Config {
     pub(super) region: Option<String>,
     pub(super) bind: Option<String>,
     pub(super) public_url: Option<String>,
+    pub(super) advertise: Option<String>,
     #[serde(default)]
     pub(super) origins: Vec<String>,
     #[serde(default)]
@@ -61,7 +62,7 @@ struct Links {
     previous: Option<PathBuf>,
 }
 
-/// Of a token only its hash stands here.
+/// A token, identified by its hash.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Token {
@@ -71,7 +72,7 @@ struct Token {
     expires: Option<Time>,
 }
 
-/// The secret stands in a file of its own: a signature can be checked with nothing less.
+/// An access key of `/s3`. Checking signatures needs the secret itself, so it lives in a separate file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct S3Key {
@@ -97,7 +98,7 @@ struct Jwt {
 }
 
 impl Config {
-    /// The file that was named, or the usual one if it is there. Paths in it start from its folder.
+    /// Reads the given file, or the default one if it exists. Relative paths start from its folder.
     pub(super) fn read(named: Option<&Path>) -> Result<Self, Failed> {
         let path = named.unwrap_or(Path::new(USUAL));
         let text = match std::fs::read_to_string(path) {
@@ -106,8 +107,12 @@ impl Config {
             Err(error) => return Err(unreadable(path, &error)),
         };
         let mut config: Self = toml::from_str(&text).map_err(|error| {
-            Failed::wrong(format!("`{}` cannot be used: {}", path.display(), crate::output::line(error.message())))
-                .hint(format!("see line {} of it, and what may stand there in docs/server.md", line_of(&text, &error)))
+            Failed::wrong(format!(
+                "invalid configuration file `{}`: {}",
+                path.display(),
+                crate::output::line(error.message())
+            ))
+            .hint(format!("check line {}; the settings are documented in docs/server.md", line_of(&text, &error)))
         })?;
         config.start_from(path.parent().unwrap_or(Path::new("")));
         Ok(config)
@@ -136,7 +141,7 @@ impl Config {
         for token in &self.tokens {
             let scopes = token.scopes.iter().map(|scope| scope.parse::<Scope>()).collect::<Result<Vec<_>, _>>();
             let scopes = scopes.map_err(|wrong| {
-                Failed::wrong(format!("token `{}`: {wrong}", token.name)).hint("make its lines with `wigwag token`")
+                Failed::wrong(format!("token `{}`: {wrong}", token.name)).hint("generate it with `wigwag token`")
             })?;
             auth = match token.expires {
                 Some(expires) => auth.token_hash_until(&token.name, &token.sha256, scopes, expires)?,
@@ -167,13 +172,14 @@ impl Config {
         Ok(Some(secret.accepting(read_secret(previous)?.trim_ascii())?))
     }
 
-    /// Who may use the store as a bucket.
+    /// Users with access to the store as a bucket.
     pub(super) fn s3_keys(&self) -> Result<S3Keys, Failed> {
         let mut keys = S3Keys::new();
         for key in &self.s3_keys {
             let secret = read_secret(&key.secret)?;
             let secret = std::str::from_utf8(secret.trim_ascii()).map_err(|_| {
-                Failed::wrong(format!("`{}` is not text", key.secret.display())).hint("a secret is a line of text")
+                Failed::wrong(format!("`{}` is not valid UTF-8", key.secret.display()))
+                    .hint("a secret is one line of text")
             })?;
             keys = match (&key.prefixes, key.write) {
                 (Some(prefixes), write) => keys.limited(&key.id, secret, write, prefixes),
@@ -204,12 +210,12 @@ impl Config {
     pub(super) fn keep(&self) -> Result<Option<std::time::Duration>, Failed> {
         let wrong = |what: String| {
             let what = what.split('\n').next().unwrap_or_default().to_owned();
-            Failed::wrong(format!("`keep` of the file: {what}")).hint("write it like `30d`")
+            Failed::wrong(format!("`keep` in the configuration file: {what}")).hint("write it like `30d`")
         };
         self.keep.as_deref().map(input::span).transpose().map_err(wrong)
     }
 
-    /// A number, or `"off"`.
+    /// Returns the hub's message rate: a number or `"off"`.
     pub(super) fn hub_rate(&self) -> Result<Option<input::Rate>, Failed> {
         rate("hub_rate", self.hub_rate.as_ref())
     }
@@ -229,8 +235,8 @@ impl Jwt {
     /// Adds the keys and rules to `auth`.
     fn add_to(&self, mut auth: Auth) -> Result<Auth, Failed> {
         if self.hs256_secret.is_none() && self.eddsa_key.is_none() && self.rs256_key.is_none() {
-            return Err(Failed::wrong("`[jwt]` of the file names no key: no JWT could be checked")
-                .hint("name `hs256_secret`, `eddsa_key` or `rs256_key`, or leave `[jwt]` out"));
+            return Err(Failed::wrong("`[jwt]` has no verification key")
+                .hint("set `hs256_secret`, `eddsa_key` or `rs256_key`, or remove `[jwt]`"));
         }
         if let Some(path) = &self.hs256_secret {
             auth = auth.jwt_hs256(read_secret(path)?.trim_ascii())?;
@@ -257,7 +263,8 @@ fn rate(name: &str, value: Option<&toml::Value>) -> Result<Option<input::Rate>, 
         toml::Value::Integer(number) => number.to_string(),
         _ => String::new(),
     });
-    let wrong = |_| Failed::wrong(format!("`{name}` of the file is not a rate")).hint("write a number, or \"off\"");
+    let wrong =
+        |_| Failed::wrong(format!("invalid rate `{name}` in the configuration file")).hint("use a number or \"off\"");
     text.as_deref().map(input::rate).transpose().map_err(wrong)
 }
 
@@ -272,8 +279,8 @@ fn read(path: &Path) -> Result<Vec<u8>, Failed> {
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> Failed {
-    let what = format!("`{}` cannot be read: {error}", path.display());
-    Failed::wrong(what).hint("name a file that is there and may be read")
+    let what = format!("cannot read `{}`: {error}", path.display());
+    Failed::wrong(what).hint("check the path and its permissions")
 }
 
 fn line_of(text: &str, error: &toml::de::Error) -> usize {
@@ -293,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_who_may_what() {
+    fn a_file_defines_tokens_and_their_scopes() {
         let hash = Auth::hash("a token of sixteen bytes");
         let text = format!("[[token]]\nname = \"ci\"\nsha256 = \"{hash}\"\nscopes = [\"runs:read\", \"signals:ok\"]\n");
         assert!(!read_text(&text).unwrap().auth().unwrap().is_empty());
@@ -303,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_says_wrongly_is_named_with_its_line() {
+    fn errors_in_the_file_are_reported_with_their_line() {
         let check = |text: &str, wants: &str| {
             let said = match read_text(text) {
                 Ok(config) => {
@@ -318,13 +325,13 @@ mod tests {
         check("bind = 7070", "invalid type: integer");
         check("[[token]]\nname = \"ci\"\nsha256 = \"abc\"\nscopes = [\"all\"]", "not a scope");
         check("[[token]]\nname = \"ci\"\nsha256 = \"abc\"\nscopes = []", "64 hexadecimal digits");
-        check("keep = \"soon\"", "`keep` of the file: not a span of time");
-        check("[jwt]\nhs256_secret = \"nowhere\"", "cannot be read");
-        check("[[s3_key]]\nid = \"w\"\nsecret = \"nowhere\"", "cannot be read");
+        check("keep = \"soon\"", "`keep` in the configuration file: invalid duration");
+        check("[jwt]\nhs256_secret = \"nowhere\"", "cannot read");
+        check("[[s3_key]]\nid = \"w\"\nsecret = \"nowhere\"", "cannot read");
     }
 
     #[test]
-    fn a_file_that_was_named_must_be_there() {
+    fn a_named_file_must_exist() {
         assert!(Config::read(Some(Path::new("/nowhere/w.toml"))).is_err());
     }
 }

@@ -1,9 +1,11 @@
-//! A sample workflow: an order that somebody must approve.
+//! A sample workflow: an order that needs an approval.
 //!
 //! ```text
 //! check ─┬─ reserve ─┬─ approval (a signal) ── ship
 //!        └─ charge ──┘
 //! ```
+
+pub(crate) mod gallery;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -13,10 +15,10 @@ use wigwag::{Client, ErrorKind, Failure, Graph, Result, RunHandle, StepCtx, perm
 pub(super) const TYPE: &str = "demo-order";
 pub(super) const SIGNAL: &str = "approval";
 
-/// What the signal that the demo prints carries.
+/// Payload of the signal that the demo prints.
 pub(super) const YES: &str = r#"{"approved": true, "by": "ada"}"#;
 
-/// What somebody wants, and who let them have it.
+/// The order, and the name of its approver.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Order {
     item: String,
@@ -24,7 +26,7 @@ pub(super) struct Order {
     approved_by: Option<String>,
 }
 
-/// What is said about an order. Other payloads are refused to whoever sends them.
+/// Payload of the approval signal. Signals with another payload are rejected.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 struct Decision {
     approved: bool,
@@ -59,21 +61,21 @@ fn decide(order: &mut Order, decision: Decision) -> std::result::Result<(), Fail
     Ok(())
 }
 
-/// A run that fails here has what was reserved and charged undone.
+/// If this step fails, the reservation and the charge are compensated.
 async fn ship(ctx: Ctx) -> std::result::Result<String, Failure> {
     let order = ctx.data()?;
     let by = order.approved_by.ok_or_else(|| permanent("it was not approved"))?;
     Ok(format!("the {} is on its way, approved by {by}", order.item))
 }
 
-/// The first order that has not ended; it waits for its approval when this answers.
+/// Returns the first unfinished order, once it waits for its approval.
 pub(super) async fn waiting_order(client: &Client) -> Result<RunHandle> {
     let mut number = 1;
     loop {
         let id = format!("order-{number}");
         let order = json!({"item": "grand piano", "cents": 8_900_000, "approved_by": null});
         let run = match client.start(TYPE, &order).id(id).await {
-            // Somebody else's run, or one that was removed.
+            // The id belongs to a run of another workflow, or to a deleted run.
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Gone) => {
                 number += 1;
                 continue;
@@ -87,7 +89,7 @@ pub(super) async fn waiting_order(client: &Client) -> Result<RunHandle> {
     }
 }
 
-/// Follows a run until it waits, or has ended.
+/// Follows a run until it waits or ends.
 async fn waits(run: &RunHandle) -> Result<bool> {
     let mut log = run.follow(1);
     while log.next().await?.is_some() {

@@ -21,12 +21,12 @@ pub(super) fn start() -> Result<Telemetry, Failed> {
     let lines = tracing_subscriber::fmt::layer::<Registry>().with_writer(std::io::stderr).with_timer(SystemTime);
     let lines = match std::env::var(VARIABLE).ok().filter(|wanted| !wanted.is_empty()) {
         Some(wanted) => lines.with_filter(targets(&wanted)?).boxed(),
-        // Spans cost nothing where nobody asks for them.
+        // Disabled spans cost nothing.
         None => lines.with_filter(filter_fn(|of| of.is_event() && *of.level() <= usual(of.target()))).boxed(),
     };
     let spans = telemetry.layer();
     let all = tracing_subscriber::registry().with(lines).with(spans);
-    all.try_init().map_err(|error| Failed::new(format!("nothing can be logged: {error}")))?;
+    all.try_init().map_err(|error| Failed::new(format!("cannot start logging: {error}")))?;
     Ok(telemetry)
 }
 
@@ -36,7 +36,7 @@ fn usual(target: &str) -> Level {
 
 fn targets(wanted: &str) -> Result<Targets, Failed> {
     Targets::from_str(wanted).map_err(|error| {
-        Failed::wrong(format!("`{VARIABLE}` cannot be used: {error}"))
-            .hint("write it like `info`, or `wigwag=debug,warn`")
+        Failed::wrong(format!("invalid `{VARIABLE}`: {error}"))
+            .hint("use a filter such as `info` or `wigwag=debug,warn`")
     })
 }

@@ -1,14 +1,14 @@
-//! A store that is at hand: the engine's own client.
+//! A store that the command opens itself, with the engine's client.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::value::RawValue;
-use wigwag::core::{Data, Definition, Entry, Family, Name, Path, Point, Run, RunRef, TypeName};
 use wigwag::{
-    Asked, Client, Consumed, Filter, Follow, OpenWait, Payload, PruneOptions, Pruned, Receipt, Retry, RunHandle,
-    SignalCall, SignalView, Swept, WaitingRuns,
+    Asked, Client, Consumed, Counts, Filter, Follow, OpenWait, Payload, PruneOptions, Pruned, Receipt, Retry,
+    RunHandle, SignalCall, SignalView, Swept, WaitingRuns,
 };
+use wigwag_core::{Data, Definition, Entry, Explanation, Family, Name, Path, Point, Run, RunRef, TypeName};
 use wigwag_server::Code;
 
 use super::{
@@ -16,10 +16,10 @@ use super::{
 };
 use crate::error::Failed;
 
-/// The way by which signals from here come.
+/// Channel of the signals sent by this command.
 const VIA: &str = "cli";
 
-/// A store, asked directly.
+/// A store accessed directly.
 #[derive(Debug)]
 pub(crate) struct Local(pub(crate) Client);
 
@@ -52,8 +52,8 @@ impl Local {
     }
 }
 
-/// The type under which the store lists it: that of a task holds its queue.
-fn type_in_lists(which: &Which) -> std::result::Result<Option<String>, wigwag::core::Refusal> {
+/// Returns the type under which the store lists a run; for a task, it includes the queue.
+fn type_in_lists(which: &Which) -> std::result::Result<Option<String>, wigwag_core::Refusal> {
     let Some(name) = &which.of else { return Ok(None) };
     let mut of = TypeName::new(name)?;
     if which.tasks {
@@ -154,13 +154,17 @@ impl Target for Local {
     async fn list(&self, which: &Which) -> Result<Listing> {
         let mut filter = Filter::default();
         filter.of = type_in_lists(which).map_err(wigwag::Error::from)?;
-        filter.status = which.status;
+        filter.statuses = which.status.into_iter().collect();
         filter.tasks = which.tasks;
         filter.limit = which.limit.into();
         filter.after.clone_from(&which.after);
         let listing = self.0.list(&filter).await?;
         let unreadable = listing.unreadable.iter().map(ToString::to_string).collect();
         Ok(Listing { runs: listing.runs, next: listing.next, unreadable })
+    }
+
+    async fn counts(&self) -> Result<Counts> {
+        Ok(self.0.counts().await?)
     }
 
     async fn waiting(&self, name: Option<&Name>, limit: usize, after: Option<&str>) -> Result<WaitingRuns> {
@@ -172,6 +176,10 @@ impl Target for Local {
 
     async fn open_waits(&self, run: &RunRef) -> Result<Vec<OpenWait>> {
         Ok(self.handle(run)?.waiting().await?)
+    }
+
+    async fn explain(&self, run: &RunRef) -> Result<Explanation> {
+        Ok(self.handle(run)?.explain().await?)
     }
 
     async fn signals(&self, run: &RunRef, name: Option<&Name>) -> Result<Vec<SignalView>> {
@@ -198,7 +206,7 @@ impl Target for Local {
     }
 
     async fn make_link(&self, new: &NewLink) -> Result<MadeLink> {
-        // A link starts nothing: one to a run that is not there, or has ended, could never be used.
+        // A link cannot start a run: one for a missing or finished run would be useless.
         let (id, status) = (&new.run, self.0.run(&new.run)?.status().await?);
         if status.is_final() {
             return Err(Failed::of(Code::NotRunning, format!("run `{id}` has already finished: `{status}`")));
@@ -251,6 +259,10 @@ impl Target for Local {
 
     async fn sweep(&self, dry_run: bool) -> Result<Swept> {
         Ok(self.0.sweep(dry_run).await?)
+    }
+
+    async fn prunable(&self, options: &PruneOptions) -> Result<Option<usize>> {
+        Ok(Some(self.0.prunable(options).await?))
     }
 
     async fn prune(&self, options: &PruneOptions, progress: Progress<'_>) -> Result<Pruned> {

@@ -1,9 +1,9 @@
-//! Runs the binary as a user would, and looks at what it said.
+//! Runs the binary as a user would, and checks its output.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// The binary, with nothing in the environment that would lead it elsewhere.
+/// Returns the command of the binary, with an environment that selects no other store.
 pub(crate) fn command(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wigwag"));
     command.current_dir(folder).args(args).stdin(Stdio::null());
@@ -29,7 +29,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 #[track_caller]
 pub(crate) fn good(output: &Output) -> String {
     assert!(output.status.success(), "{}", text(&output.stderr));
-    // Many scenarios begin before a worker is there, and are warned of that.
+    // Many scenarios start before a worker exists, which causes a warning.
     let is_talk = |line: &&str| !line.starts_with("warning: no worker has registered workflow ");
     let talk: Vec<String> = text(&output.stderr).lines().filter(is_talk).map(str::to_owned).collect();
     assert_eq!(talk, Vec::<String>::new(), "talk only when there is something to say");

@@ -1,4 +1,4 @@
-//! A place in which commands are run, and an engine beside them.
+//! A folder for commands, with an engine in the test's process.
 
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use wigwag_server::{Builder as ServerBuilder, Running, Server};
 
 use crate::common::{command, good, text, wigwag};
 
-/// Two tests of each scenario: on a store directly, and through a server that has the same store.
+/// Generates two tests of each scenario: on a store directly, and through a server with the same store.
 #[macro_export]
 macro_rules! both {
     ($($name:ident)*) => {$(
@@ -27,7 +27,7 @@ macro_rules! both {
     )*};
 }
 
-/// A folder with a store in `.wigwag`, in which commands are run; with a server they go through it.
+/// A folder with a store in `.wigwag`, in which commands are run; if there is a server, they use it.
 pub(crate) struct Place(pub(crate) tempfile::TempDir, pub(crate) Option<Running>);
 
 impl Place {
@@ -35,7 +35,7 @@ impl Place {
         Self(tempfile::tempdir().unwrap(), None)
     }
 
-    /// The same, through a server that has the store.
+    /// Creates a place whose commands use a server.
     pub(crate) async fn served() -> Self {
         Self::served_with(|server| server).await
     }
@@ -50,12 +50,12 @@ impl Place {
         place
     }
 
-    /// Where the server is.
+    /// Returns the server's URL.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.1.as_ref().unwrap().addr())
     }
 
-    /// A command to be run. The server is named by the environment, so that hints need not name it.
+    /// Returns a command to run. The server is named by the environment, so that hints need not name it.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = command(self.0.path(), args);
         if self.1.is_some() {
@@ -71,7 +71,7 @@ impl Place {
         }
     }
 
-    /// What a command prints that does well and has nothing to say.
+    /// Returns the output of a command that must succeed without messages.
     #[track_caller]
     pub(crate) fn good(&self, args: &[&str]) -> String {
         good(&self.run(args))
@@ -96,7 +96,7 @@ impl Place {
         Engine::open(self.0.path().join(".wigwag").to_str().unwrap()).unwrap().settings(settings)
     }
 
-    /// Waits until a run's status is this, and gives what `status` says of it.
+    /// Waits until a run has this status, and returns the output of `status`.
     #[track_caller]
     pub(crate) fn until(&self, id: &str, status: &str) -> String {
         self.until_says(id, &format!("status      {status}\n"))

@@ -1,10 +1,10 @@
-//! The binary as a server: a process of its own, until it is dropped.
+//! The binary as a server process.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
-/// A server that runs until it is dropped.
+/// A server process, killed on drop.
 pub(crate) struct Serving {
     pub(crate) child: Child,
     lines: BufReader<ChildStderr>,
@@ -29,7 +29,7 @@ impl Serving {
         Self { child, lines, said: String::new() }
     }
 
-    /// Reads what it says until a line that contains this.
+    /// Reads its output up to a line that contains this text.
     #[track_caller]
     pub(crate) fn until(&mut self, wanted: &str) -> String {
         loop {
@@ -42,13 +42,13 @@ impl Serving {
         }
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub(crate) fn address(&mut self) -> String {
-        let line = self.until(" serves `");
-        line.trim().rsplit("//").next().unwrap().to_owned()
+        let line = self.until("Listening on ");
+        line.split("//").nth(1).unwrap().split(' ').next().unwrap().to_owned()
     }
 
-    /// Sends a signal and waits for the end; what it said, with its exit code.
+    /// Sends a signal and waits for the end; returns the output and the exit code.
     pub(crate) fn stop(mut self, signal: &str) -> (String, Option<i32>) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());

@@ -1,20 +1,22 @@
-//! The Rust client: what it sends, repeats, resumes and gives up.
+//! The Rust client of the hub: sending, retrying, resuming and giving up.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use wigwag::hub::{Client, Delivery, ErrorKind, Event, Events, Gap, Message, Messages, Settings, Status, Subscription};
+use wigwag_hub_client::{
+    Client, Delivery, ErrorKind, Event, Events, Gap, Message, Messages, Settings, Status, Subscription,
+};
 use wigwag_server::{Auth, HubSettings, Scope};
 
 use crate::place::Place;
 use crate::process::Serving;
 use crate::relay::Relay;
 
-/// Nothing here takes long unless it hangs.
+/// Time limit of every wait: exceeding it means a hang.
 const LONG: Duration = Duration::from_secs(60);
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LONG, what).await.expect("it should not take so long")
+    tokio::time::timeout(LONG, what).await.expect("timed out")
 }
 
 fn hub(place: &Place) -> String {
@@ -67,7 +69,7 @@ fn is_connected(event: &Event) -> bool {
     matches!(event, Event::Connected { .. })
 }
 
-/// Settings under which nothing waits longer than a test has to.
+/// Settings with short timeouts for tests.
 fn quick() -> Settings {
     let mut settings = Settings::default();
     settings.answer_timeout = Duration::from_secs(5);
@@ -77,7 +79,7 @@ fn quick() -> Settings {
 }
 
 #[tokio::test]
-async fn what_is_told_asked_and_requested_arrives_and_is_answered() {
+async fn tells_asks_and_requests_arrive_and_are_answered() {
     let place = served().await;
     let worker = actor(&place, "@(worker/a)").await;
     let client = actor(&place, "@(page/1)").await;
@@ -138,7 +140,7 @@ async fn a_message_counts_as_delivered_when_it_is_acknowledged_and_not_before() 
 }
 
 #[tokio::test]
-async fn what_was_not_acknowledged_comes_again_and_what_was_does_not() {
+async fn only_unacknowledged_messages_are_delivered_again() {
     let place = served().await;
     let client = client(&place).await;
     let worker = actor(&place, "@(worker/a)").await;
@@ -157,7 +159,7 @@ async fn what_was_not_acknowledged_comes_again_and_what_was_does_not() {
     let second = next(&mut inbox).await;
     assert_eq!(second.data::<i64>().unwrap(), 2);
     drop(second);
-    // The hub has the first ack once it has answered what was sent after it.
+    // Frames are handled in order, so the hub has processed the first ack once it answers a later request.
     worker.metrics().await.unwrap();
     relay.cut();
     event(&mut events, is_connected).await;
@@ -172,7 +174,7 @@ async fn what_was_not_acknowledged_comes_again_and_what_was_does_not() {
 }
 
 #[tokio::test]
-async fn unknown_actors_wrong_names_and_too_much_are_told_with_what_helps() {
+async fn unknown_actors_wrong_names_and_oversized_messages_are_errors_with_hints() {
     let place = served().await;
     let client = client(&place).await;
     let refused = client.ask("@(nobody/here)", "job", &1).await.unwrap_err();
@@ -182,7 +184,7 @@ async fn unknown_actors_wrong_names_and_too_much_are_told_with_what_helps() {
         assert_eq!(client.ask(wrong, "job", &1).await.unwrap_err().kind(), ErrorKind::Invalid, "{wrong}");
     }
     let large = "x".repeat(2 << 20);
-    // Shorter than a heartbeat: what does not leave is told at once.
+    // Shorter than a heartbeat: a send timeout is reported immediately.
     let ask = tokio::time::timeout(Duration::from_secs(20), client.ask("@(nobody/here)", "job", &large).into_future());
     assert_eq!(ask.await.unwrap().unwrap_err().kind(), ErrorKind::TooLarge);
     let foreign = client.ask("@(nobody/here)", "job", &1).from("@(somebody/else)").await.unwrap_err();
@@ -191,7 +193,7 @@ async fn unknown_actors_wrong_names_and_too_much_are_told_with_what_helps() {
     assert!([ErrorKind::Expired, ErrorKind::UnknownActor].contains(&expired.kind()), "{expired:?}");
     let reserved = client.register("@(workflow/a)", ["x"]).await.unwrap_err();
     assert_eq!(reserved.kind(), ErrorKind::Unauthorized);
-    // What is told is refused too, and that is an event.
+    // A rejected tell is reported as an event.
     let mut events = client.events();
     client.tell("@(nobody/here)", "job", &1).from("@(somebody/else)").id("t-1").await.unwrap();
     let refused = event(&mut events, |event| matches!(event, Event::Refused { .. })).await;
@@ -200,14 +202,14 @@ async fn unknown_actors_wrong_names_and_too_much_are_told_with_what_helps() {
 }
 
 #[tokio::test]
-async fn who_is_there_is_found_by_pattern_and_capability_page_by_page() {
+async fn actors_are_listed_by_pattern_and_capability_in_pages() {
     let place = served().await;
     let client = client(&place).await;
     let first = client.register("@(worker/a)", ["add", "mul"]).await.unwrap();
     client.register("@(worker/b)", ["add"]).await.unwrap();
     client.register("@(page/1)", Vec::<String>::new()).await.unwrap();
     let addresses =
-        |actors: &[wigwag::hub::Actor]| actors.iter().map(|actor| actor.address.clone()).collect::<Vec<_>>();
+        |actors: &[wigwag_hub_client::Actor]| actors.iter().map(|actor| actor.address.clone()).collect::<Vec<_>>();
     let all = client.actors().all().await.unwrap();
     assert_eq!(addresses(&all), ["@(page/1)", "@(worker/a)", "@(worker/b)"]);
     let page = client.discover("@(worker/*)").limit(1).await.unwrap();
@@ -223,7 +225,7 @@ async fn who_is_there_is_found_by_pattern_and_capability_page_by_page() {
 }
 
 #[tokio::test]
-async fn topics_and_broadcasts_reach_those_who_want_them() {
+async fn topics_and_broadcasts_reach_their_subscribers() {
     let place = served().await;
     let (one, two) = (actor(&place, "@(a/1)").await, actor(&place, "@(a/2)").await);
     let mut heard = soon(async { one.subscribe("orders/new").await.unwrap() }).await;
@@ -234,7 +236,7 @@ async fn topics_and_broadcasts_reach_those_who_want_them() {
     let twice = one.subscribe("orders/new").await.unwrap_err();
     assert_eq!(twice.kind(), ErrorKind::Invalid);
     drop(heard);
-    // A later subscription goes on where the first was.
+    // A second subscription resumes at the position of the first.
     two.publish("orders/new", "order:new", &2).tell().await.unwrap();
     let mut heard = soon(async { one.subscribe("orders/new").after(published.position).await.unwrap() }).await;
     assert_eq!(next_of(&mut heard).await, (2, json!(2)));
@@ -246,7 +248,7 @@ async fn topics_and_broadcasts_reach_those_who_want_them() {
 }
 
 #[tokio::test]
-async fn a_cut_connection_comes_back_with_its_name_its_topics_and_its_asks() {
+async fn a_cut_connection_is_restored_with_its_address_topics_and_asks() {
     let place = served().await;
     let relay = Relay::to(&place.url()).await;
     let worker = actor(&place, "@(worker/a)").await;
@@ -258,7 +260,7 @@ async fn a_cut_connection_comes_back_with_its_name_its_topics_and_its_asks() {
     worker.publish("orders", "order:new", &1).await.unwrap();
     assert_eq!(next_of(&mut heard).await, (1, json!(1)));
 
-    // The hub gets the ask; its answer never arrives. The client asks again with the same id, over another connection.
+    // The hub receives the ask, but its answer is lost. The client retries with the same id over another connection.
     relay.mute();
     let ask = tokio::spawn({
         let client = client.clone();
@@ -270,21 +272,21 @@ async fn a_cut_connection_comes_back_with_its_name_its_topics_and_its_asks() {
     let Event::Connected { address, resumed } = event(&mut events, is_connected).await else { unreachable!() };
     assert_eq!((address, resumed), (session, true), "it is the same session");
     assert_eq!(soon(ask).await.unwrap().unwrap().status, Status::Delivered);
-    assert_eq!(next_of(&mut heard).await, (2, json!(2)), "what came meanwhile is not missed");
+    assert_eq!(next_of(&mut heard).await, (2, json!(2)), "a message published during the cut is not missed");
     worker.publish("orders", "order:new", &3).await.unwrap();
     assert_eq!(next_of(&mut heard).await, (3, json!(3)));
-    // It has its name, and the worker got the job once: what comes next is something else.
+    // The client is registered, and the worker got the job once: the next frame is something else.
     client.tell("@(worker/a)", "after", &()).await.unwrap();
     let message = next(&mut inbox).await;
     assert_eq!((message.kind(), message.from()), ("after", "@(page/1)"));
 }
 
 #[tokio::test]
-async fn however_often_the_wire_is_cut_each_ask_is_done_once_and_each_message_heard_once() {
+async fn each_ask_and_message_arrives_once_however_often_the_connection_is_cut() {
     let place = served().await;
     let relay = Relay::to(&place.url()).await;
     let worker = actor(&place, "@(worker/a)").await;
-    // Few at a time, so that each cut finds some at every stage.
+    // A small window, so that each cut finds asks at every stage.
     let mut settings = quick();
     settings.buffer = 10;
     let connect = Client::connect(relay.hub()).settings(settings).register("@(page/1)", ["test"]);
@@ -325,7 +327,7 @@ async fn however_often_the_wire_is_cut_each_ask_is_done_once_and_each_message_he
 }
 
 #[tokio::test]
-async fn what_the_hub_does_not_have_any_more_is_told_as_a_gap() {
+async fn messages_that_the_hub_no_longer_has_are_reported_as_a_gap() {
     let place = served_with(|hub| hub.history_max = 2).await;
     let relay = Relay::to(&place.url()).await;
     let client = soon(async { Client::connect(relay.hub()).settings(quick()).await.unwrap() }).await;
@@ -346,7 +348,7 @@ async fn what_the_hub_does_not_have_any_more_is_told_as_a_gap() {
 }
 
 #[tokio::test]
-async fn a_subscriber_that_takes_its_time_misses_nothing_that_the_hub_keeps() {
+async fn a_slow_subscriber_gets_every_message_that_the_hub_keeps() {
     let place = served().await;
     let mut settings = Settings::default();
     settings.topic_buffer = 4;
@@ -356,7 +358,7 @@ async fn a_subscriber_that_takes_its_time_misses_nothing_that_the_hub_keeps() {
     for number in 1..=50 {
         publisher.publish("orders", "order:new", &number).await.unwrap();
     }
-    // All has come by now, and most had no room.
+    // All messages have arrived by now, and most were dropped because the inbox was full.
     client.metrics().await.unwrap();
     for number in 1..=50 {
         assert_eq!(next_of(&mut heard).await, (number, json!(number)));
@@ -364,7 +366,7 @@ async fn a_subscriber_that_takes_its_time_misses_nothing_that_the_hub_keeps() {
 }
 
 #[tokio::test]
-async fn who_is_taken_over_is_told_and_does_not_fight() {
+async fn a_client_whose_address_is_taken_over_gets_an_error_and_does_not_reconnect() {
     let place = served().await;
     let first =
         soon(async { Client::connect(hub(&place)).settings(quick()).register("@(worker/a)", ["x"]).await.unwrap() })
@@ -382,13 +384,13 @@ async fn who_is_taken_over_is_told_and_does_not_fight() {
 }
 
 #[tokio::test]
-async fn a_pause_is_obeyed_until_the_hub_says_so_and_nothing_is_lost() {
+async fn a_pause_lasts_until_hub_resume_and_nothing_is_lost() {
     let place = served_with(|hub| (hub.pause_above, hub.resume_below, hub.drop_above) = (20, 10, 2_000)).await;
     let mut slow = Settings::default();
     slow.inbox = 10;
     let slow =
         soon(async { Client::connect(hub(&place)).settings(slow).register("@(slow)", ["x"]).await.unwrap() }).await;
-    // It takes messages, but not now: nothing is read once the inbox is full.
+    // It is subscribed to messages but stops reading once the inbox is full.
     let mut inbox = slow.messages();
     let mut settings = Settings::default();
     settings.buffer = 50;
@@ -399,11 +401,11 @@ async fn a_pause_is_obeyed_until_the_hub_says_so_and_nothing_is_lost() {
     while !feeder_is_paused(&mut events) {
         match feeder.tell("@(slow)", "job", &(sent, &large)).try_send() {
             Ok(()) => sent += 1,
-            // The buffer is full of what is on its way: that is no pause yet.
+            // The buffer is full of frames being written, which is no pause yet.
             Err(_) => tokio::task::yield_now().await,
         }
     }
-    // It can be reached, and its loop turns; what it has to say fills the buffer and stays there.
+    // The hub is reachable and its loop runs, but the outgoing frames fill the buffer.
     let other = client(&place).await;
     let mut reached = feeder.messages();
     let before = sent;
@@ -437,7 +439,7 @@ fn feeder_is_paused(events: &mut Events) -> bool {
 }
 
 #[tokio::test]
-async fn too_many_a_second_wait_by_themselves() {
+async fn a_rate_limited_client_waits_and_retries() {
     let rate = HubSettings::default().rate.map(|mut rate| {
         (rate.per_second, rate.burst) = (200, 20);
         rate
@@ -462,7 +464,7 @@ async fn too_many_a_second_wait_by_themselves() {
 }
 
 #[tokio::test]
-async fn the_buffer_holds_what_it_says_and_is_sent_when_the_hub_is_back() {
+async fn the_buffer_holds_its_limit_and_is_sent_after_a_reconnect() {
     let place = served().await;
     let relay = Relay::to(&place.url()).await;
     let mut settings = quick();
@@ -493,7 +495,7 @@ async fn the_buffer_holds_what_it_says_and_is_sent_when_the_hub_is_back() {
 }
 
 #[tokio::test]
-async fn a_token_lets_in_and_says_what_may_be_done() {
+async fn a_token_gives_access_according_to_its_scopes() {
     let scopes = ["hub:own:@(worker/*)", "hub:send:@(worker/*)"].map(|scope| scope.parse::<Scope>().unwrap());
     let auth = Auth::new().token("ci", "a-good-token-0123456789", scopes).unwrap();
     let place = Place::served_with(|server| server.auth(auth)).await;
@@ -512,7 +514,7 @@ async fn a_token_lets_in_and_says_what_may_be_done() {
 }
 
 #[tokio::test]
-async fn where_no_hub_is_nobody_waits_for_one() {
+async fn a_connection_to_a_server_without_a_hub_fails_immediately() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -522,30 +524,30 @@ async fn where_no_hub_is_nobody_waits_for_one() {
     let place = served().await;
     let elsewhere = hub(&place).replace("/hub", "/v1/health");
     let refused = soon(async { Client::connect(elsewhere).await.unwrap_err() }).await;
-    assert!(refused.to_string().contains("is no hub"), "{refused}");
+    assert!(refused.to_string().contains("is not a hub"), "{refused}");
     assert_eq!(Client::connect("http://127.0.0.1").await.unwrap_err().kind(), ErrorKind::Invalid);
 }
 
 #[tokio::test]
-async fn who_has_nothing_to_say_shows_that_it_lives() {
+async fn an_idle_client_sends_heartbeats() {
     let place = served_with(|hub| hub.heartbeat = 200).await;
     let relay = Relay::to(&place.url()).await;
     let client = soon(async { Client::connect(relay.hub()).register("@(idle)", ["x"]).await.unwrap() }).await;
     let mut events = client.events();
-    // More than twice as long as the hub waits for a sign of life.
+    // More than twice the hub's heartbeat timeout.
     soon(relay.heard(8)).await;
     assert!(events.try_next().is_none(), "it was never cut off");
     client.ask("@(idle)", "self", &()).await.unwrap();
 }
 
-/// Waits for the event, then says which.
+/// Waits for the event and returns which one it was.
 async fn back(events: &mut Events) -> bool {
     let Event::Connected { resumed, .. } = event(events, is_connected).await else { unreachable!() };
     resumed
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_killed_and_started_again_is_found_again_and_asks_go_on() {
+async fn the_client_reconnects_to_a_restarted_server_and_asks_continue() {
     let folder = tempfile::tempdir().unwrap();
     let mut serving = Serving::start(folder.path(), &["dev", "--bind", "127.0.0.1:0"]);
     let address = serving.address();
@@ -556,7 +558,7 @@ async fn a_server_that_is_killed_and_started_again_is_found_again_and_asks_go_on
     let mut heard = soon(async { client.subscribe("orders").await.unwrap() }).await;
     let first = worker.publish("orders", "order:new", &1).await.unwrap();
     assert_eq!(next_of(&mut heard).await, (1, json!(1)));
-    // What waits in the store outlives the server.
+    // Queued messages outlive the server.
     let away = soon(async { connect("@(worker/b)").await.unwrap() }).await;
     away.close().await;
     assert_eq!(client.ask("@(worker/b)", "kept", &1).await.unwrap().status, Status::Queued);
@@ -574,12 +576,12 @@ async fn a_server_that_is_killed_and_started_again_is_found_again_and_asks_go_on
     assert!([Status::Delivered, Status::Queued].contains(&soon(ask).await.unwrap().unwrap().status));
     assert_eq!(next(&mut worker.messages()).await.data::<i32>().unwrap(), 7);
     let Some(Delivery::Gap(gap)) = soon(heard.next()).await else { panic!("no gap") };
-    assert!(gap.from.is_none() && gap.epoch != first.position.epoch, "the topic began anew: {gap:?}");
+    assert!(gap.from.is_none() && gap.epoch != first.position.epoch, "the topic started a new epoch: {gap:?}");
     worker.publish("orders", "order:new", &2).await.unwrap();
     assert_eq!(next_of(&mut heard).await, (1, json!(2)));
     let late = soon(async { connect("@(worker/b)").await.unwrap() }).await;
     assert_eq!(next(&mut late.messages()).await.kind(), "kept");
-    // A server that stops in peace is come back to at once; nobody has to be told.
+    // After a graceful shutdown, the client reconnects immediately and reports no error.
     drop(late);
     serving.stop("-INT");
     let mut serving = Serving::start(folder.path(), &["dev", "--bind", &address]);
@@ -614,7 +616,7 @@ async fn a_hundred_acknowledged_messages_outlive_the_kill_of_the_server_and_come
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_is_heard_from_its_beginning_and_takes_signals() {
+async fn a_run_is_followed_from_its_beginning_and_receives_signals() {
     let folder = tempfile::tempdir().unwrap();
     let mut serving = Serving::start(folder.path(), &["dev", "--demo", "--bind", "127.0.0.1:0"]);
     let address = serving.address();
@@ -659,7 +661,7 @@ async fn a_client_moves_to_the_server_that_its_target_is_at() {
     assert_eq!(next(&mut inbox).await.from(), "@(a)");
     let moved = event(&mut events, |event| matches!(event, Event::Moved { .. })).await;
     assert!(matches!(moved, Event::Moved { url } if url == two_url));
-    // Its own address has moved along.
+    // The registration of its own address moved with it.
     let mut answers = asker.messages();
     soon(async { worker.ask("@(a)", "note", &2).await.unwrap() }).await;
     assert_eq!(next(&mut answers).await.data::<i64>().unwrap(), 2);

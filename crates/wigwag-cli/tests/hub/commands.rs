@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
-use wigwag::hub::Client;
+use wigwag_hub_client::Client;
 use wigwag_server::{Auth, Scope, Tls};
 
 use crate::common::{bad, command, good, text, wigwag};
@@ -19,7 +19,7 @@ struct Listening {
 }
 
 impl Listening {
-    /// Starts it, and waits until it listens.
+    /// Starts the command and waits until it is listening.
     #[track_caller]
     fn start(place: &Place, args: &[&str]) -> Self {
         Self::spawn(place.command(&[&["hub", "listen"], args].concat()))
@@ -36,14 +36,14 @@ impl Listening {
         listening
     }
 
-    /// The next line of talk.
+    /// Returns the next line of standard error.
     fn said(&mut self) -> String {
         let mut line = String::new();
         self.err.read_line(&mut line).unwrap();
         line
     }
 
-    /// The next message.
+    /// Returns the next message.
     #[track_caller]
     fn line(&mut self) -> String {
         let mut line = String::new();
@@ -68,18 +68,18 @@ impl Drop for Listening {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_are_sent_heard_and_acknowledged() {
+async fn messages_are_sent_received_and_acknowledged() {
     let place = Place::served().await;
     let mut listening = Listening::start(&place, &["@(worker/a)", "--capability", "print"]);
     let said = place.good(&["hub", "send", "@(worker/a)", "job:run", "{\"n\": 1}", "--from", "@(page/1)"]);
-    assert_eq!(said, "`job:run` is delivered to `@(worker/a)`\n");
+    assert_eq!(said, "`job:run` delivered to `@(worker/a)`\n");
     let line = listening.line();
     assert!(line.ends_with("  @(page/1) -> @(worker/a)  job:run  {\"n\": 1}"), "{line}");
     let said = place.good(&["hub", "send", "@(worker/a)", "job:run", "--require-ack"]);
-    assert_eq!(said, "`job:run` is acknowledged by `@(worker/a)`\n");
+    assert_eq!(said, "`job:run` acknowledged by `@(worker/a)`\n");
     listening.line();
     let said = place.good(&["hub", "send", "@(worker/a)", "job:run", "--tell"]);
-    assert_eq!(said, "`job:run` is told to `@(worker/a)`, if that is there\n");
+    assert_eq!(said, "`job:run` sent to `@(worker/a)` without a receipt\n");
     listening.line();
     let sent = place.json(&["hub", "send", "@(worker/a)", "job:run", "12345678901234567890123"]);
     assert_eq!((&sent["status"], &sent["to"]), (&json!("delivered"), &json!("@(worker/a)")));
@@ -92,8 +92,8 @@ async fn messages_are_sent_heard_and_acknowledged() {
     assert_eq!((text(&none.stdout), text(&none.stderr)), (String::new(), "no actors\n".into()));
     drop(listening);
     let mut said = String::new();
-    while !said.contains("is kept until") {
-        // Killed, it is there until the server has noticed.
+    while !said.contains("queued until") {
+        // After a kill, its registration remains until the server detects the disconnect.
         said = place.good(&["hub", "send", "@(worker/a)", "job:later"]);
     }
     let mut listening = Listening::start(&place, &["@(worker/a)", "--json", "--limit", "1"]);
@@ -102,12 +102,12 @@ async fn messages_are_sent_heard_and_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn topics_are_published_heard_and_gone_on_with() {
+async fn topics_are_published_received_and_resumed() {
     let place = Place::served().await;
     let mut listening = Listening::start(&place, &["--topic", "orders/new", "--json"]);
     let said = place.good(&["hub", "publish", "orders/new", "order:new", "{\"id\": 17}"]);
     assert!(
-        said.starts_with("`order:new` is published to `orders/new` at ") && said.ends_with(":1, for 1 subscriber\n"),
+        said.starts_with("`order:new` published to `orders/new` at ") && said.ends_with(":1 (1 subscriber)\n"),
         "{said}"
     );
     let heard = listening.json();
@@ -141,7 +141,7 @@ async fn a_reply_is_waited_for_and_printed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_taken_over_ends_and_says_so() {
+async fn a_listener_whose_address_is_taken_over_ends_with_an_error() {
     let place = Place::served().await;
     let mut first = Listening::start(&place, &["@(worker/a)"]);
     let _second = Listening::start(&place, &["@(worker/a)"]);
@@ -152,20 +152,20 @@ async fn who_is_taken_over_ends_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_wrong_call_says_what_was_wrong_and_what_helps() {
+async fn every_invalid_call_is_an_error_with_a_hint() {
     let place = Place::served().await;
     let run = |args: &[&str]| place.run(&[&["hub"], args].concat());
-    bad(&run(&["send", "worker", "job"]), 2, "not an address: `worker`", "write it like `@(worker/a)`");
-    bad(&run(&["send", "@(worker/a)", "job", "ada"]), 2, "`ada` cannot be the data", "DATA is JSON");
+    bad(&run(&["send", "worker", "job"]), 2, "invalid address: `worker`", "use the form `@(worker/a)`");
+    bad(&run(&["send", "@(worker/a)", "job", "ada"]), 2, "invalid DATA: `ada`", "DATA is JSON");
     bad(&run(&["send", "@(nobody)", "job"]), 3, "@(nobody)", "");
     bad(&run(&["send", "@(a)", "job", "--id", ""]), 2, "an id has 1 to 128 bytes, got 0", "the same id");
     bad(&run(&["send", "@(workflow/none)", "job"]), 3, "none", "");
-    bad(&run(&["listen", "worker"]), 2, "not an address: `worker`", "write it like `@(worker/a)`");
+    bad(&run(&["listen", "worker"]), 2, "invalid address: `worker`", "use the form `@(worker/a)`");
     bad(&run(&["listen", "@(hub)"]), 1, "@(hub)", "");
-    bad(&run(&["listen", "--topic", "a b"]), 2, "not a topic: `a b`", "write it like `orders/new`");
+    bad(&run(&["listen", "--topic", "a b"]), 2, "invalid topic: `a b`", "use the form `orders/new`");
     let two = ["listen", "--topic", "a", "--topic", "b", "--after", "1:1"];
-    bad(&run(&two), 2, "`--after` is a place in one topic", "a call of its own");
-    bad(&run(&["publish", "@(a)", "job"]), 2, "not a topic: `@(a)`", "write it like `orders/new`");
+    bad(&run(&two), 2, "`--after` needs exactly one `--topic`", "one `hub listen` per topic");
+    bad(&run(&["publish", "@(a)", "job"]), 2, "invalid topic: `@(a)`", "use the form `orders/new`");
     bad(&run(&["publish", "runs", "job"]), 1, "runs", "");
     let large = format!("\"{}\"", "x".repeat(1 << 20));
     std::fs::write(place.0.path().join("large.json"), large).unwrap();
@@ -184,7 +184,7 @@ fn a_server_that_is_not_there_is_named() {
     for args in [&["send", "@(a)", "job"][..], &["listen"], &["publish", "a", "b"], &["actors"]] {
         let args = [&["hub"], args, &["--server", &url]].concat();
         let output = wigwag(folder.path(), &args);
-        bad(&output, 1, &format!("`{}/hub` cannot be reached: ", url.replace("http", "ws")), "`--server`");
+        bad(&output, 1, &format!("cannot reach `{}/hub`: ", url.replace("http", "ws")), "`--server`");
     }
 }
 
@@ -193,12 +193,12 @@ async fn a_token_is_wanted_wrong_or_too_weak() {
     let scopes = ["hub:own:@(worker/*)"].map(|scope| scope.parse::<Scope>().unwrap());
     let auth = Auth::new().token("ci", "a-good-token-0123456789", scopes).unwrap();
     let place = Place::served_with(|server| server.auth(auth)).await;
-    bad(&place.run(&["hub", "actors"]), 1, "wants a token", "set `WIGWAG_TOKEN`");
+    bad(&place.run(&["hub", "actors"]), 1, "requires a token", "set `WIGWAG_TOKEN`");
     let with = |token: &str, args: &[&str]| place.command(args).env("WIGWAG_TOKEN", token).output().unwrap();
     bad(
         &with("a-bad-token-0123456789", &["hub", "actors"]),
         1,
-        "does not allow this",
+        "denied the request",
         "check the token in `WIGWAG_TOKEN`",
     );
     bad(&with("a-good-token-0123456789", &["hub", "listen", "@(page/1)"]), 1, "@(page/1)", "hub:own:");
@@ -206,7 +206,7 @@ async fn a_token_is_wanted_wrong_or_too_weak() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn through_tls_it_is_the_same_and_a_stranger_is_not_believed() {
+async fn the_client_works_over_tls_and_rejects_unknown_certificates() {
     let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (pem, key) = (certified.cert.pem(), certified.signing_key.serialize_pem());
     let tls = Tls::from_pem(pem.as_bytes(), key.as_bytes()).unwrap();
@@ -220,14 +220,14 @@ async fn through_tls_it_is_the_same_and_a_stranger_is_not_believed() {
         command.output().unwrap()
     };
     let said = good(&publish("root.pem"));
-    assert!(said.starts_with("`order:new` is published to `orders` at "), "{said}");
+    assert!(said.starts_with("`order:new` published to `orders` at "), "{said}");
     let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     std::fs::write(place.0.path().join("other.pem"), other.cert.pem()).unwrap();
-    bad(&publish("other.pem"), 1, "cannot be reached: invalid peer certificate", "`--server`");
+    bad(&publish("other.pem"), 1, "invalid peer certificate", "`--server`");
 }
 
 #[test]
-fn listening_goes_on_over_a_restart_and_says_what_is_missed() {
+fn listening_continues_across_a_restart_and_reports_gaps() {
     let folder = tempfile::tempdir().unwrap();
     let mut serving = Serving::start(folder.path(), &["dev", "--bind", "127.0.0.1:0"]);
     let address = serving.address();
@@ -239,15 +239,15 @@ fn listening_goes_on_over_a_restart_and_says_what_is_missed() {
     assert_eq!(listening.json()["seq"], 1);
     serving.stop("-KILL");
     let said = listening.said();
-    assert!(said.contains("; trying again in "), "{said}");
+    assert!(said.contains("; reconnecting in "), "{said}");
     let mut serving = Serving::start(folder.path(), &["dev", "--bind", &address]);
     serving.address();
-    while listening.said() != "connected again\n" {}
-    assert!(listening.json()["gap"]["from"].is_null(), "the topic began anew");
+    while listening.said() != "reconnected\n" {}
+    assert!(listening.json()["gap"]["from"].is_null(), "the topic started a new epoch");
     publish();
     assert_eq!(listening.json()["seq"], 1);
     let sent = wigwag(folder.path(), &["hub", "send", "@(worker/a)", "job", "--require-ack", "--server", &url]);
-    assert_eq!(good(&sent), "`job` is acknowledged by `@(worker/a)`\n", "it has its address");
+    assert_eq!(good(&sent), "`job` acknowledged by `@(worker/a)`\n", "it has its address");
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn the_log_of_a_run_is_printed_until_the_run_ends() {
     assert_eq!(listening.json()["type"], "run:events");
     let approve =
         ["hub", "send", "@(workflow/order-1)", "approval", "{\"approved\": true, \"by\": \"ada\"}", "--server", &url];
-    assert_eq!(good(&wigwag(folder.path(), &approve)), "`approval` is delivered to `@(workflow/order-1)`\n");
+    assert_eq!(good(&wigwag(folder.path(), &approve)), "`approval` delivered to `@(workflow/order-1)`\n");
     assert_eq!(listening.code(), Some(0));
-    assert!(listening.said().contains("nothing more comes of `run/order-1`: ended"));
+    assert!(listening.said().contains("topic `run/order-1` ended: ended"));
 }

@@ -1,4 +1,4 @@
-//! A wire that can be cut: it carries bytes between a client and a server, or does not.
+//! A proxy between a client and a server whose connections can be cut.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Carries bytes to one server.
+/// Forwards bytes to one server.
 pub(crate) struct Relay {
     here: SocketAddr,
     state: Arc<State>,
 }
 
 struct State {
-    /// How often the wire was cut; connections of before end.
+    /// Number of cuts; a cut ends all earlier connections.
     cuts: watch::Sender<u64>,
-    /// What the server says on the wires that are there is lost.
+    /// Whether bytes from the server are dropped on the current connections.
     mute: AtomicBool,
     refuse: AtomicBool,
-    /// How often something came from a client.
+    /// Number of chunks received from clients.
     heard: watch::Sender<u64>,
 }
 
 impl Relay {
-    /// To the server of that `http://` address.
+    /// Starts a relay to the server with this `http://` address.
     pub(crate) async fn to(server: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let here = listener.local_addr().unwrap();
@@ -48,37 +48,37 @@ impl Relay {
         Self { here, state }
     }
 
-    /// Where a client finds the hub behind it.
+    /// Returns the URL of the hub behind the relay.
     pub(crate) fn hub(&self) -> String {
         format!("ws://{}/hub", self.here)
     }
 
-    /// Nothing that the server says arrives any more, until the wire is cut.
+    /// Drops all bytes from the server until the next cut.
     pub(crate) fn mute(&self) {
         self.state.mute.store(true, Ordering::SeqCst);
     }
 
-    /// All connections end at once.
+    /// Ends all connections.
     pub(crate) fn cut(&self) {
         self.state.cuts.send_modify(|cuts| *cuts += 1);
         self.state.mute.store(false, Ordering::SeqCst);
     }
 
-    /// Waits until clients have said something so many times more.
+    /// Waits until clients have sent this many further chunks.
     pub(crate) async fn heard(&self, times: u64) {
         let mut heard = self.state.heard.subscribe();
         let until = *heard.borrow() + times;
         heard.wait_for(|count| *count >= until).await.unwrap();
     }
 
-    /// Whether new connections end before anything is carried.
+    /// Sets whether new connections are closed immediately.
     pub(crate) fn refuse(&self, refuse: bool) {
         self.state.refuse.store(refuse, Ordering::SeqCst);
     }
 }
 
 impl State {
-    /// Counts, and loses nothing.
+    /// Counts a chunk; never drops it.
     fn hear(&self) -> bool {
         self.heard.send_modify(|heard| *heard += 1);
         false

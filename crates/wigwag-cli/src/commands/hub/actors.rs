@@ -1,9 +1,9 @@
-//! `wigwag hub actors`: who is registered.
+//! `wigwag hub actors`: lists registered actors.
 
 use std::io::{BufWriter, Write as _};
 
 use wigwag::Time;
-use wigwag::hub::Actor;
+use wigwag_hub_client::Actor;
 
 use super::Door;
 use crate::args::{HubActors, StoreArgs};
@@ -32,7 +32,7 @@ pub(super) async fn run(door: &Door, args: &StoreArgs, wanted: &HubActors, json:
         false => table(&["ADDRESS", "CAPABILITIES", "VERSION", "SINCE"], page.actors.iter().map(row).collect())?,
     }
     match page.next {
-        Some(next) => talk(&format!("there may be more: `{}`", again(args, wanted, &next))),
+        Some(next) => talk(&format!("next page: `{}`", again(args, wanted, &next))),
         None if page.actors.is_empty() && !json => talk("no actors"),
         None => {}
     }

@@ -1,11 +1,11 @@
-//! `wigwag hub listen`: messages as they come.
+//! `wigwag hub listen`: receives and prints messages.
 
 use std::io::Write as _;
 
 use futures_util::stream::{SelectAll, StreamExt as _};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use wigwag::hub::{Client, Delivery, Event, Gap, Message, Position, Subscription};
+use wigwag_hub_client::{Client, Delivery, Event, Gap, Message, Position, Subscription};
 
 use super::{Door, moment, soon};
 use crate::args::Listen;
@@ -14,8 +14,7 @@ use crate::output::{line, talk};
 
 pub(super) async fn run(door: &Door, wanted: &Listen, json: bool) -> Result<(), Failed> {
     if wanted.after.is_some() && wanted.topic.len() > 1 {
-        return Err(Failed::wrong("`--after` is a place in one topic, and several are named")
-            .hint("listen to that one in a call of its own"));
+        return Err(Failed::wrong("`--after` needs exactly one `--topic`").hint("run one `hub listen` per topic"));
     }
     let mut connect = door.connect();
     if let Some(address) = &wanted.address {
@@ -29,7 +28,7 @@ pub(super) async fn run(door: &Door, wanted: &Listen, json: bool) -> Result<(), 
     outcome
 }
 
-/// A topic's name and what comes of it.
+/// Deliveries of all subscriptions, each with the name of its topic.
 type Topics = SelectAll<std::pin::Pin<Box<dyn futures_util::Stream<Item = (String, Delivery)>>>>;
 
 async fn subscribe(door: &Door, client: &Client, wanted: &Listen) -> Result<Topics, Failed> {
@@ -64,7 +63,7 @@ async fn listen(door: &Door, client: &Client, mut topics: Topics, wanted: &Liste
             Some((topic, delivery)) = topics.next() => {
                 open -= usize::from(matches!(delivery, Delivery::Ended(_)));
                 left -= deliver(&topic, delivery, json)?;
-                // Of topics alone that have ended nothing comes any more.
+                // All topics have ended and there is no address to receive on.
                 if open == 0 && wanted.address.is_none() {
                     return Ok(());
                 }
@@ -75,13 +74,13 @@ async fn listen(door: &Door, client: &Client, mut topics: Topics, wanted: &Liste
     Ok(())
 }
 
-/// Says how many messages it was.
+/// Prints a delivery; returns the number of messages in it.
 fn deliver(topic: &str, delivery: Delivery, json: bool) -> Result<u64, Failed> {
     match delivery {
         Delivery::Message(message) => show(&message, json).map(|()| 1),
         Delivery::Gap(gap) => show_gap(topic, gap, json).map(|()| 0),
         Delivery::Ended(why) => {
-            talk(&format!("nothing more comes of `{topic}`: {}", line(&why)));
+            talk(&format!("topic `{topic}` ended: {}", line(&why)));
             Ok(0)
         }
         _ => Ok(0),
@@ -90,9 +89,9 @@ fn deliver(topic: &str, delivery: Delivery, json: bool) -> Result<u64, Failed> {
 
 fn say(event: &Event) {
     match event {
-        Event::Disconnected { error, retry_in } => talk(&format!("{error}; trying again {}", soon(*retry_in))),
-        Event::Connected { .. } => talk("connected again"),
-        Event::Unregistered { address, error } => talk(&format!("`{address}` is not ours any more: {error}")),
+        Event::Disconnected { error, retry_in } => talk(&format!("{error}; reconnecting {}", soon(*retry_in))),
+        Event::Connected { .. } => talk("reconnected"),
+        Event::Unregistered { address, error } => talk(&format!("lost address `{address}`: {error}")),
         _ => {}
     }
 }
@@ -111,7 +110,7 @@ fn show(message: &Message, json: bool) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A message as a program wants it; what it carries is passed on as it came.
+/// Formats a message as JSON; the payload is passed through unchanged.
 pub(super) fn as_json(message: &Message) -> Result<String, Failed> {
     #[derive(serde::Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -150,8 +149,8 @@ fn show_gap(topic: &str, gap: Gap, json: bool) -> Result<(), Failed> {
         return Ok(());
     }
     talk(&match gap.from {
-        Some(from) => format!("missed of `{topic}`: {from} to {}", gap.to),
-        None => format!("`{topic}` began anew: what came between is missed"),
+        Some(from) => format!("gap in `{topic}`: messages {from} to {} are no longer available", gap.to),
+        None => format!("topic `{topic}` was reset: messages may have been missed"),
     });
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `wigwag hub publish`: a message to whoever hears a topic.
+//! `wigwag hub publish`: publishes a message to a topic.
 
 use std::io::Write as _;
 
@@ -24,6 +24,6 @@ pub(super) async fn run(door: &Door, wanted: &HubPublish, json: bool) -> Result<
         return Ok(());
     }
     let who = count(usize::try_from(subscribers).unwrap_or(usize::MAX), "subscriber");
-    writeln!(stdout, "`{}` is published to `{topic}` at {}:{}, for {who}", wanted.of, at.epoch, at.seq)?;
+    writeln!(stdout, "`{}` published to `{topic}` at {}:{} ({who})", wanted.of, at.epoch, at.seq)?;
     Ok(())
 }

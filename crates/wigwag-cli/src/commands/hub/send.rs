@@ -1,10 +1,10 @@
-//! `wigwag hub send`: a message to an actor, and what became of it.
+//! `wigwag hub send`: sends a message to an actor and prints the delivery receipt.
 
 use std::io::Write as _;
 
 use serde_json::json;
 use wigwag::Payload;
-use wigwag::hub::{Client, Event, Message, Receipt, Sending, Status};
+use wigwag_hub_client::{Client, Event, Message, Receipt, Sending, Status};
 
 use super::Door;
 use super::listen::as_json;
@@ -28,7 +28,7 @@ pub(super) async fn run(door: &Door, wanted: &HubSend, json: bool) -> Result<(),
     outcome
 }
 
-/// What all messages have that are sent from here.
+/// Applies the options that all messages share.
 fn with<'a, T>(mut sending: Sending<'a, T>, wanted: &HubSend) -> Sending<'a, T> {
     if let Some(ttl) = wanted.ttl {
         sending = sending.ttl(ttl);
@@ -59,7 +59,7 @@ async fn request(door: &Door, client: &Client, wanted: &HubSend, data: &Payload,
     Ok(())
 }
 
-/// The hub says what is wrong with a tell before it says good-bye.
+/// Sends a tell. The hub reports errors before it closes the connection.
 async fn tell(door: &Door, client: &Client, wanted: &HubSend, data: &Payload, json: bool) -> Result<(), Failed> {
     let mut events = client.events();
     let sent = with(client.tell(&wanted.to, &wanted.of, data), wanted).await;
@@ -73,7 +73,7 @@ async fn tell(door: &Door, client: &Client, wanted: &HubSend, data: &Payload, js
     let mut stdout = std::io::stdout().lock();
     match json {
         true => writeln!(stdout, "{}", json!({"to": wanted.to, "type": wanted.of, "status": "told"}))?,
-        false => writeln!(stdout, "`{}` is told to `{}`, if that is there", wanted.of, wanted.to)?,
+        false => writeln!(stdout, "`{}` sent to `{}` without a receipt", wanted.of, wanted.to)?,
     }
     Ok(())
 }
@@ -89,12 +89,12 @@ fn show(wanted: &HubSend, receipt: &Receipt, json: bool) -> Result<(), Failed> {
         return Ok(());
     }
     match receipt.status {
-        Status::Delivered if wanted.require_ack => writeln!(stdout, "`{of}` is acknowledged by `{to}`")?,
-        Status::Delivered => writeln!(stdout, "`{of}` is delivered to `{to}`")?,
+        Status::Delivered if wanted.require_ack => writeln!(stdout, "`{of}` acknowledged by `{to}`")?,
+        Status::Delivered => writeln!(stdout, "`{of}` delivered to `{to}`")?,
         Status::Queued if to.starts_with("@(workflow/") => {
-            writeln!(stdout, "`{of}` is kept until `{to}` waits for it")?;
+            writeln!(stdout, "`{of}` queued until `{to}` waits for it")?;
         }
-        Status::Queued => writeln!(stdout, "`{of}` is kept until `{to}` comes back")?,
+        Status::Queued => writeln!(stdout, "`{of}` queued until `{to}` reconnects")?,
         other => writeln!(stdout, "`{of}` to `{to}`: {other:?}")?,
     }
     Ok(())

@@ -1,13 +1,13 @@
-//! `wigwag signal --all-waiting`: one signal to every run that waits for it.
+//! `wigwag signal --all-waiting`: sends one signal to every run that waits for it.
 //!
-//! Each is sent for the wait that is open, so that a run which went on meanwhile gets nothing; that is no failure.
+//! Holds: a run that stopped waiting after it was listed gets no signal, and is not a failure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 
 use serde_json::json;
-use wigwag::core::{Name, RunId, RunRef, TypeName};
 use wigwag::{Payload, Receipt, WaitingRun};
+use wigwag_core::{Name, RunId, RunRef, TypeName};
 use wigwag_server::Code;
 
 use super::super::inbox::{HEADER, nothing_waits, row, signal_name};
@@ -19,13 +19,13 @@ use crate::input;
 use crate::output::{Progress, count, now, short, table, talk};
 use crate::target::Target;
 
-/// Runs that are looked for, and sent to, at a time.
+/// Number of runs per page and per request.
 const PAGE: usize = 256;
 
-/// So many of those that refused for one reason are named.
+/// Maximum number of runs named per rejection reason.
 const NAMED_MAX: usize = 5;
 
-/// What of a payload is said.
+/// Maximum length of the printed payload.
 const PAYLOAD_MAX: usize = 60;
 
 pub(super) async fn run(args: &StoreArgs, wanted: &Signal, json: bool) -> Result<(), Failed> {
@@ -43,18 +43,18 @@ pub(super) async fn run(args: &StoreArgs, wanted: &Signal, json: bool) -> Result
     }
 }
 
-/// Without a run, what comes first is the name.
+/// Parses the arguments: without RUN, the first one is the name.
 fn read(wanted: &Signal) -> Result<(Name, Payload), Failed> {
     let wrong = |what: String| Failed::wrong(what).hint(CALLS);
-    let Some(name) = &wanted.first else { return Err(wrong("which signal is sent is not said".into())) };
+    let Some(name) = &wanted.first else { return Err(wrong("missing signal name".into())) };
     if wanted.third.is_some() {
-        return Err(wrong(format!("`--all-waiting` goes to every run that waits, not to one, got: `{name}`")));
+        return Err(wrong(format!("`--all-waiting` takes no RUN, got: `{name}`")));
     }
     let payload = input::payload(wanted.second.as_deref().unwrap_or("null"))?;
     Ok((signal_name(name)?, payload))
 }
 
-/// Pages of runs that wait, each run once: one that was sent to may wait again at once.
+/// Pages of waiting runs. Each run is returned once, because it may wait again right after the signal.
 struct Waiting<'a> {
     target: &'a dyn Target,
     name: &'a Name,
@@ -84,7 +84,7 @@ impl Waiting<'_> {
     }
 }
 
-/// Says to whom it would be sent.
+/// Lists the recipients.
 async fn list(args: &StoreArgs, waiting: &mut Waiting<'_>, payload: &Payload, json: bool) -> Result<(), Failed> {
     let mut found = Vec::new();
     while let Some(runs) = waiting.page().await? {
@@ -122,8 +122,13 @@ async fn send(
     let mut tally = Tally::default();
     let mut signal = signal_of(wanted, waiting.name.as_str(), payload);
     signal.only_if_waiting = true;
-    let progress = Progress::new();
-    // What was done until the list failed is told all the same.
+    // The count includes runs of other types.
+    let total = match Progress::is_shown() && waiting.of.is_none() {
+        true => waiting.target.counts().await?.waiting.get(waiting.name.as_str()).copied(),
+        false => None,
+    };
+    let progress = Progress::towards(total.and_then(|total| usize::try_from(total).ok()));
+    // Report the signals sent so far even if listing fails.
     let listed = loop {
         let runs = match waiting.page().await {
             Ok(Some(runs)) => runs,
@@ -138,9 +143,7 @@ async fn send(
             }
             tally.add(&run.id, outcome);
         }
-        if let Place::After(_) = waiting.place {
-            progress.say(&format!("sent to {}", count(tally.sent, "run")));
-        }
+        progress.done(waiting.seen.len(), "runs signalled");
     };
     drop(progress);
     tally.show(waiting.name, json)?;
@@ -164,19 +167,19 @@ fn show_json(name: &Name, run: &WaitingRun, outcome: &Result<Receipt, Failed>) -
     Ok(())
 }
 
-/// The run went on between being listed and being sent to.
+/// Whether the run stopped waiting after it was listed.
 fn is_over(failed: &Failed) -> bool {
     use Code::{Gone, NotFound, NotRunning, NotWaiting};
     matches!(failed.code(), Some(NotWaiting | NotRunning | NotFound | Gone))
 }
 
-/// What became of them.
+/// Results of all sends.
 #[derive(Default)]
 struct Tally {
     sent: usize,
     repeated: usize,
     over: usize,
-    /// By reason.
+    /// Rejected runs by reason.
     refused: BTreeMap<String, Vec<String>>,
     advice: Option<String>,
 }
@@ -203,7 +206,7 @@ impl Tally {
         self.sent + self.repeated + self.over + self.refusals() == 0
     }
 
-    /// With JSON each run has had its line, and the sum is talk.
+    /// Prints the totals; with JSON, to standard error, because each run already has its own line.
     fn show(&self, name: &Name, json: bool) -> std::io::Result<()> {
         match json {
             true => self.lines(name).iter().for_each(|line| talk(line)),
@@ -215,20 +218,20 @@ impl Tally {
     fn lines(&self, name: &Name) -> Vec<String> {
         let mut parts = vec![format!("sent `{name}` to {}", count(self.sent, "run"))];
         if self.repeated > 0 {
-            parts.push(format!("{} had got it before under this key", count(self.repeated, "run")));
+            parts.push(format!("{} already received it with this key", count(self.repeated, "run")));
         }
         if self.over > 0 {
             parts.push(format!("{} no longer waiting", count(self.over, "run")));
         }
         if self.refusals() > 0 {
-            parts.push(format!("refused for {}", count(self.refusals(), "run")));
+            parts.push(format!("rejected by {}", count(self.refusals(), "run")));
         }
         let mut lines = vec![parts.join("; ")];
         lines.extend(self.refused.iter().map(|(reason, runs)| {
             let named = runs.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
             let rest = runs.len().saturating_sub(NAMED_MAX);
             let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
-            format!("refused for {named}{rest}: {}", crate::output::line(reason))
+            format!("rejected by {named}{rest}: {}", crate::output::line(reason))
         }));
         lines
     }
@@ -237,9 +240,9 @@ impl Tally {
         match self.refusals() {
             0 => Ok(()),
             refusals => {
-                let look = || format!("see what waits with `{}`", command(args, &format!("inbox {name}")));
+                let look = || format!("list the waits with `{}`", command(args, &format!("inbox {name}")));
                 let advice = self.advice.unwrap_or_else(look);
-                Err(Failed::new(format!("{} did not take `{name}`", count(refusals, "run"))).hint(advice))
+                Err(Failed::new(format!("{} rejected `{name}`", count(refusals, "run"))).hint(advice))
             }
         }
     }
@@ -252,7 +255,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_run_that_went_on_is_no_failure_and_those_that_refuse_are_told_by_reason() {
+    async fn a_run_that_stopped_waiting_is_no_failure_and_rejections_are_grouped_by_reason() {
         let client = Engine::open("memory:").unwrap().client().await.unwrap();
         client.start("order", &()).id("a").await.unwrap();
         let not_waiting =
@@ -269,8 +272,8 @@ mod tests {
             tally.add(&id.parse().unwrap(), refused().await);
         }
         let lines = tally.lines(&name);
-        assert_eq!(lines[0], "sent `approval` to 1 run; 2 runs no longer waiting; refused for 7 runs");
-        assert!(lines[1].starts_with("refused for `d`, `e`, `f`, `g`, `h` and 2 more: not a name"), "{}", lines[1]);
+        assert_eq!(lines[0], "sent `approval` to 1 run; 2 runs no longer waiting; rejected by 7 runs");
+        assert!(lines[1].starts_with("rejected by `d`, `e`, `f`, `g`, `h` and 2 more: not a name"), "{}", lines[1]);
         assert_eq!(lines.len(), 2, "one line for each reason");
     }
 }
