@@ -1,0 +1,125 @@
+//! Outcomes and errors on their way between Rust and Python.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use wigwag::{Error, ErrorKind, Failure, Payload};
+use wigwag_core::Fault;
+
+/// An outcome: JSON text, or an error as JSON text.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Ok(String),
+    Failed(String),
+}
+
+/// An error as Python tells it.
+#[derive(Debug, Default, Deserialize)]
+struct Told {
+    kind: String,
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    detail: Option<String>,
+    #[serde(default)]
+    permanent: bool,
+    /// Seconds until the next attempt.
+    #[serde(default)]
+    after: Option<f64>,
+    /// The recorded error of a step, raised again by the code.
+    #[serde(default)]
+    fault: Option<Fault>,
+}
+
+impl Outcome {
+    pub(crate) fn of(is_ok: bool, text: String) -> Self {
+        if is_ok { Self::Ok(text) } else { Self::Failed(text) }
+    }
+
+    pub(crate) fn into_parts(self) -> (bool, String) {
+        match self {
+            Self::Ok(text) => (true, text),
+            Self::Failed(text) => (false, text),
+        }
+    }
+
+    /// The call cannot be done as it was written.
+    pub(crate) fn refused(why: &str) -> Self {
+        Self::Failed(json!({ "code": "Invalid", "message": why }).to_string())
+    }
+
+    /// The outcome of code that Python ran.
+    pub(crate) fn into_result(self) -> Result<Payload, Failure> {
+        match self {
+            Self::Ok(text) => Payload::parse(text).map_err(wigwag::permanent),
+            Self::Failed(text) => Err(failure(&text)),
+        }
+    }
+
+    /// The outcome of a point, for Python.
+    pub(crate) fn of_point(outcome: Result<Payload, Failure>) -> Self {
+        match outcome {
+            Ok(payload) => Self::Ok(payload.text().to_owned()),
+            Err(failure) => {
+                let fault = json!(failure.fault());
+                Self::Failed(json!({ "code": "Failure", "fault": fault }).to_string())
+            }
+        }
+    }
+
+    /// The outcome of a client's call.
+    pub(crate) fn of_call(outcome: Result<Value, Error>) -> Self {
+        match outcome {
+            Ok(value) => Self::Ok(value.to_string()),
+            Err(error) => Self::Failed(shown(&error).to_string()),
+        }
+    }
+}
+
+/// A failure as Python tells it.
+pub(crate) fn failure(text: &str) -> Failure {
+    let told: Told = serde_json::from_str(text).unwrap_or_default();
+    if let Some(fault) = told.fault {
+        return Failure::recorded(fault);
+    }
+    let failure = Failure::new(&told.kind, &told.message, told.detail, told.permanent);
+    match told.after.and_then(|seconds| std::time::Duration::try_from_secs_f64(seconds).ok()) {
+        Some(span) => failure.retry_after(span),
+        None => failure,
+    }
+}
+
+pub(crate) fn shown(error: &Error) -> Value {
+    let fields: Vec<Value> =
+        error.fields().iter().map(|field| json!({ "path": field.path, "message": field.message })).collect();
+    json!({
+        "code": format!("{:?}", error.kind()),
+        "message": error.to_string(),
+        "hint": error.advice(),
+        "fault": error.fault(),
+        "fields": fields,
+    })
+}
+
+/// All kinds of errors. A new one without a class in Python fails the test that reads this.
+pub(crate) fn kinds() -> impl Iterator<Item = ErrorKind> {
+    use ErrorKind as Kind;
+    [
+        Kind::NotFound,
+        Kind::Gone,
+        Kind::Conflict,
+        Kind::NotRunning,
+        Kind::Invalid,
+        Kind::InvalidName,
+        Kind::InvalidPayload,
+        Kind::RejectedSender,
+        Kind::NotWaiting,
+        Kind::UnknownPoint,
+        Kind::RunFailed,
+        Kind::RunCancelled,
+        Kind::TimedOut,
+        Kind::Stopped,
+        Kind::Unavailable,
+        Kind::Damaged,
+    ]
+    .into_iter()
+}
