@@ -1,1 +1,1 @@
-//! Nothing here: what is checked stands in `tests/tidy.rs`.
+//! Empty: the checks are in `tests/tidy.rs`.

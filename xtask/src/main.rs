@@ -1,9 +1,10 @@
-//! `cargo xtask test`: sets up all that the tests need, and runs everything that CI runs.
+//! `cargo xtask test`: installs everything that the tests need, and runs everything that CI runs.
 //!
-//! What cannot be had on this machine is skipped, and said at the end in capitals.
-#![expect(clippy::print_stderr, reason = "it talks to the one who runs it")]
+//! Parts that this machine cannot run are skipped, and listed at the end in capitals.
+#![expect(clippy::print_stderr, reason = "it reports its progress")]
 #![expect(clippy::disallowed_methods, reason = "it times real work and waits for real servers")]
 
+mod python;
 mod sbom;
 mod servers;
 mod tools;
@@ -17,11 +18,13 @@ use tools::Tools;
 
 const USAGE: &str = "usage:
   cargo xtask test [--long]     everything that CI runs; with `--long` ten times as many kills
+  cargo xtask test --quick      format, lints and the fast tests, for daily work: no servers, kills, simulated worlds or browsers
+  cargo xtask python            builds the Python package, installs it into a fresh environment and runs its tests
   cargo xtask with-servers CMD  starts the S3 servers, runs CMD with their addresses in WIGWAG_TEST_*, and stops them
   cargo xtask sbom PACKAGE      the crates that PACKAGE is built of, as CycloneDX on standard output";
 
 fn main() -> ExitCode {
-    // Whatever folder it is called from.
+    // Independent of the folder that it is called from.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
     if let Err(error) = std::env::set_current_dir(root) {
         eprintln!("error: cannot go to `{}`: {error}", root.display());
@@ -32,6 +35,13 @@ fn main() -> ExitCode {
     let outcome = match words[..] {
         ["test"] => test(false),
         ["test", "--long"] => test(true),
+        ["test", "--quick"] => quick(),
+        ["python"] => {
+            let mut tools = Tools::default();
+            let outcome = python::python(&mut tools);
+            tools.skipped.iter().for_each(|skipped| eprintln!("SKIPPED: {skipped}"));
+            outcome
+        }
         ["with-servers", program, ref rest @ ..] => with_servers(program, rest),
         ["sbom", package] => sbom::print(package),
         _ => Err(USAGE.into()),
@@ -60,6 +70,9 @@ fn test(long: bool) -> Result<(), String> {
     }
     let mut docs = cargo(["doc", "--workspace", "--no-deps", "--all-features"]);
     step("docs", docs.env("RUSTDOCFLAGS", "-D warnings"))?;
+    if tools.mdbook() {
+        step("documentation site", Command::new("mdbook").arg("build"))?;
+    }
 
     let running = servers.map(|bin| Servers::start(&bin, &mut tools.skipped)).transpose()?;
     let mut tests = if nextest {
@@ -84,6 +97,7 @@ fn test(long: bool) -> Result<(), String> {
     if node {
         typescript()?;
     }
+    python::python(&mut tools)?;
 
     eprintln!("\nall passed in {} s", began.elapsed().as_secs());
     for skipped in &tools.skipped {
@@ -92,12 +106,47 @@ fn test(long: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// The TypeScript client, alone, on the real server and in a real browser.
+/// Tests that take most of the time of the whole command: real kills, simulated worlds, races, fuzzing and other servers.
+const SLOW: &str = "package(wigwag-sim) | package(wigwag-examples) | package(wigwag-fuzz) | package(wigwag-bench) \
+    | binary(chaos) | binary(crash) | binary(load) | binary(schemathesis) | test(s3_) | test(crowd) | test(hub_cuts)";
+
+/// Runs the format check, lints and the fast tests.
+fn quick() -> Result<(), String> {
+    let began = Instant::now();
+    let mut tools = Tools::default();
+    step("format", cargo(["fmt", "--all", "--check"]))?;
+    step("lints", cargo(["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"]))?;
+    if !tools.nextest() {
+        return Err("the quick form needs cargo-nextest, which could not be installed; use `cargo xtask test`".into());
+    }
+    let fast = format!("not ({SLOW})");
+    let mut tests = cargo(["nextest", "run", "--workspace", "--all-features", "-E", &fast]);
+    step("fast tests", in_test_environment(&mut tests, None))?;
+    eprintln!("\nthe fast tests passed in {} s; `cargo xtask test` runs all of them", began.elapsed().as_secs());
+    Ok(())
+}
+
+/// Tests the TypeScript client without a server, on a real server and in a real browser; then the
+/// dashboard in a browser.
 fn typescript() -> Result<(), String> {
-    step("the server for the TypeScript client", cargo(["build", "--workspace", "--all-features", "--bin", "wigwag"]))?;
+    step(
+        "the server for the TypeScript client",
+        cargo(["build", "--workspace", "--all-features", "--bin", "wigwag", "--tests"]),
+    )?;
     let own = std::env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
     step("TypeScript: packages", npm(&["ci", "--no-audit", "--no-fund", "--ignore-scripts"]))?;
-    step("TypeScript: tests", npm(&["test"]).env("WIGWAG_BIN", own.with_file_name("wigwag")))
+    step("TypeScript: tests", npm(&["test"]).env("WIGWAG_BIN", own.with_file_name("wigwag")))?;
+    let dashboard = |args: &[&str]| {
+        let mut command = npm(args);
+        command.current_dir("tests/dashboard").env("WIGWAG_BIN", own.with_file_name("wigwag"));
+        command
+    };
+    step("dashboard: packages", dashboard(&["ci", "--no-audit", "--no-fund", "--ignore-scripts"]))?;
+    step("dashboard: tests", dashboard(&["test"])).or_else(|error| {
+        // Browser tests have time limits in real time, and a shared machine may take the processors away for half a minute.
+        eprintln!("FLAKY OR BROKEN: {error}; the dashboard tests run once more");
+        step("dashboard: tests, second run", dashboard(&["test"]))
+    })
 }
 
 fn npm(args: &[&str]) -> Command {
@@ -115,12 +164,13 @@ fn with_servers(program: &str, rest: &[&str]) -> Result<(), String> {
     step(program, in_test_environment(&mut command, Some(&running)))
 }
 
-/// Names the servers, and keeps the tests from looking for credentials anywhere else.
+/// Passes the servers' addresses, and keeps the tests from searching for credentials anywhere else.
 fn in_test_environment<'a>(command: &'a mut Command, servers: Option<&Servers>) -> &'a mut Command {
     for name in ["AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"] {
         command.env_remove(name);
     }
-    // What `cargo run` tells about this package would make nested builds differ from plain ones, and build anew.
+    // `cargo run` sets variables of this package, which would make nested builds differ from plain
+    // ones and rebuild everything.
     for (name, _) in std::env::vars().filter(|(name, _)| {
         name.starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR" || name == "CARGO_MANIFEST_PATH"
     }) {

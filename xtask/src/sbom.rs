@@ -1,7 +1,7 @@
-//! `cargo xtask sbom`: the bill of materials of a package, as CycloneDX.
+//! `cargo xtask sbom`: prints the bill of materials of a package, as CycloneDX.
 //!
-//! From `cargo metadata`, so that it says what this machine builds, and `Cargo.lock`, which has the checksums. Without
-//! development dependencies, which are in no binary, but with those of build scripts.
+//! Based on `cargo metadata`, so that it describes this machine's build, and `Cargo.lock`, which has the checksums.
+//! It omits development dependencies, which are in no binary, and includes those of build scripts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -34,7 +34,7 @@ fn output(command: &mut Command) -> Result<String, String> {
     }
 }
 
-/// The checksums of a lock file, by name and version.
+/// Returns the checksums of a lock file, by name and version.
 fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     let mut found = BTreeMap::new();
     for package in lock.split("[[package]]").skip(1) {

@@ -1,6 +1,6 @@
 //! Real S3 servers on free loopback ports, for as long as the tests run.
 //!
-//! A server is ready when a signed put and a get of a known object worked, not when its port is open.
+//! A server is ready when a signed put and get of a known object succeed, not when its port is open.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -17,7 +17,7 @@ const BUCKET: &str = "wigwag";
 const KEY: &str = "test";
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// Servers that run; stopped on drop.
+/// Running servers; stopped on drop.
 #[derive(Debug)]
 pub(crate) struct Servers {
     running: Vec<Server>,
@@ -53,7 +53,7 @@ impl Servers {
         }
         for server in &mut servers.running {
             let mut ready = server.wait_until_ready();
-            // A port that was free a moment ago may be taken by now.
+            // Another process may have bound the port since it was found free.
             if ready.is_err() && server.has_ended() {
                 *server = Server::start(server.name, server.start, bin, &folder.join(server.name.to_lowercase()))
                     .map_err(|error| error.to_string())?;
@@ -70,12 +70,12 @@ impl Servers {
         Ok(servers)
     }
 
-    /// What tells the tests where the servers are.
+    /// Returns the environment variables with the servers' addresses for the tests.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let addresses =
             self.running.iter().map(|server| (format!("WIGWAG_TEST_{}", server.name), server.endpoint.clone()));
         let line = seaweedfs_line(&self.bin).join("\n");
-        // Tools of other people, such as rclone and a Python that has boto3, lie beside the servers.
+        // Third-party tools, such as rclone and a Python with boto3, are installed next to the servers.
         let tools = self.bin.display().to_string();
         let more = [("WIGWAG_TEST_SEAWEEDFS_LINE".to_owned(), line), ("WIGWAG_TEST_TOOLS".to_owned(), tools)];
         let addresses = addresses.chain(more);
@@ -149,7 +149,7 @@ async fn put_and_get(endpoint: &str) -> Result<(), String> {
     }
 }
 
-/// Servers for tests make a bucket for anyone; those that do not were started with one.
+/// Test servers create a bucket for any client; the other servers were started with one.
 fn make_bucket(endpoint: &str) {
     let Some(address) = endpoint.strip_prefix("http://") else {
         return;
@@ -177,8 +177,8 @@ fn seaweedfs(bin: &Path, data: &Path, port: u16) -> Command {
     command
 }
 
-/// How a SeaweedFS is started. `{data}` stands for its folder, `{s3}` for the port it serves at, and each `{port}` for
-/// another port that nobody else has. Tests that kill a server start one of their own by it.
+/// Returns the command that starts SeaweedFS. `{data}` stands for its folder, `{s3}` for the port of its S3 API, and
+/// each `{port}` for another free port. Tests that kill a server start their own with it.
 fn seaweedfs_line(bin: &Path) -> Vec<String> {
     let mut words: Vec<String> = vec![bin.join("weed").display().to_string()];
     let flags = ["-logtostderr=true", "mini", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"];
@@ -208,7 +208,7 @@ fn moto(bin: &Path, _: &Path, port: u16) -> Command {
     command
 }
 
-/// Accepts conditional headers and ignores them: a server that must be refused.
+/// Accepts conditional headers and ignores them: wigwag must reject such a server.
 fn rclone(bin: &Path, data: &Path, port: u16) -> Command {
     let mut command = Command::new(bin.join("rclone"));
     let folder = data.join("data");
@@ -218,7 +218,7 @@ fn rclone(bin: &Path, data: &Path, port: u16) -> Command {
     command
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that is currently free.
 fn free_port() -> std::io::Result<u16> {
     TcpListener::bind("127.0.0.1:0")?.local_addr().map(|address| address.port())
 }

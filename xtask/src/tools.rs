@@ -1,25 +1,25 @@
-//! What the tests need and a fresh machine does not have, installed by name.
+//! Installs the tools that the tests need and a fresh machine lacks.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The Python packages with the S3 servers and other tools of the tests; a change of it makes the environment anew.
+/// The Python packages with the S3 servers and other test tools; changing it rebuilds the environment.
 const SERVERS: &str = include_str!("../servers.txt");
 
-/// Where the browser test looks, too.
+/// Paths of a browser, also used by the browser test.
 const BROWSERS: [&str; 3] = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 
-/// Where the tests look for nginx, too.
+/// Paths of nginx, also used by the tests.
 const NGINX: [&str; 3] = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/bin/nginx"];
 
 #[derive(Debug, Default)]
 pub(crate) struct Tools {
-    /// What could not be had, and what goes untested for it.
+    /// Tools that could not be installed, and the tests skipped for each.
     pub(crate) skipped: Vec<String>,
 }
 
 impl Tools {
-    /// Whether `cargo nextest` can be used; `cargo test` does as well, without killing tests that hang.
+    /// Whether `cargo nextest` is available; `cargo test` works too, without killing tests that hang.
     pub(crate) fn nextest(&mut self) -> bool {
         self.cargo_tool("nextest", "cargo-nextest", "tests run with `cargo test`, without a limit on time")
     }
@@ -40,7 +40,21 @@ impl Tools {
         installed
     }
 
-    /// Needed to see the order of system calls.
+    /// Whether mdBook can be used, which builds the documentation site.
+    pub(crate) fn mdbook(&mut self) -> bool {
+        let works = || quiet("mdbook", &["--version"]);
+        if works() {
+            return true;
+        }
+        say("installing mdbook (once)");
+        let installed = loud("cargo", &["install", "mdbook", "--locked", "--no-default-features"]) && works();
+        if !installed {
+            self.skipped.push("mdbook could not be installed: the documentation site is not built".into());
+        }
+        installed
+    }
+
+    /// Installs strace, to observe the order of system calls.
     pub(crate) fn strace(&mut self) {
         if quiet("strace", &["--version"]) {
             return;
@@ -52,7 +66,7 @@ impl Tools {
         }
     }
 
-    /// Needed to try the server behind a proxy; a test that does not find it says so.
+    /// Installs nginx, to test the server behind a proxy; the test reports when it is missing.
     pub(crate) fn nginx(&mut self) {
         if NGINX.iter().any(|path| Path::new(path).exists()) {
             return;
@@ -63,7 +77,7 @@ impl Tools {
         }
     }
 
-    /// Whether the TypeScript client can be tried; without a browser in Node only.
+    /// Whether the TypeScript client can be tested; without a browser, in Node only.
     pub(crate) fn node(&mut self) -> bool {
         if !has_node() {
             say("installing Node (once)");
@@ -87,7 +101,31 @@ impl Tools {
         true
     }
 
-    /// The folder with the programs of the servers and the other tools.
+    /// Returns the interpreter of an environment with these packages; a change of them makes a new one.
+    pub(crate) fn python(&mut self, home: &Path, packages: &str) -> Option<PathBuf> {
+        let (program, mark) = (home.join("bin/python"), home.join("installed.txt"));
+        if std::fs::read_to_string(&mark).is_ok_and(|installed| installed == packages) {
+            return std::path::absolute(program).ok();
+        }
+        say("installing the tools of the Python package (once)");
+        let is_new_enough = quiet("python3", &["-c", "import sys; sys.exit(sys.version_info < (3, 10))"]);
+        let installed = match is_new_enough {
+            true => install_packages(home, "xtask/python.txt"),
+            false => Err("Python 3.10 or newer is needed".into()),
+        };
+        match installed {
+            Ok(()) => {
+                let _ = std::fs::write(mark, packages);
+                std::path::absolute(program).ok()
+            }
+            Err(error) => {
+                self.skipped.push(format!("the Python package is not tried: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Returns the folder with the programs of the servers and the other tools.
     pub(crate) fn servers(&mut self) -> Option<PathBuf> {
         let home = Path::new("target/test-servers");
         let (bin, mark) = (home.join("bin"), home.join("installed.txt"));
@@ -95,7 +133,7 @@ impl Tools {
             return Some(bin);
         }
         say("installing the S3 servers and test tools (once)");
-        match install_servers(home) {
+        match install_packages(home, "xtask/servers.txt") {
             Ok(()) => {
                 let _ = std::fs::write(mark, SERVERS);
                 Some(bin)
@@ -110,7 +148,7 @@ impl Tools {
     }
 }
 
-fn install_servers(home: &Path) -> Result<(), String> {
+fn install_packages(home: &Path, packages: &str) -> Result<(), String> {
     let _ = std::fs::remove_dir_all(home);
     let shown = home.display().to_string();
     let made = quiet("python3", &["-m", "venv", &shown])
@@ -119,19 +157,19 @@ fn install_servers(home: &Path) -> Result<(), String> {
         return Err("no Python environment could be made".into());
     }
     let pip = home.join("bin/pip").display().to_string();
-    match loud(&pip, &["install", "--quiet", "--disable-pip-version-check", "-r", "xtask/servers.txt"]) {
+    match loud(&pip, &["install", "--quiet", "--disable-pip-version-check", "-r", packages]) {
         true => Ok(()),
         false => Err("pip failed".into()),
     }
 }
 
-/// From 20.10 on it has a WebSocket, if it is asked to.
+/// Whether Node has a WebSocket, which is so from 20.10 on behind a flag.
 fn has_node() -> bool {
     let fits = "const [major, minor] = process.versions.node.split('.'); process.exit(major > 20 || (major == 20 && minor >= 10) ? 0 : 1)";
     quiet("node", &["-e", fits]) && quiet("npm", &["--version"])
 }
 
-/// A fresh machine has no list of packages, or an old one.
+/// Installs a Debian package; retries after updating the package list, which is missing or old on a fresh machine.
 fn apt_install(package: &str) -> bool {
     let install = || quiet("apt-get", &["install", "-y", "-q", package]);
     install() || (quiet("apt-get", &["update", "-q"]) && install())
