@@ -489,7 +489,7 @@ async fn run_or_stop<T: Serialize>(
         _ = open.slot.next() => return None,
         outcome = running => outcome,
     };
-    if !open.slot.decide() {
+    if !open.slot.decide(attempt) {
         // It took too long and the turn said so first: what it gives is not heard.
         return None;
     }

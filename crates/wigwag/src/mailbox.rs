@@ -117,8 +117,8 @@ struct SlotState {
     waker: Option<Waker>,
     /// The receiver of replies is gone.
     closed: bool,
-    /// The running step has returned, or was told to stop: the first of both decides.
-    decided: bool,
+    /// The attempt that runs, and whether its end is decided: it has returned, or was told to stop.
+    attempt: (u32, bool),
 }
 
 impl Slot {
@@ -132,8 +132,8 @@ impl Slot {
         if state.closed {
             return None;
         }
-        if matches!(reply, Reply::Run { .. }) {
-            state.decided = false;
+        if let Reply::Run { attempt, .. } = reply {
+            state.attempt = (attempt, false);
         }
         state.replies.push_back(reply);
         let number = self.link.reply();
@@ -158,9 +158,15 @@ impl Slot {
         .await
     }
 
-    /// Decides between completion and timeout of the step; `false` if the other was first.
-    pub(crate) fn decide(&self) -> bool {
-        !std::mem::replace(&mut lock(&self.state).decided, true)
+    /// Decides between completion and timeout of an attempt; `false` if the other was first, or if a later attempt runs:
+    /// code that blocked its thread through several timeouts must not decide for the attempt that replaced its own.
+    pub(crate) fn decide(&self, attempt: u32) -> bool {
+        let mut state = lock(&self.state);
+        if state.attempt != (attempt, false) {
+            return false;
+        }
+        state.attempt.1 = true;
+        true
     }
 
     /// Closes the slot: its content will not be read any more.

@@ -172,6 +172,36 @@ async fn a_late_result_is_discarded_also_if_function_steps_blocked_all_threads()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn code_that_blocks_its_thread_through_several_timeouts_does_not_decide_for_a_later_attempt() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let code = {
+        let calls = Arc::clone(&calls);
+        move |ctx: Ctx, (): ()| {
+            let calls = Arc::clone(&calls);
+            async move {
+                let body = || async {
+                    let number = calls.fetch_add(1, Ordering::SeqCst) + 1;
+                    if number == 1 {
+                        std::thread::sleep(Duration::from_millis(1_500));
+                    }
+                    Ok(number)
+                };
+                let retry = Retry::times(20).first(Duration::from_millis(1)).cap(Duration::from_millis(1));
+                ctx.step("slow", body).timeout(Duration::from_millis(400)).retry(retry).await
+            }
+        }
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(Embedded::open(folder.path()).unwrap());
+    let engine = Engine::builder(store).function("function", 1, code).start().await.unwrap();
+    let run = engine.client().start("function", &()).await.unwrap();
+    let result = run.result::<u32>().await.unwrap();
+    let step = run.steps().await.unwrap()["slow"].clone();
+    assert!(result >= 2 && step.attempt >= 3, "attempts in between timed out: {result}, {}", step.attempt);
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_receive_is_called_once_for_each_run_although_three_workers_race_for_it() {
     const RUNS: usize = 40;
     let calls = Arc::new(std::sync::Mutex::new(std::collections::HashMap::<String, u32>::new()));

@@ -434,7 +434,7 @@ impl Turn {
             }
             match self.steps.slots.get(&path) {
                 // It has just come out, and says so in a moment.
-                Some(open) if !open.slot.decide() => continue,
+                Some(open) if !open.slot.decide(attempt.number) => continue,
                 Some(open) => _ = open.slot.reply(Reply::Stop),
                 None => continue,
             }
