@@ -1,11 +1,11 @@
 //! One worker's claim on a run: from claim until the run parks or ends.
 //!
-//! The turn owns the run. Users' code runs in tasks of its own ([`crate::scope`]) and asks for points; the turn gathers
-//! what is ready, stages it as events, commits one entry, and only then lets the code go on. It looks at what came from
-//! outside when it claims, when it renews and after it parked.
+//! The turn owns the run. Users' code runs in separate tasks ([`crate::scope`]) and requests steps. The turn gathers the
+//! ready requests, stages them as events, commits one entry, and only then lets the code continue. It scans for signals,
+//! control requests and results of children when it claims, when it renews and after it parks.
 //!
-//! What if we die here? Anywhere before a commit: nothing of what was staged happened; the hint at the lease's end, put
-//! before the claim, brings the next worker. After a commit: what was recorded is not run again. Steps that were
+//! What if we die here? Anywhere before a commit: no staged event took effect; the wake-up at the lease's end, stored
+//! before the claim, leads the next worker to the run. After a commit: recorded steps are not run again. Steps that were
 //! running are run again, under the same idempotency key.
 
 mod advance;
@@ -53,7 +53,7 @@ pub(crate) use lease::NewLease;
 pub(crate) use scan::{decide, names_waited_for, waiting_facts, waiting_key};
 pub(crate) use sources::{EarlyList, Found, index_of_closed, look_at_sources};
 
-/// A turn.
+/// One worker's exclusive drive of a run.
 #[derive(Debug)]
 pub(crate) struct Turn {
     inner: Arc<Inner>,
@@ -64,7 +64,7 @@ pub(crate) struct Turn {
     code: Running,
     steps: Steps,
     waits: Waits,
-    /// Signals that waits of code were offered and have not heard yet.
+    /// Signals and timeouts offered to waits of code, which the code has not accepted yet.
     offers: BTreeMap<Path, inbox::Offer>,
     claim: Claim,
     phase: Phase,
@@ -83,7 +83,7 @@ struct Mail {
     held: Vec<Request>,
 }
 
-/// Users' code of the run, and what it shares.
+/// The running code of the run, and the state that its bodies share.
 #[derive(Debug)]
 struct Running {
     bodies: BTreeMap<BodyId, Body>,
@@ -110,7 +110,7 @@ struct Steps {
     overdue: Vec<(Path, wigwag_core::Point)>,
 }
 
-/// The next commit, and what follows it.
+/// The next commit, and the actions that follow it.
 #[derive(Debug)]
 struct Plan {
     around: CommitPlan,
@@ -133,15 +133,15 @@ struct HeldLease {
 pub(crate) struct Brought {
     pub(crate) suffix: String,
     pub(crate) stamp: Time,
-    /// The signal, and what goes with it.
+    /// Puts that store the signal: its object, and the objects that accompany it.
     pub(crate) puts: Vec<(String, bytes::Bytes)>,
-    /// Where nothing may lie, for it to be the next that is taken.
+    /// Key ranges that must be empty, so that this signal is the next one in order.
     pub(crate) clear: Vec<Clear>,
-    /// Users' code was asked about it, and failed: that is recorded, and it is not asked a second time for nothing.
+    /// Whether users' code failed on the signal: the failure is recorded, and the code is not called a second time.
     pub(crate) refused: bool,
-    /// Becomes true when it may be there.
+    /// Becomes true when the store may have the signal.
     pub(crate) tried: Arc<AtomicBool>,
-    /// Becomes true when it is, with the entry that says what became of it.
+    /// Becomes true when the store has the signal, together with the entry that records its outcome.
     pub(crate) landed: watch::Sender<bool>,
 }
 
@@ -164,7 +164,7 @@ struct OpenSlot {
     running: Option<Attempt>,
 }
 
-/// What is left to do once the first entry of a turn is durable.
+/// Remaining work of a turn after its first entry is durable.
 #[derive(Debug)]
 enum Left {
     /// The run is driven on.
@@ -173,7 +173,7 @@ enum Left {
     End(ends::Ended),
 }
 
-/// What is done once the entry is durable.
+/// An action to perform once the entry is durable.
 #[derive(Debug)]
 enum Release {
     Reply(Arc<Slot>, Reply),
@@ -191,7 +191,7 @@ impl Drop for Turn {
 }
 
 impl Turn {
-    /// A turn on a run whose log is at hand. The claim is staged; [`Turn::drive`] commits it.
+    /// Starts a turn on a run whose log is loaded. The claim is staged; [`Turn::drive`] commits it.
     pub(crate) async fn claim(
         inner: Arc<Inner>,
         workflow: Arc<Workflow>,
@@ -259,12 +259,12 @@ impl Turn {
         self.plan.around.before.push(put);
     }
 
-    /// Adds the snapshot to the claim, where the store is atomic: it tells those apart who read the run before.
+    /// Adds the snapshot to the claim, where the store is atomic: commits that expect the previous snapshot then fail.
     pub(crate) fn with_snapshot(&mut self) {
         self.plan.around.snapshot = self.inner.store.traits().atomic;
     }
 
-    /// Lets the claim bring this signal, which was found in the inboxes as if it were there.
+    /// Makes the claim deliver this signal inline; the scan of the inboxes already counted the signal as stored.
     pub(crate) fn bring(&mut self, brought: Brought) -> Result<(), Lost> {
         self.plan.brings = Some(brought);
         // From here on others leave the run to this turn, or it to them.
@@ -274,7 +274,7 @@ impl Turn {
         }
     }
 
-    /// Makes the turn look at all sources once it holds the run.
+    /// Makes the turn scan all sources once it holds the run.
     pub(crate) fn look_again(&self) {
         _ = self.handle.poke(None);
     }
@@ -284,11 +284,11 @@ impl Turn {
         self.plan.around.delete.push(key);
     }
 
-    /// Commits the claim with all that is ready. Refused, nothing of it happened.
+    /// Commits the claim with all that is ready. If the store rejects the commit, nothing takes effect.
     pub(crate) async fn open(&mut self) -> Result<(), Lost> {
         let payloads = format!("{}/steps/", self.log.run.run);
         if self.log.has_blobs() || self.plan.around.before.iter().any(|(key, _)| key.starts_with(&payloads)) {
-            // A function that is run again reads what it recorded: it must be there.
+            // A replayed function reads its recorded payloads, so they must be in the store.
             self.commit().await?;
         }
         if deliberate_bug!(HintDeletedEarly) {
@@ -297,7 +297,7 @@ impl Turn {
         }
         self.begin_function().await;
         self.gather().await?;
-        // Whoever waits for the end is told of it by this turn.
+        // From here on this turn notifies the callers that wait for the end of the run.
         _ = self.inner.about_to_activate(&self.log.run.run, &self.handle);
         if self.log.run.status.is_final() {
             return Ok(());
@@ -308,7 +308,7 @@ impl Turn {
         Ok(())
     }
 
-    /// Commits the claim, or the whole run if it ended at once, and drives it on in a task of its own.
+    /// Commits the claim, or the whole run if it ended at once, and drives the run in a separate task.
     pub(crate) async fn launch(mut self) -> Result<(), Lost> {
         let span = spans::turn(&self.log.run);
         let begun = async {
@@ -316,14 +316,14 @@ impl Turn {
             self.open().await?;
             if self.log.run.status.is_final() {
                 let ended = self.commit_end().await?;
-                // On a bucket the rest takes longer than whoever starts the run should wait.
+                // On a bucket, completing the end takes longer than the caller who starts the run should wait.
                 return match atomic {
                     true => self.complete(ended).await.map(|()| None),
                     false => Ok(Some(Left::End(ended))),
                 };
             }
-            // Where the store is atomic nothing is left to do for a run that its first entry parked: who is told of its
-            // start may signal it at once, and finds nobody who drives it.
+            // Where the store is atomic nothing is left to do for a run that its first entry parked: the caller of the
+            // start may signal the run at once, and finds no turn that drives it.
             let is_done = matches!(self.claim, Claim::Parked { is_first: true, .. }) && atomic;
             Ok((!is_done).then_some(Left::Run))
         };
@@ -331,7 +331,7 @@ impl Turn {
             let (driven, tally) = (Inner::begin_to_drive(&self.inner), Arc::clone(&self.log.tally));
             tokio::spawn(async move {
                 tally.counts(self.drive(left).instrument(span)).await;
-                // Whoever stops the engine waits for this: the turn and its span are gone.
+                // `Engine::stop` waits for this drop: the turn and its span are gone.
                 drop(driven);
             });
         }
@@ -356,7 +356,7 @@ impl Turn {
                     if is_full {
                         self.inner.abandon(&self.lease.hint);
                     }
-                    // The dispatcher passes over hints of our own leases unless it is told.
+                    // The dispatcher skips wake-ups of this process's leases, so the turn returns this one explicitly.
                     _ = self.handle.poke(Some(&self.lease.hint));
                 }
                 Err(Lost::Unrecordable(error)) => self.stop_unrecordable(&error).await,
@@ -394,7 +394,7 @@ impl Turn {
         Before::of(self.inner.stop(), is_staged, renewal_due, notified, &self.log.run, &self.phase)
     }
 
-    /// Does what follows from what was gathered; returns whether the turn is over.
+    /// Commits, parks, scans or waits, as the gathered events require; returns whether the turn is over.
     async fn proceed(&mut self) -> Result<bool, Lost> {
         let (is_final, is_staged) = (self.log.run.status.is_final(), self.log.is_staged());
         match After::of(is_final, is_staged, self.lets_go_on(), self.may_park(), self.waits.needs_scan()) {
@@ -407,14 +407,14 @@ impl Turn {
         Ok(false)
     }
 
-    /// Gives up a run that was restarted or migrated: the next turn begins it afresh.
+    /// Releases a run that was restarted or migrated: the next turn starts its code from the top.
     async fn release_run(&mut self) -> Result<(), Lost> {
         self.abort_bodies();
         self.commit().await?;
         self.park().await.map(drop)
     }
 
-    /// Stages all that is ready: requests of users' code, times that came, steps that may begin, the end.
+    /// Stages all that is ready: requests of users' code, elapsed timers, steps that may start, the end.
     async fn gather(&mut self) -> Result<(), Lost> {
         self.now = self.inner.recent_now().await?;
         loop {
@@ -461,7 +461,7 @@ impl Turn {
         Ok(())
     }
 
-    /// Whether code goes on once the entry that is being made is durable.
+    /// Whether code continues once the staged entry is durable.
     fn lets_go_on(&self) -> bool {
         let goes_on = |release: &Release| matches!(release, Release::Reply(..) | Release::Step(..) | Release::Undo(..));
         self.code.begins || self.plan.releases.iter().any(goes_on)
@@ -472,7 +472,7 @@ impl Turn {
         is_held_up(&self.log.run, &self.phase, self.inner.stop())
     }
 
-    /// A recorded payload, also one that is about to be written with the entry that is being made.
+    /// Returns a recorded payload, also one that is staged with the next entry.
     async fn payload(&self, path: Option<&Path>, data: &Data) -> Result<Payload> {
         if let Data::Blob(blob) = data {
             let key = Key::blob(self.run_ref(), path, &blob.nonce).to_string();
@@ -503,7 +503,7 @@ pub(crate) fn data_of(run: &wigwag_core::Run, input: &Payload) -> Map<String, Va
     }
 }
 
-/// The successor of a hint that came due with nothing to do.
+/// Returns the delay until the successor of a wake-up that came due with nothing to do.
 pub(crate) fn patrol_after(hint: Option<&Hint>) -> Duration {
     use wigwag_core::limits::{self, PATROL_MAX};
     let generation = hint.map_or(0, |hint| hint.generation().saturating_add(1)).min(10);

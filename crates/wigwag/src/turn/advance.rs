@@ -1,4 +1,4 @@
-//! Steps of a graph begin when what they wait for has ended.
+//! Starts the steps of a graph when their dependencies have ended.
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use wigwag_core::turn::step::Begin;
@@ -25,7 +25,7 @@ impl Turn {
         if self.steps.frontier.is_none() || self.is_held_up() {
             return Ok(());
         }
-        // Passing over one step may make others ready.
+        // Skipping one step may make others ready.
         loop {
             let Some(frontier) = &self.steps.frontier else { return Ok(()) };
             let ready: Vec<Path> = frontier.ready(&self.workflow.definition).map(|node| node.name.clone()).collect();
@@ -42,7 +42,7 @@ impl Turn {
         }
     }
 
-    /// Begins a step, or goes on with it; says whether it was passed over.
+    /// Starts or continues a step; returns whether it was skipped.
     async fn enter(&mut self, path: &Path) -> Result<bool, Lost> {
         let Some(node) = self.workflow.node(path, &self.log.run) else { return Ok(false) };
         let is_dispatched = self.workflow.is_dispatched(&node);
@@ -83,7 +83,8 @@ impl Turn {
             && expires < self.now
         {
             self.stage_start(node, 1, None, None)?;
-            let failure = Failure::recorded(wigwag_core::Fault::new("Expired", format!("nobody took it by {expires}")));
+            let failure =
+                Failure::recorded(wigwag_core::Fault::new("Expired", format!("no worker took the task by {expires}")));
             self.fail_step(&node.name, 1, &failure, self.now)?;
             return Ok(false);
         }
@@ -107,7 +108,7 @@ impl Turn {
         }
     }
 
-    /// Asks users' code whether a step is entered; a panic in it is a failure that no retry mends.
+    /// Calls the condition of a step; a panic in it is a failure without retry.
     async fn condition(&self, node: &Node) -> Result<bool, Failure> {
         let Some(when) = self.workflow.node_code(&node.name).and_then(|code| code.when.clone()) else {
             return Ok(true);
@@ -152,7 +153,7 @@ impl Turn {
     /// Hands a step to workers that serve its queue. The task is made first: its id follows from the run and the
     /// step, so that after a crash the same one is found.
     async fn dispatch(&mut self, node: &Node, attempt: u32) -> Result<(), Lost> {
-        // The worker that takes the task reads this run: all that came before must be durable.
+        // The worker that takes the task reads this run: all staged events must be durable before.
         self.commit().await?;
         let of = TypeName::of_step(&self.log.run.of, &node.name)?;
         let id = task_of_step(&self.log.run, &node.name, attempt);
@@ -172,7 +173,7 @@ impl Turn {
         {
             return Err(error.into());
         }
-        // It fails by itself if nobody takes it in time; a little later we look whether it did.
+        // The task fails by itself if no worker takes it in time; a little later the run checks for that.
         let tries = node.timeout.saturating_mul(node.retry.attempts_max());
         let pauses = node.retry.cap.saturating_mul(node.retry.retries);
         let look = deadline.after(tries).after(pauses).after(std::time::Duration::from_secs(60));

@@ -19,7 +19,7 @@ impl Turn {
     /// Starts the function, if this is one, and lets it come to its first points.
     pub(super) async fn begin_function(&mut self) {
         let needed = match (&self.log.run.cancel, &self.log.run.chain) {
-            // Only how steps are undone is needed.
+            // The function runs only to register its compensations.
             (Some(_), _) | (_, Some(_)) => self.log.run.has_anything_to_undo(),
             _ => self.log.run.status != Status::Paused,
         };
@@ -32,7 +32,7 @@ impl Turn {
     pub(super) async fn first_poll(&mut self) {
         let mut until = self.inner.clock.boot() + inbox::HEAR_OUT;
         while self.code.root.as_ref().is_some_and(|root| !root.link.is_idle()) {
-            // A sender waits for a turn that brings a signal, and does not wait for ever.
+            // The sender of an inline signal waits for this turn, so the turn waits for the code only for a limited time.
             if self.mail.queue.is_empty() && self.plan.brings.is_none() {
                 self.mail.mailbox.changed().await;
                 self.mail.queue.extend(self.mail.mailbox.take());

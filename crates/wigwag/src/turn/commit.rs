@@ -1,6 +1,6 @@
-//! Commits of a turn: the entry with what accompanies it, what follows it, and the renewal of the lease.
+//! Commits of a turn: the entry with its accompanying writes, the actions after it, and the renewal of the lease.
 //!
-//! What if we die here? Before the entry nothing of it happened; after it, the next owner reads what it says.
+//! What if we die here? Before the entry none of its events took effect; after it, the next owner reads them.
 
 use std::collections::BTreeSet;
 
@@ -20,12 +20,12 @@ impl Turn {
         }
         self.enter_index();
         self.delete_controls_with_entry();
-        // What must land with the entry stands last of all that is put before it.
+        // Puts that must land together with the entry are the last of the puts before it.
         let landed = self.take_brought()?;
         let around = std::mem::take(&mut self.plan.around);
         let deleted: Vec<String> = around.before.iter().map(|(key, _)| key.clone()).collect();
         if let Err(lost) = self.log.commit(around).await {
-            // Where a batch lands in parts, our hints are there; nobody else relies on them.
+            // Where a batch lands in parts, our wake-ups are stored; no other worker relies on them.
             if matches!(lost, Lost::Taken) && !self.inner.store.traits().atomic {
                 let mut hints: BTreeSet<String> = deleted.into_iter().filter(|key| key.starts_with("due/")).collect();
                 if !self.claim.is_durable() {
@@ -42,8 +42,8 @@ impl Turn {
         self.release().await
     }
 
-    /// Deletes folded control objects with the entry that records them, where that is one commit: a worker that dies after
-    /// the last entry of a run leaves nobody who would delete them. Those for which the batch has no room follow it.
+    /// Deletes folded control objects with the entry that records them, where that is one commit: if a worker
+    /// dies after the last entry of a run, no later turn deletes them. If the batch has no room, they are deleted after it.
     pub(super) fn delete_controls_with_entry(&mut self) {
         if !self.inner.store.traits().atomic || self.controls_to_delete() > self.room_for_deletes() {
             return;
@@ -76,14 +76,14 @@ impl Turn {
         Ok(())
     }
 
-    /// Users' code failed on these.
+    /// Notes that users' code failed on these signals.
     pub(super) fn note_refused(&mut self, signals: &[Taken]) {
         if let Some(brought) = &mut self.plan.brings {
             brought.refused |= signals.iter().any(|taken| taken.signal == brought.suffix);
         }
     }
 
-    /// The signal goes with the entry that takes it; gives who is to be told.
+    /// Adds the inline signal to the entry that consumes it; returns the channel that reports its landing.
     pub(super) fn take_brought(&mut self) -> Result<Option<watch::Sender<bool>>, Lost> {
         let Some(brought) = self.plan.brings.take() else { return Ok(None) };
         let Brought { suffix, stamp, puts, mut clear, refused, tried, landed } = brought;
@@ -98,13 +98,13 @@ impl Turn {
         Ok(Some(landed))
     }
 
-    /// The entry is durable: code that waited for it goes on.
+    /// Continues the code that waited for the entry, which is now durable.
     pub(super) async fn release(&mut self) -> Result<(), Lost> {
         if self.is_over_by_the_clock().await || !self.log.holds_lease() {
-            // The answer took so long that another may have the run: no code begins that it may have run already.
+            // The answer took so long that another worker may hold the run and may have run this code already.
             return Err(Lost::Lease);
         }
-        // One may have been seen again before it was gone.
+        // A control object may be listed again before its delete lands.
         let mut controls = BTreeSet::new();
         for release in std::mem::take(&mut self.plan.releases) {
             match release {
@@ -124,7 +124,7 @@ impl Turn {
         Ok(())
     }
 
-    /// Whether others take our lease for over although it has not lasted so long: somebody set the machine's clock.
+    /// Whether other workers regard our lease as expired before its span is over, because the machine's clock was set.
     pub(super) async fn is_over_by_the_clock(&self) -> bool {
         let begins = !self.plan.releases.is_empty() || self.code.begins;
         let until = self.log.run.lease.as_ref().map(|lease| lease.until);
@@ -132,7 +132,7 @@ impl Turn {
         self.inner.now().await.map_or(true, |now| now.at > until)
     }
 
-    /// Renews the lease: hint, then entry, then the old hint goes. And looks at what came from outside.
+    /// Renews the lease: puts the new wake-up, then the entry, then deletes the old wake-up. Then scans all sources.
     pub(super) async fn renew(&mut self) -> Result<(), Lost> {
         self.stage_renewal().await?;
         self.commit().await?;

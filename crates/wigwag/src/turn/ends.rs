@@ -1,4 +1,4 @@
-//! How a run ends: well, or by undoing what was done; and what is left to do once it has.
+//! The end of a run: completion, or compensation of its completed steps; then the work that follows the final entry.
 //!
 //! What if we die here? The final entry decides, and waiters are notified of it at once. A worker that finds the
 //! wake-up of an ended run completes its end: the report to the parent, the snapshot and the place in `done/`, which on a
@@ -52,7 +52,7 @@ impl Turn {
         Ok(())
     }
 
-    /// The code is not that which recorded the run.
+    /// Pauses the run because its code differs from the code that recorded it.
     pub(super) fn pause_for_version(&mut self, misfits: Vec<String>) -> Result<(), Lost> {
         self.abort_bodies();
         self.mail.held.clear();
@@ -64,7 +64,7 @@ impl Turn {
         self.log.stage(paused, self.now)
     }
 
-    /// Somebody wants the run to end: running steps are told, and dropped after the grace time.
+    /// Follows a cancel request: running steps are notified, and dropped after the grace time.
     pub(super) fn follow_cancel(&mut self) {
         let Some(cancel) = &self.log.run.cancel else { return };
         let boot = self.inner.clock.boot();
@@ -90,13 +90,13 @@ impl Turn {
         self.mail.held.retain(|request| !matches!(request, Request::Open { body, .. } if body == id));
     }
 
-    /// Stages the end if it has come, or the next step of undoing.
+    /// Stages the end if the run is done, or the next compensation.
     pub(super) async fn follow_end(&mut self) -> Result<(), Lost> {
         if self.log.run.status.is_final() || self.log.is_full() || self.phase.is_releasing() {
             return Ok(());
         }
         if is_held_by_pause(&self.log.run) {
-            // A paused run does not end. A function that returned meanwhile is run again when it is resumed.
+            // A paused run does not end. A function that returned during the pause is replayed after the resume.
             if self.phase.take_result().is_some() {
                 self.code.root = None;
             }
@@ -132,7 +132,7 @@ impl Turn {
         Ok(())
     }
 
-    /// Waits for running steps, then undoes one after the other, then ends.
+    /// Waits for running steps, then compensates the completed steps one by one, then ends the run.
     async fn follow_undo(&mut self) -> Result<(), Lost> {
         let cancelling = self.phase.is_cancelling();
         if self.code.bodies.contains_key(&BodyId::Root) {
@@ -140,8 +140,8 @@ impl Turn {
             let waits = self.code.root.as_ref().is_some_and(|root| root.link.is_idle())
                 && !steps_run
                 && self.mail.queue.is_empty();
-            // A function that failed has returned; one that is cancelled, or only run again to learn how its steps
-            // are undone, is dropped as soon as it waits.
+            // A failed function has returned. A cancelled function, or a function that is replayed only to register its
+            // compensations, is dropped as soon as it waits.
             if waits && !self.mailbox_has_requests() && (cancelling || self.log.run.chain.is_some()) {
                 self.drop_body(&BodyId::Root);
             }
@@ -152,7 +152,7 @@ impl Turn {
         for id in waiting.iter().filter(|id| **id != BodyId::Root) {
             self.drop_body(id);
         }
-        // Steps that begin with the entry which is being made run too: a wait may time out beside them.
+        // Steps that start with the staged entry count as running: a wait may time out in the same entry.
         let begins = self.plan.releases.iter().any(|release| matches!(release, Release::Step(..)));
         let running = self.code.bodies.keys().any(|id| !matches!(id, BodyId::Undo(..)));
         if running || begins {
@@ -291,12 +291,12 @@ impl Turn {
         self.complete(ended).await
     }
 
-    /// Commits the final entry; on a bucket those who wait for the end are told of it now, elsewhere once all is done.
+    /// Commits the final entry. On a bucket the waiters of the end are notified now, elsewhere when the end is complete.
     pub(super) async fn commit_end(&mut self) -> Result<Ended, Lost> {
         self.abort_bodies();
         let mut hints = vec![self.lease.hint.clone()];
         hints.extend(self.handle.take_hints());
-        // Those for which the last entries had no room are still there.
+        // Control objects that the last entries had no room for still exist.
         let was_asked = hints.len() > 1 || self.handle.is_poked();
         let ended = metrics::counter!("wigwag_runs_ended_total", "status" => self.log.run.status.name());
         if self.inner.store.traits().atomic && self.log.is_staged() {
@@ -309,9 +309,9 @@ impl Turn {
             if !deliberate_bug!(LiveNotLeft) {
                 self.plan.around.delete.push(index.live);
             }
-            // A parked parent must be woken: until that is done the lease's hint stands, and brings whoever does it.
+            // A parked parent must be woken: until then the lease's wake-up stays, and leads another worker to the task.
             let given = hints.split_off(1);
-            // So it does until control objects are deleted for which this commit or the entries before it had no room.
+            // It also stays until the control objects are deleted that this commit and earlier entries had no room for.
             let is_roomy = self.controls_to_delete() + given.len() + 2 <= self.room_for_deletes();
             if self.log.run.parent.is_none() && is_roomy && !was_asked {
                 self.plan.around.delete.append(&mut hints);
@@ -321,13 +321,13 @@ impl Turn {
             }
             self.plan.around.leave_out_what_never_was();
             if let Err(lost) = self.commit().await {
-                // Others were led here by these: they go back to the dispatcher with the turn.
+                // Other callers passed these wake-ups to the turn: they return to the dispatcher with it.
                 given.iter().for_each(|hint| _ = self.handle.poke(Some(hint)));
                 return Err(lost);
             }
         } else {
             self.commit().await?;
-            // Whoever begins to wait from here on reads the log: they would not be told.
+            // Later waiters read the log, because no further notification follows.
             self.handle.note_end();
             self.inner.tell_end(&self.log.run.run, || Some(self.log.run.clone()));
         }
@@ -341,7 +341,7 @@ impl Turn {
         let mut gone = Vec::new();
         if !self.inner.store.traits().atomic {
             if !self.log.holds_lease() {
-                // Whoever finds the hint completes the end.
+                // A worker that follows the wake-up completes the end.
                 return Err(Lost::Lease);
             }
             if deliberate_bug!(EndAfterHint) {
@@ -369,7 +369,7 @@ impl Turn {
             self.inner.delete_all(gone).await?;
         }
         let inner = Arc::clone(&self.inner);
-        // Whoever begins to wait from here on reads the log: they would not be told.
+        // Later waiters read the log, because no further notification follows.
         inner.caches.misfits.forget(&run);
         inner.deactivate(&run, &self.handle);
         inner.tell_end(&run, || Some(self.log.run.take()));
@@ -388,16 +388,16 @@ impl Turn {
     }
 }
 
-/// A run whose final entry is durable, and what is left of its turn.
+/// Remaining work of a turn whose run has a durable final entry.
 #[derive(Debug)]
 pub(super) struct Ended {
-    /// Hints that go once the end is complete.
+    /// Wake-ups to delete once the end is complete.
     hints: Vec<String>,
-    /// Somebody asked something of the run while it ended.
+    /// Whether a control request arrived while the run ended.
     was_asked: bool,
 }
 
-/// Deletes control objects that came too late for a run that ended.
+/// Deletes control objects that arrived too late for a run that ended.
 async fn delete_late_controls(inner: &Inner, run: &Run) -> Result<()> {
     let below = wigwag_core::prefix::controls(&run.run);
     let mut pages = Pages::new(&*inner.store, &below);
@@ -428,7 +428,7 @@ impl Index {
     }
 }
 
-/// What a child tells its parent.
+/// A child's report to its parent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ChildEnd {
     pub(crate) child: RunRef,
@@ -460,7 +460,7 @@ async fn finish_index(inner: &Inner, run: &Run) -> Result<()> {
     Ok(())
 }
 
-/// What changes in the indexes, and at the parent, when a run ends.
+/// Changes to the indexes, and below the parent, at the end of a run.
 struct IndexChanges {
     puts: Vec<(String, Bytes)>,
     deletes: Vec<String>,
@@ -474,7 +474,7 @@ impl IndexChanges {
             _ => None,
         };
         let puts = report(run, result).into_iter().chain([index.done]).collect();
-        // Waits that ended with the run leave their index; so do those whose worker died before it could.
+        // Waits that ended with the run leave their index, also if the worker died before it deleted their keys.
         let last = run.points.values().filter(|point| point.seq == run.seq).filter_map(|point| point.wait.as_deref());
         let waits: BTreeSet<String> = last.map(|wait| waiting_key(run, wait)).collect();
         Ok(Self { puts, deletes: [index.live].into_iter().chain(waits).collect() })
@@ -486,10 +486,10 @@ impl IndexChanges {
     }
 }
 
-/// Completes the end of a run whose worker died after the final entry; then the hint may go. Says whether it did:
-/// somebody may have restarted the run meanwhile.
+/// Completes the end of a run whose worker died after the final entry, so that the wake-up can be deleted. Returns
+/// `false` if the run was restarted in between.
 ///
-/// `stale` are control objects that came too late for it.
+/// `stale` are control objects that arrived too late for the run.
 pub(crate) async fn complete_end(
     inner: &Arc<Inner>,
     loaded: Loaded,
@@ -514,7 +514,7 @@ pub(crate) async fn complete_end(
         log.run
     };
     wake_parent(inner, &run).await?;
-    // Hints go last: until then they bring whoever completes the end. Those that led here may be gone already.
+    // Wake-ups go last: until then they lead a worker to the unfinished end. The ones that led here may be gone already.
     let found: Vec<String> = hints.collect();
     let listed = run.due_hints().filter(|listed| !found.contains(*listed)).cloned();
     inner.delete_all(stale.into_iter().chain(listed).chain(found.iter().cloned())).await?;
@@ -523,7 +523,7 @@ pub(crate) async fn complete_end(
     Ok(true)
 }
 
-/// Where the store can: one commit, and only if the snapshot is the one that was read. A restart writes another.
+/// Completes the end in one commit, if the snapshot is still the loaded one. A restart writes a newer snapshot.
 async fn finish_at_once(inner: &Inner, loaded: Loaded) -> Result<Option<Run>> {
     let Loaded { run, snapshot, .. } = loaded;
     let (key, body) = (Key::State { run: run.run.clone() }.to_string(), state_to_json(&run, &inner.by()));
@@ -540,9 +540,9 @@ async fn finish_at_once(inner: &Inner, loaded: Loaded) -> Result<Option<Run>> {
     }
 }
 
-/// If a run was restarted while its end was completed, takes back what that changed in the indexes; says whether it was.
+/// Reverts the index changes of an end if the run was restarted in between; returns whether it was restarted.
 ///
-/// What if we die here? The hint stands, and whoever follows it puts the run back (`live_again` in the worker).
+/// What if we die here? The wake-up stays, and the worker that follows it restores the index (`live_again` in the worker).
 pub(crate) async fn take_back_if_restarted(inner: &Inner, ended: &Run) -> Result<bool> {
     let mut now = ended.clone();
     match log::catch_up_run(&*inner.store, &mut now).await {
@@ -561,9 +561,9 @@ pub(crate) async fn take_back_if_restarted(inner: &Inner, ended: &Run) -> Result
     Ok(true)
 }
 
-/// Makes sure that a parked parent looks at what its child reported.
+/// Makes sure that a parked parent reads the report of its child.
 ///
-/// The report is there before the parent is read; a parent that is not parked looks again after it parks.
+/// The report is stored before the parent is read; a parent that is not parked scans once more after it parks.
 pub(crate) async fn wake_parent(inner: &Arc<Inner>, run: &Run) -> Result<()> {
     let Some(parent) = run.parent.as_ref().map(|parent| &parent.run) else { return Ok(()) };
     if deliberate_bug!(ParentNotWoken) {
@@ -573,13 +573,13 @@ pub(crate) async fn wake_parent(inner: &Arc<Inner>, run: &Run) -> Result<()> {
         _ = handle.poke(None);
     }
     let now = inner.now().await?;
-    // A wake-up that is not yet due finds this report too. One due very soon might be looked at already.
+    // A wake-up that is not due yet leads to this report too. A wake-up due very soon might already be in a check.
     let ahead = now.at.after(now.uncertainty * 2 + Duration::from_millis(50));
     if lock(&inner.caches.wakes).get(parent).is_some_and(|due| *due > ahead) {
         return Ok(());
     }
     let loaded = match log::read(&*inner.store, parent).await {
-        // Retention removed it: there is nobody to wake.
+        // Retention removed the parent: no run is left to wake.
         Err(error) if error.kind() == ErrorKind::Gone => return Ok(()),
         loaded => loaded?,
     };

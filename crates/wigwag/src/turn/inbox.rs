@@ -1,12 +1,12 @@
 //! Waits take signals from their inboxes, or are timed out.
 //!
-//! The order: an inbox is listed, then a wait takes what is there and the entry that says so is written; or the wait is
-//! recorded, and the inbox is listed **again** after that entry. A sender puts its signal, then reads the run, and puts
-//! a hint if a wait is open. One of the two sees the other.
+//! The order: the turn lists an inbox, then a wait consumes a listed signal and the entry that records it is written; or
+//! the wait is recorded, and the inbox is listed **again** after that entry. A sender puts its signal, then reads the run,
+//! and puts a wake-up if a wait is open. Either the turn sees the signal, or the sender sees the wait.
 //!
-//! What if we die here? Until the entry is there nothing was taken, and the next owner finds the same signals. After
-//! it, the record answers. Code is offered a signal only at waits that it waits at in this turn: one that lost a race
-//! takes nothing, whether or not its loss was recorded.
+//! What if we die here? Until the entry is stored no signal is consumed, and the next owner finds the same signals. After
+//! it, the record decides. Code is offered a signal only at waits that it polls in this turn: a wait that lost a race
+//! consumes nothing, whether or not its loss was recorded.
 
 use std::sync::Arc;
 
@@ -33,10 +33,10 @@ use crate::panics;
 use crate::scope::Caught;
 use crate::workflow::{Changed, Workflow, data_payload};
 
-/// How long code that was told of its signal may take to say what comes next, before it gets an entry of its own.
+/// Time that code has, after it got its signal, to send its next request so that both share one entry.
 pub(super) const HEAR_OUT: std::time::Duration = std::time::Duration::from_millis(20);
 
-/// What a wait of code was told.
+/// A signal, timeout or lost race that a wait of code was offered.
 #[derive(Debug)]
 pub(super) struct Offer {
     heard: Heard,
@@ -46,7 +46,7 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    /// Whether the code was polled since it was told.
+    /// Whether the code was polled since the offer.
     fn is_seen(&self) -> bool {
         self.link.has_seen(self.reply)
     }
@@ -92,7 +92,7 @@ impl Turn {
         self.log.run.waits().find(|(path, point)| *path == race || is_rival(point)).map(|(_, point)| point)
     }
 
-    /// Fails a wait for which there is no room. That is recorded: run again, the code must learn the same, however many
+    /// Fails a wait that exceeds the limit of open waits. The failure is recorded: a replay must see the same, however many
     /// waits are open by then.
     fn refuse_wait(&mut self, path: &Path, open: &OpenSlot, name: Name, failure: &Failure) -> Result<(), Lost> {
         let waiting = SignalWaiting {
@@ -150,7 +150,7 @@ impl Turn {
         self.log.stage(waiting, self.now)
     }
 
-    /// Whether somebody waits there: a node of the graph, or code that looked at the wait since it was last told.
+    /// Whether the wait is in use: by a node of the graph, or by code that polled the wait since its last reply.
     pub(super) fn is_asked(&self, path: &Path) -> bool {
         let Some(open) = self.steps.slots.get(path) else {
             return self.workflow.definition.step(path).is_some_and(|node| node.kind == NodeKind::Signal);
@@ -158,17 +158,17 @@ impl Turn {
         matches!(open.spec, Spec::Wait { .. }) && self.code.bodies.contains_key(&open.body) && open.slot.is_awaited()
     }
 
-    /// Lets waits take what is there, and times them out; says whether any was settled.
+    /// Lets waits consume stored signals, and times waits out; returns whether any wait was settled.
     ///
-    /// A node of a graph takes its signal at once. Code is told of its own first and takes it by hearing it, because
-    /// it may at that moment turn to something else; what follows shares the entry. No step of it begins before the
-    /// entry is durable.
+    /// A node of a graph consumes its signal at once. Code is offered its signal first and consumes it when it polls the
+    /// wait, because the code may drop the wait at that moment; its next requests share the entry. No step of it starts
+    /// before the entry is durable.
     pub(super) async fn receive(&mut self) -> Result<bool, Lost> {
         self.take_back_offers();
         let mut any = false;
         while !self.is_held_up() && !self.log.is_full() && self.log.run.waits().next().is_some() {
             if !self.mail.queue.is_empty() || self.mail.mailbox.has_requests() || self.is_about_to_reply() {
-                // What the code has just said or is about to hear comes first: a wait may be over by it.
+                // Pending requests of the code and replies to it come first: they may end a wait.
                 break;
             }
             let mut found = std::mem::take(&mut self.waits.inboxes);
@@ -203,21 +203,21 @@ impl Turn {
     fn may_take(&self, path: &Path) -> bool {
         let name =
             |path: &Path| self.log.run.points.get(path).and_then(|point| Some(point.wait.as_ref()?.name.clone()));
-        // What one wait was told of, another of that name is not.
+        // A signal that is offered to one wait is not offered to another wait of the same name.
         let told = !self.offers.is_empty() && self.offers.keys().any(|other| name(other) == name(path));
-        // Code that was told something hears that first.
+        // Code with a reply that it has not polled yet polls that reply first.
         let is_idle = |open: &OpenSlot| self.code.bodies.get(&open.body).is_some_and(|body| body.scope.link.is_idle());
         let listens = self.steps.slots.get(path).is_none_or(is_idle);
         self.is_asked(path) && listens && !told
     }
 
-    /// Whether code is to be told how a point came out, once the entry that is being made is durable.
+    /// Whether code gets the outcome of a step once the staged entry is durable.
     fn is_about_to_reply(&self) -> bool {
         let is_outcome = |reply: &Reply| !matches!(reply, Reply::Run { .. });
         self.plan.releases.iter().any(|release| matches!(release, Release::Reply(_, reply) if is_outcome(reply)))
     }
 
-    /// Tells code what its wait takes, or that nothing came in time; those that race with it are told too.
+    /// Offers code the signals for its wait, or the timeout; waits that race with it get their outcome too.
     async fn offer(&mut self, decision: &Decision) {
         let point = decision.point().clone();
         let rivals = self.log.run.losers_to(&point);
@@ -239,7 +239,7 @@ impl Turn {
         let Some(body) = self.code.bodies.get(&open.body) else { return };
         let link = Arc::clone(&body.scope.link);
         let reply = open.slot.reply(Reply::Heard { heard: heard.clone(), at: self.now });
-        // Code that no longer waits there says so in a moment.
+        // Code that dropped the wait has sent, or is about to send, a request that says so.
         let Some(reply) = reply else { return };
         self.offers.insert(path.clone(), Offer { heard, link, reply });
         if deliberate_bug!(RecordedUnheard)
@@ -250,7 +250,7 @@ impl Turn {
         }
     }
 
-    /// Code has heard what it was told: now it is so.
+    /// Records an offer that the code has accepted.
     pub(super) async fn take_heard(&mut self, path: &Path, slot: &Arc<Slot>) -> Result<(), Lost> {
         if !self.steps.slots.get(path).is_some_and(|open| Arc::ptr_eq(&open.slot, slot)) {
             return Ok(());
@@ -264,7 +264,7 @@ impl Turn {
         }
     }
 
-    /// Code that was polled and did not listen does not want it now: it goes back into the inbox.
+    /// Retracts offers that code did not accept when it was polled: the signals stay in the inbox.
     fn take_back_offers(&mut self) {
         let polled = self.offers.iter().filter(|(_, offer)| offer.is_seen());
         let polled: Vec<Path> = polled.map(|(path, _)| path.clone()).collect();
@@ -275,19 +275,19 @@ impl Turn {
         }
     }
 
-    /// What was told to code that is gone is not heard.
+    /// Drops offers to code that no longer exists.
     pub(super) fn forget_offers(&mut self) {
         let slots = &self.steps.slots;
         self.offers.retain(|path, _| slots.contains_key(path));
     }
 
-    /// Lets code that was told something go on, so that what it asks for next shares the entry; says whether it did.
+    /// Lets code with an offer continue, so that its next requests share the entry; returns whether it continued.
     ///
-    /// Code that blocks its thread is not waited for.
+    /// The turn does not wait for code that blocks its thread.
     pub(super) async fn hear_out(&mut self) -> bool {
         let unheard = self.offers.values().any(|offer| !offer.is_seen());
-        // Code may have been quicker than this turn: on another thread it may have gone on since it was told. What it
-        // asked for is in the mailbox then, and without a look there it would cost an entry of its own.
+        // Code on another thread may have continued since the offer, before this turn got here. Its requests are in the
+        // mailbox then; without this check they would cost a separate entry.
         let told = unheard || !self.offers.is_empty() && self.mail.mailbox.has_requests();
         let mut until = self.inner.clock.boot() + HEAR_OUT;
         while self.offers.values().any(|offer| !offer.is_seen()) {
@@ -308,19 +308,19 @@ impl Turn {
             }
             let is_foreign = self.code.bodies.values().any(|body| body.scope.link.is_foreign());
             if !is_foreign || self.inner.stop() > Stop::Drain || !self.hear(&mut until).await {
-                // Its last request counts, too.
+                // A request that arrived at the last moment counts, too.
                 return self.mail.mailbox.has_requests();
             }
         }
         false
     }
 
-    /// Takes what code says, and waits for it until then at most; `false` if it said nothing. Code that said something
-    /// gets more time. The mailbox also changes when the engine stops, again and again, and the code of a stopped
-    /// engine says nothing more.
+    /// Waits for requests of the code, at most until `until`, and queues them; returns `false` if none arrived. A request
+    /// extends `until`. The mailbox also changes when the engine stops, repeatedly, and the code of a stopped engine sends
+    /// no more requests.
     ///
-    /// Code mostly says it as soon as it gets a thread. So it gets one before a timer is made: that would wake another
-    /// thread, one that sleeps until the next timer and must be told that there is an earlier one.
+    /// Code mostly sends its request as soon as it gets a thread. So the turn yields before it creates a timer: a new
+    /// timer would wake another thread, the one that sleeps until the next timer.
     pub(super) async fn hear(&mut self, until: &mut std::time::Duration) -> bool {
         let left = until.saturating_sub(self.inner.clock.boot());
         if left.is_zero() {
@@ -340,9 +340,9 @@ impl Turn {
         true
     }
 
-    /// Whether an inbox must be listed before it can be said that nothing is there.
+    /// Whether an inbox must be listed before it counts as empty.
     async fn needs_look(&mut self) -> Result<bool, Lost> {
-        // Taken out, because which waits may take something is asked of the whole turn.
+        // Moved out of the turn, because `may_take` borrows the whole turn.
         let mut waits = std::mem::take(&mut self.waits);
         let need = waits.scan_need(&self.log.run, self.now, |path| self.may_take(path));
         self.waits = waits;
@@ -356,15 +356,15 @@ impl Turn {
         })
     }
 
-    /// Looks into the inboxes, and heeds late notes: whoever sent one before it sent the next signal is heard in order.
+    /// Scans the inboxes and folds notes about late signals, so that a sender's late signal precedes its next one.
     async fn look_into_inboxes(&mut self) -> Result<(), Lost> {
         let mut found = look_at_signals(&self.inner, &self.log.run, None).await?;
-        // All else that is asked comes with a hint, and is folded between two entries.
+        // All other control requests come with a wake-up, and are folded between two entries.
         found.controls.retain(|(_, control)| matches!(control.order, Order::Late { .. }));
         self.fold(found).await
     }
 
-    /// A wait takes its signal, or as many as it wants.
+    /// Records that a wait consumes its signal, or all signals of its quorum.
     async fn take_signals(&mut self, path: &Path, taken: Vec<Taken>, payload: &Payload) -> Result<(), Lost> {
         let Some(wait) = self.open_wait(path) else { return Ok(()) };
         let patch = match self.on_receive(path, payload).await {
@@ -401,7 +401,7 @@ impl Turn {
         Ok(())
     }
 
-    /// The signals that a wait takes, as it gets them.
+    /// Returns the signals that a wait consumes, and the payload for its code.
     fn read_signals(&self, path: &Path, suffixes: &[String]) -> Option<(Vec<Taken>, Payload)> {
         let wait = self.open_wait(path)?;
         let read = &self.waits.inboxes.names.get(&wait.name)?.signals;
@@ -416,7 +416,7 @@ impl Turn {
         point.wait.as_deref().cloned()
     }
 
-    /// Asks users' code what a signal makes of the run's data.
+    /// Calls the `on_receive` code of a node, which updates the run's data from a signal.
     async fn on_receive(&self, path: &Path, payload: &Payload) -> Result<Option<Map<String, Value>>, Failure> {
         match self.workflow.node_code(path).and_then(|code| code.on_receive.clone()) {
             Some(code) => self.changed_by(|data| code(data, payload.clone())).await,
@@ -424,7 +424,7 @@ impl Turn {
         }
     }
 
-    /// Runs code on the run's data; a panic in it is a failure that another try may mend.
+    /// Runs code on the run's data; a panic in it is a failure that is retried.
     async fn changed_by(
         &self,
         code: impl FnOnce(Payload) -> BoxFuture<'static, Changed>,
@@ -438,7 +438,7 @@ impl Turn {
         Ok(self.check_data(returned)?.patch)
     }
 
-    /// Users' code failed on a signal. The signal stays where it is: the code is asked again, or the run fails.
+    /// Records that users' code failed on a signal. The signal stays in the inbox: the code is retried, or the run fails.
     fn refuse_signal(&mut self, path: &Path, failure: &Failure) -> Result<(), Lost> {
         let Some(node) = self.workflow.node(path, &self.log.run) else { return Ok(()) };
         let point = self.log.run.points.get(path);
@@ -455,11 +455,11 @@ impl Turn {
         }
     }
 
-    /// A node of a graph that waits cannot go on: as with a step, the run fails, is paused, or goes on without it.
+    /// Fails a waiting node of a graph. As with a step, the run fails, is paused, or continues without it.
     fn fail_wait(&mut self, node: &wigwag_core::Node, error: Fault) -> Result<(), Lost> {
         match node.on_failure {
             OnFailure::Pause => {
-                // The wait stays open: a signal that comes while the run is paused is in time.
+                // The wait stays open: a signal that arrives while the run is paused is in time.
                 self.pause_for_failure(error)
             }
             OnFailure::Continue => {
@@ -474,7 +474,7 @@ impl Turn {
         }
     }
 
-    /// Nothing came in time.
+    /// Records the timeout of a wait.
     async fn time_out(&mut self, path: &Path) -> Result<(), Lost> {
         let Some(wait) = self.open_wait(path) else { return Ok(()) };
         let node = self.workflow.node(path, &self.log.run).filter(|node| node.kind == NodeKind::Signal);
@@ -506,7 +506,7 @@ impl Turn {
         }
     }
 
-    /// A wait is over without a signal.
+    /// Closes a wait that has no signal.
     pub(super) fn close_wait(&mut self, path: &Path, why: Closing) -> Result<(), Lost> {
         let Some(wait) = self.open_wait(path) else { return Ok(()) };
         self.log.stage(SignalClosed { point: path.clone(), why, at: self.now }, self.now)?;
@@ -530,14 +530,14 @@ impl Turn {
     fn leave_index(&mut self, path: &Path, wait: &Wait) {
         let same = |other: &Wait| other.name == wait.name && other.seq == wait.seq;
         let mut others = self.log.run.waits().filter(|(other, _)| *other != path);
-        // One that is over in the entry that opened it never was there.
+        // A wait that closes in the entry that opened it was never put into the index.
         let stays = deliberate_bug!(IndexNotLeft);
         if wait.seq < self.log.run.seq && !stays && !others.any(|(_, point)| point.wait.as_deref().is_some_and(same)) {
             self.plan.around.delete.push(waiting_key(&self.log.run, wait));
         }
     }
 
-    /// Puts the waits that the entry which is being made leaves open into the index; it is written before that entry.
+    /// Puts the waits that the staged entry leaves open into the index; the index is written before the entry.
     pub(super) fn enter_index(&mut self) {
         let run = &self.log.run;
         let fresh = run.waits().filter_map(|(path, point)| Some((path, point, point.wait.as_deref()?)));
@@ -549,7 +549,7 @@ impl Turn {
     }
 }
 
-/// What a wait gives: one payload as it came, several as an array.
+/// Returns the result of a wait: a single payload unchanged, several as an array.
 fn together(wait: &Wait, signals: &[&Arc<Signal>]) -> Payload {
     match signals {
         [only] if wait.quorum <= 1 => only.payload.clone(),

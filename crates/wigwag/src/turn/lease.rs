@@ -1,7 +1,7 @@
 //! A lease that is prepared before the claim it belongs to, where a batch lands in parts: its wake-up is put while the
-//! checker reads what it needs for the claim, and is in the store when the entry follows.
+//! check reads the data for the claim, and is in the store when the entry follows.
 //!
-//! What if we die here? A wake-up at the end of a lease that nobody took leads to one more check of the run.
+//! What if we die here? The wake-up of a lease that was never claimed leads to one more check of the run.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(crate) struct NewLease {
     pub(super) until: Time,
     /// When it begins, by the clock that counts suspended time.
     pub(super) boot: Duration,
-    /// How far off the store's time may be by which it ends.
+    /// Possible error of the store's time by which the lease ends.
     pub(super) uncertainty: Duration,
     pub(super) is_put: bool,
 }

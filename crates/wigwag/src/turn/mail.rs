@@ -1,4 +1,4 @@
-//! What users' code asked for, and times that came, become events.
+//! Turns requests of users' code and elapsed timers into events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Turn {
         Ok(())
     }
 
-    /// A point is no longer waited for. That is recorded: run again, the code must not learn how it came out.
+    /// Records that the code dropped a step before its end: a replay must not see the outcome either.
     fn take_dropped(&mut self, path: &Path, slot: &Arc<Slot>) -> Result<(), Lost> {
         if !self.steps.slots.get(path).is_some_and(|open| Arc::ptr_eq(&open.slot, slot)) {
             return Ok(());
@@ -106,7 +106,7 @@ impl Turn {
             Begin::Settled => return self.answer_settled(&path, &open).await,
             Begin::RetryAt(_) | Begin::Wait => {}
         }
-        // One that was answered at once is not waited for.
+        // A step that was answered at once needs no slot.
         if self.log.run.points.get(&path).is_some_and(|point| !point.status.is_settled()) {
             self.steps.slots.insert(path, open);
         }
@@ -141,7 +141,7 @@ impl Turn {
                 Ok(())
             }
             Spec::Child { of, input } => {
-                // What the child may look at must be durable before it is there.
+                // The child may read this run, so its entries must be durable before the child exists.
                 self.commit().await?;
                 let child = RunRef::workflow(self.log.run.id().child(path, self.log.run.restarts));
                 let parent = Parent { run: self.run_ref().clone(), point: path.clone() };
@@ -179,7 +179,7 @@ impl Turn {
         }
     }
 
-    /// What cannot be started at all is a failure of the point; the store's trouble is trouble of the turn.
+    /// Fails a step whose child cannot be started; an error of the store ends the turn instead.
     fn refuse_child(&mut self, path: &Path, open: &OpenSlot, error: &Error) -> Result<(), Lost> {
         use crate::ErrorKind;
         if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Damaged | ErrorKind::Stopped) {
@@ -266,7 +266,7 @@ impl Turn {
         Ok(())
     }
 
-    /// Records that an attempt of a step failed, and what follows: a retry, or what its owner does about it.
+    /// Records a failed attempt of a step and its consequence: a retry, or the failure policy of its owner.
     pub(super) fn fail_step(&mut self, path: &Path, attempt: u32, failure: &Failure, at: Time) -> Result<(), Lost> {
         let Some(policy) = self.failure_policy(path) else { return Ok(()) };
         let (outcome, error) = (failure.outcome(), failure.fault().clone());
@@ -279,7 +279,7 @@ impl Turn {
         if let (AfterFailure::ReplyToCode, Some(slot)) = (&then, &slot)
             && self.mail.queue.iter().any(|request| request.drops(slot))
         {
-            // In the same poll the code turned to something else: it does not learn of the failure.
+            // The code dropped the step in the same poll: it does not learn of the failure.
             return self.take_dropped(path, slot);
         }
         let error = event.error.clone();
@@ -317,7 +317,7 @@ impl Turn {
         self.log.stage(RunPaused { why, error, reason: None, control: None, refused: None, by: None }, self.now)
     }
 
-    /// Lets the steps of a graph begin that waited for this one.
+    /// Lets the graph steps that depend on this one start.
     pub(super) fn pass(&mut self, path: &Path) {
         if let Some(frontier) = &mut self.steps.frontier {
             frontier.passed(path);
@@ -348,7 +348,7 @@ impl Turn {
         Ok(())
     }
 
-    /// A run's data is part of every snapshot, and so has a limit; and it must be read again from there.
+    /// Checks the size of the run's data, which is part of every snapshot, and that a snapshot can hold it.
     pub(super) fn check_data(&self, returned: Returned) -> Result<Returned, Failure> {
         let Some(patch) = &returned.patch else { return Ok(returned) };
         let added = Payload::of(patch).map_err(|refusal| permanent(format!("the run's data: {refusal}")))?;
@@ -362,12 +362,12 @@ impl Turn {
         }
     }
 
-    /// Times that came: sleeps are over, steps are tried again, what was waited for did not come.
+    /// Fires elapsed timers: ends sleeps, retries steps, closes overdue waits for children.
     pub(super) fn fire_timers(&mut self) -> Result<(), Lost> {
         if self.is_held_up() {
             return Ok(());
         }
-        // What a wait was told is heard first, so that nothing else that its code waits for is settled meanwhile.
+        // The code polls an open offer first, so that no timer settles another of its steps before that.
         while !self.log.is_full()
             && self.offers.is_empty()
             && let Some((at, path)) = self.steps.timers.first().cloned()
@@ -387,7 +387,7 @@ impl Turn {
                         self.start_attempt(&path, point.attempt.saturating_add(1), &mut open)?;
                         self.steps.slots.insert(path, open);
                     }
-                    // Steps of a graph are started again by `advance`; a function that was not asked yet comes to it.
+                    // Steps of a graph are started again by `advance`; a function that was not asked yet reaches it by itself.
                 }
                 PointKind::Wait | PointKind::Mark => {}
             }
@@ -404,7 +404,7 @@ impl Turn {
         Ok(())
     }
 
-    /// Steps that took too long are stopped; what they would still say is not heard.
+    /// Stops steps that exceeded their timeout, and ignores their later outcomes.
     pub(super) fn stop_the_late(&mut self) -> Result<(), Lost> {
         let now = self.now;
         let is_overdue = |attempt: &Option<Attempt>| attempt.is_some_and(|attempt| attempt.is_overdue(now));
@@ -433,7 +433,7 @@ impl Turn {
                 return Ok(());
             }
             match self.steps.slots.get(&path) {
-                // It has just come out, and says so in a moment.
+                // The step has just ended, and its outcome is about to arrive.
                 Some(open) if !open.slot.decide(attempt.number) => continue,
                 Some(open) => _ = open.slot.reply(Reply::Stop),
                 None => continue,

@@ -1,12 +1,11 @@
-//! Giving up the turn because nothing can proceed before a time or a signal.
+//! Parking: the end of a turn because nothing can proceed before a time or a signal.
 //!
-//! The order, which was model-checked: the hint for the next moment and the places of open waits in the index are put,
-//! then the entry `run.parked`, then all
-//! sources are looked at **again**, then the snapshot is written, and the lease's hint goes last. Whoever sends
-//! something puts its object, then reads the run, then puts a hint if the run is parked. One of the two sees the other,
-//! and until then the lease's hint is the safety net.
+//! The order, which was model-checked: the wake-up for the next moment and the index keys of open waits are put, then the
+//! entry `run.parked`, then all sources are scanned **again**, then the snapshot is written, and the lease's wake-up is
+//! deleted last. A sender puts its object, then reads the run, then puts a wake-up if the run is parked. Either the turn
+//! sees the object or the sender sees the parked run, and until then the lease's wake-up is the safety net.
 //!
-//! A run whose first entry parks it needs no second look: nothing can have been sent to it before it was there.
+//! A run whose first entry parks it needs no second scan: no sender can have reached it before it existed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -71,13 +70,13 @@ impl Turn {
         view.is_parkable()
     }
 
-    /// When something is due next.
+    /// Returns the time of the next timer or deadline.
     fn next_at(&self) -> Option<Time> {
         let deadline = self.waits.next_deadline(&self.log.run, self.now, |path| self.is_asked(path));
         next_at(&self.log.run, &self.steps.timers, deadline)
     }
 
-    /// Parks; says whether it came to that, or something arrived meanwhile.
+    /// Parks the run; returns `false` if a new message kept the turn going.
     pub(super) async fn park(&mut self) -> Result<bool, Lost> {
         let misfits = self.misfits();
         if !misfits.is_empty() {
@@ -102,14 +101,14 @@ impl Turn {
         let is_first = self.claim.is_new() && !has_children.into_iter().any(|point| point.children.is_some());
         let parked = self.stage_parked(false)?;
         if is_first {
-            // Nobody looks at a run that is not there: it stands on the parked hint alone from its first entry on.
+            // No worker can check a run before it exists, so the run needs only the parked wake-up from its first entry on.
             self.plan.around.before.retain(|(key, _)| *key != lease_hint);
         }
         self.claim = Claim::Parking { hint: parked, is_first };
         Ok(())
     }
 
-    /// What the code does not come to that the code which recorded this run did.
+    /// Returns the recorded steps that the current code does not reach.
     fn misfits(&self) -> Vec<String> {
         let settled = self.phase.is_ending()
             || self.inner.stop() != Stop::No
@@ -137,18 +136,18 @@ impl Turn {
         Ok(key)
     }
 
-    /// The entry that parks the run is there: all sources are looked at again, and then the turn is given up.
+    /// Scans all sources once more after the parking entry is stored, and then ends the turn.
     pub(super) async fn finish_park(&mut self, parked_hint: String, look: bool) -> Result<bool, Lost> {
-        // Only hints that were here before the look may go after it.
+        // Only wake-ups that arrived before the scan may be deleted after it.
         let mut left: BTreeSet<String> = self.handle.take_hints().into_iter().collect();
-        // The one the run stands on now may have come due already, and led here.
+        // The parked run's own wake-up may have come due already, and led here.
         let due_already = left.remove(&parked_hint);
         let look = look && !deliberate_bug!(SkipSecondLook);
         if look && self.came_back(parked_hint.clone()).await? {
             self.plan.around.delete.extend(left);
             return Ok(false);
         }
-        // The snapshot goes under the version of the one before it, whatever else becomes of the run meanwhile.
+        // The snapshot replaces the previous version of itself only, so a concurrent change of the run does no harm.
         let next = (!left.is_empty()).then(|| self.next_entry());
         let store = Arc::clone(&self.inner.store);
         let overtaken = async {
@@ -166,7 +165,7 @@ impl Turn {
             self.inner.delete_all(left).await?;
         }
         if due_already {
-            // It goes back to the dispatcher with the end of this turn.
+            // The dispatcher gets it again when this turn ends.
             _ = self.handle.poke(Some(&parked_hint));
         }
         Ok(true)
@@ -189,16 +188,16 @@ impl Turn {
         std::mem::take(hints).iter().for_each(|hint| _ = self.handle.poke(Some(hint)));
     }
 
-    /// Key of the entry that whoever goes on with the run after us creates.
+    /// Returns the key of the entry with which the next owner claims the run.
     fn next_entry(&self) -> String {
         Key::Entry { run: self.log.run.run.clone(), seq: self.log.run.seq + 1 }.to_string()
     }
 
-    /// Looks again at every source; if something is there, claims the run again and goes on.
+    /// Scans every source once more; if a message has arrived, claims the run again and continues.
     async fn came_back(&mut self, parked_hint: String) -> Result<bool, Lost> {
         let mut found = look_at_sources(&self.inner, &self.log.run, None).await?;
         self.waits.scanned_after_entry();
-        // Also while the engine stops: what is found then is left to whoever comes next, with a hint due now.
+        // Also while the engine stops: the next owner handles the new messages then, led by a wake-up that is due now.
         let heeds = self.log.run.status != Status::Paused && !self.phase.is_ending() && self.log.run.cancel.is_none();
         let taken = heeds && {
             let asked = |path: &Path| self.is_asked(path);
@@ -218,7 +217,7 @@ impl Turn {
             self.plan.around.delete.contains(&old_lease),
             "the hint of the old lease goes with the new claim"
         );
-        // What follows is gathered and shares the entry of the claim.
+        // The resulting events are gathered and share the entry of the claim.
         self.fold(found).await?;
         Ok(true)
     }

@@ -19,7 +19,7 @@ pub(crate) fn names_waited_for(run: &Run) -> BTreeSet<Name> {
     run.waits().filter_map(|(_, point)| Some(point.wait.as_ref()?.name.clone())).collect()
 }
 
-/// What lies in the inboxes of these names, of all that is listed below `signals/`.
+/// Returns the inboxes of these names, from a listing below `signals/`.
 pub(crate) fn sort_inboxes(run: &Run, names: &BTreeSet<Name>, since: Time, listed: &[Listed]) -> Inboxes {
     let mut found = Inboxes { since, names: names.iter().map(|name| (name.clone(), Seen::default())).collect() };
     for listed in listed {
@@ -61,7 +61,7 @@ fn note(run: &Run, name: &Name, suffix: String, seen: &mut Seen) {
         if wigwag_core::stamp_of(&suffix).is_some() {
             seen.suffixes.insert(suffix);
         } else {
-            warn!(run = %run.run, %name, suffix, "passed over: it is no signal's key");
+            warn!(run = %run.run, %name, suffix, "skipped an object whose name is not a signal key");
         }
     }
 }
@@ -74,7 +74,7 @@ fn add_late(run: &Run, found: &mut Inboxes) {
     }
 }
 
-/// The next thing that follows from what was found; signals are read as far as that needs.
+/// Decides the next signal or timeout of a run; reads as many signals as the decision needs.
 pub(crate) async fn decide(
     inner: &Inner,
     run: &Run,
@@ -88,7 +88,7 @@ pub(crate) async fn decide(
     };
     loop {
         let decision = run.decide(found, &asked, fits);
-        // Before nothing counts as having come in time, all that came must have been read.
+        // A timeout counts only after all signals that arrived have been read.
         let settled = matches!(decision, Some(Decision::Receive { .. }));
         if settled {
             return Ok(decision);
@@ -100,7 +100,7 @@ pub(crate) async fn decide(
     }
 }
 
-/// Reads some more of the signals that open waits may take; says whether there were any.
+/// Reads further signals that open waits may consume; returns whether there were any.
 async fn read_more(inner: &Inner, run: &Run, found: &mut Inboxes, asked: impl Fn(&Path) -> bool) -> Result<bool> {
     let mut wanted: BTreeSet<(Name, String)> = BTreeSet::new();
     for (_, point, wait) in run.waits_in_order().into_iter().filter(|(path, ..)| asked(path)) {
@@ -133,7 +133,7 @@ async fn read_signal(inner: &Inner, run: &Run, name: &Name, suffix: &str) -> Res
     match Signal::read(&object.body) {
         Ok(signal) => Ok(Some(Arc::new(signal))),
         Err(refusal) => {
-            warn!(key, %refusal, "passed over");
+            warn!(key, %refusal, "skipped an unreadable signal");
             Ok(None)
         }
     }
@@ -144,7 +144,7 @@ pub(crate) fn waiting_key(run: &Run, wait: &Wait) -> String {
     Key::Waiting { name: wait.name.clone(), run: run.run.id.clone(), seq: wait.seq }.to_string()
 }
 
-/// What the index says of a wait.
+/// Returns the body of a wait's object in the index.
 pub(crate) fn waiting_facts(run: &Run, path: &Path, point: &Point) -> bytes::Bytes {
     let mut facts = serde_json::json!({
         "type": run.of,

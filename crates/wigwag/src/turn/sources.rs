@@ -1,4 +1,4 @@
-//! What comes from outside: control objects and the results of children, folded in by the owner of the turn.
+//! Sources beside the log: signals, control objects and the results of children, which the owner of the turn folds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,16 +27,16 @@ use crate::log::CommitError as Lost;
 use crate::mailbox::Reply;
 use crate::pages::Pages;
 
-/// What was found beside the log.
+/// Objects that a scan found beside the log.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// Control objects that were not folded yet, by the last part of their key.
     pub(crate) controls: Vec<(String, Control)>,
-    /// Control objects that were folded, and not deleted.
+    /// Control objects that were folded, but not deleted yet.
     pub(crate) folded: Vec<String>,
-    /// What lies in the inboxes of open waits.
+    /// Signals in the inboxes of open waits.
     pub(crate) inboxes: Inboxes,
-    /// Children that have ended: the points they belong to have all they wait for.
+    /// Ends of children, by step, for each step whose children have all ended.
     pub(crate) children: Vec<(Path, BTreeMap<RunId, ChildEnd>)>,
 }
 
@@ -51,10 +51,10 @@ impl Found {
     }
 }
 
-/// What lay in the inboxes of a run and among its control objects when the look began: listed while the run is read.
+/// A listing of a run's inboxes and control objects at the start of a scan, made while the run is read.
 ///
-/// A run that moves on after the listing is no harm: what was sent after it began comes with a wake-up of its own, or is
-/// found by the owner who looks again after it recorded a wait.
+/// Later changes of the run do no harm: a signal sent after the listing comes with a separate wake-up, or the owner
+/// finds it in the scan after it recorded a wait.
 #[derive(Debug)]
 pub(crate) struct EarlyList {
     since: Time,
@@ -77,7 +77,7 @@ impl EarlyList {
     }
 }
 
-/// Looks at everything that may have come from outside: signals and control objects, and at the same time children.
+/// Scans all sources: signals and control objects, and concurrently the reports of children.
 pub(crate) async fn look_at_sources(inner: &Arc<Inner>, run: &Run, early: Option<EarlyList>) -> Result<Found> {
     let (mut found, children) = try_join(look_at_signals(inner, run, early), look_at_children(inner, run)).await?;
     found.children = children;
@@ -93,7 +93,7 @@ async fn look_at_children(inner: &Arc<Inner>, run: &Run) -> Result<Vec<(Path, BT
         // The task of a step that failed and is tried again has ended: its end is recorded.
         .filter(|(_, point)| point.children.is_some() && point.status != PointStatus::Retrying)
         .collect();
-    // While steps are undone nothing else is recorded: it would change what is to be undone.
+    // During compensation no other event is recorded: it would change the list of steps to compensate.
     if !waiting.is_empty() && run.chain.is_none() {
         let ended = list_names(&*inner.store, &prefix::children(&run.run)).await?;
         for (path, point) in waiting {
@@ -149,7 +149,7 @@ async fn look_at_controls(inner: &Arc<Inner>, run: &Run, listed: Vec<Listed>, fo
             let Some(object) = object else { continue };
             match Control::read(&object.body) {
                 Ok(control) => found.controls.push((suffix.clone(), control)),
-                Err(refusal) => warn!(key, %refusal, "passed over"),
+                Err(refusal) => warn!(key, %refusal, "skipped an unreadable control object"),
             }
         }
     }
@@ -200,9 +200,9 @@ async fn read_ends(inner: &Arc<Inner>, run: &Run, wanted: Vec<RunId>) -> Result<
 }
 
 impl Turn {
-    /// Looks at what came from outside, and folds it in.
+    /// Scans all sources, and folds the new messages.
     pub(super) async fn look_outside(&mut self) -> Result<(), Lost> {
-        // Hints that come after this are for the next look.
+        // Wake-ups that arrive after this are for the next scan.
         let mut hints: BTreeSet<String> = self.handle.take_hints().into_iter().collect();
         let found = look_at_sources(&self.inner, &self.log.run, None).await?;
         self.waits.scanned_after_entry();
@@ -212,7 +212,7 @@ impl Turn {
             self.plan.around.delete.extend(hints);
             return self.commit().await;
         }
-        // The hints that led here have done their work; the lease's hint stands for the run.
+        // The wake-ups that led here have done their work; the lease's wake-up stays for the run.
         if self.give_back_if_overtaken(&mut hints).await? {
             return Err(Lost::Taken);
         }
@@ -222,14 +222,14 @@ impl Turn {
         Ok(())
     }
 
-    /// Folds what was found before the claim into the claim.
+    /// Folds messages found before the claim into the claim.
     pub(crate) async fn take_found(&mut self, found: Found) -> Result<(), Lost> {
         self.fold(found).await
     }
 
     pub(super) async fn fold(&mut self, found: Found) -> Result<(), Lost> {
-        // Waits take what is there when their code has been heard.
-        // A look may take long; what follows from it is not older than it.
+        // Waits consume these signals later, in `receive`.
+        // A scan may take long; its events are not older than the scan.
         self.now = self.now.max(found.inboxes.since);
         self.waits.scanned(found.inboxes);
         for (path, ends) in found.children {
@@ -240,7 +240,7 @@ impl Turn {
             }
             self.fold_children(&path, ends).await?;
         }
-        // Those that were folded by an entry that is not durable yet stay until it is.
+        // Control objects folded by a staged entry stay until that entry is durable.
         self.plan.releases.extend(found.folded.into_iter().map(Release::DeleteControl));
         for (suffix, control) in found.controls {
             if self.log.is_full() {
@@ -248,11 +248,11 @@ impl Turn {
                 _ = self.handle.poke(None);
                 break;
             }
-            // Each is folded on what the one before made of the run.
+            // Each control request is folded into the run as the previous request left it.
             let mut events = self.log.run.fold_control(&suffix, &control, &self.workflow.definition, self.now);
             if let Order::Late { name, signal } = &control.order {
                 refuse_if_received(&self.inner, &self.log.run, signal, &mut events).await?;
-                // It is looked for by its name, wherever it lies.
+                // Forgetting the name makes the turn list its inbox again.
                 self.waits.inboxes.names.remove(name);
             }
             let key = Key::Control { run: self.run_ref().clone(), suffix }.to_string();
@@ -284,7 +284,7 @@ impl Turn {
         Ok(())
     }
 
-    /// A parent's cancel reaches its children; one that ended meanwhile says so, and that is no trouble.
+    /// Cancels the children of a cancelled run; a child that has already ended is no error.
     async fn cancel_children(&mut self) -> Result<(), Lost> {
         let run = &self.log.run;
         let open = run.open.iter().filter_map(|path| run.points.get_key_value(path));
@@ -361,13 +361,13 @@ impl Turn {
         self.fail_step(path, attempt, &Failure::recorded(fault), self.now)
     }
 
-    /// Tasks were not all done in time: what is done counts.
+    /// Closes a wait whose tasks did not all end in time: the ended tasks count.
     pub(super) fn close_overdue(&mut self, path: &Path, point: &Point) -> Result<(), Lost> {
         self.steps.overdue.push((path.clone(), point.clone()));
         Ok(())
     }
 
-    /// Reads what those have to say that ended in time.
+    /// Reads the reports of the children that ended in time.
     pub(super) async fn close_all_overdue(&mut self) -> Result<(), Lost> {
         while !self.log.is_full()
             && let Some((path, point)) = self.steps.overdue.pop()
@@ -381,7 +381,7 @@ impl Turn {
     }
 
     fn close_joined(&mut self, path: &Path, joined: &Joined, at: Time) -> Result<(), Lost> {
-        // The joined results of thousands are larger than what one payload may be, and are not the user's own.
+        // The joined results of thousands of tasks may exceed the payload limit, which is not the user's fault.
         let text = serde_json::to_string(joined).expect("ends of tasks are JSON");
         if text.len() > limits::current().joined_bytes_max {
             let error = wigwag_core::Fault::new("TooLarge", format!("the results take {} bytes together", text.len()));
@@ -413,7 +413,7 @@ pub(crate) fn index_of_closed(run: &Run, events: &[Event]) -> Vec<String> {
 
 /// Of a run that went back, points that took signals are gone; the log still has them.
 async fn refuse_if_received(inner: &Arc<Inner>, run: &Run, signal: &str, events: &mut [Event]) -> Result<()> {
-    // A migration leaves a skipped step in the place of what it dropped.
+    // A migration leaves a skipped step in the place of a dropped one.
     let is_gap = |point: &Point| point.kind == PointKind::Step && point.status == PointStatus::Skipped;
     if run.restarts == 0 && !run.points.values().any(is_gap) {
         return Ok(());

@@ -1,13 +1,13 @@
-//! A run whose next entry can never be recorded: it is stopped with the reason, instead of being tried for ever.
+//! Stops a run whose next entry can never be recorded, with the reason, instead of retrying without end.
 //!
-//! An entry, a payload or a batch is refused for good when it is over a limit that nothing checked before, or when an
-//! event contradicts what the log says. Both are bugs. The same turn would end the same way each time, and the run would
-//! take no signal and no cancel any more.
+//! The store rejects an entry, a payload or a batch permanently when it exceeds a limit that no earlier check covers; the
+//! log rejects an event that contradicts it. Both are bugs. Every further turn would end in the same way, and the run
+//! would consume no signal and follow no cancel any more.
 //!
-//! A run that may be paused is paused: `resume` tries again, with better code for example. One that is being cancelled or
-//! compensated cannot be paused, and ends.
+//! The run is paused if its state allows that: `resume` tries again, with better code for example. A run that is being
+//! cancelled or compensated cannot be paused, and ends.
 //!
-//! What if we die here? Until the entry is there nothing happened, and the next turn is refused in the same way.
+//! What if we die here? Until the entry is stored no event took effect, and the next turn is rejected in the same way.
 
 use tracing::warn;
 use wigwag_core::turn::ending::Halt;
@@ -30,7 +30,7 @@ impl Turn {
         }
     }
 
-    /// Reads the run again, because what was staged is of no use, and records why it stops.
+    /// Reads the run again, because the staged events are unusable, and records the reason for the stop.
     async fn start_over_to_stop(&mut self, error: &Error) -> Result<(), Lost> {
         let loaded = log::read_whole(&*self.inner.store, self.run_ref()).await?;
         let own = |owner: &str| owner == self.inner.worker;
