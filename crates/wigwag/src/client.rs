@@ -61,7 +61,7 @@ impl Client {
         StartCall::new(Arc::clone(&self.inner), of.name(), Payload::of(input))
     }
 
-    /// Submits a task: one step, run by whatever worker serves its queue.
+    /// Submits a task: one step, run by any worker that serves its queue.
     #[expect(clippy::needless_pass_by_value, reason = "a key is a name, mostly a literal")]
     pub fn submit<I: Serialize + ?Sized, K: StartKey<I>>(&self, of: K, input: &I) -> SubmitCall<K::Run> {
         SubmitCall::new(Arc::clone(&self.inner), of.name(), Payload::of(input))
@@ -83,7 +83,7 @@ impl Client {
 
     /// Lists a page of runs: unfinished ones first, then finished ones, the newest first.
     ///
-    /// A run that does not change during the listing is on exactly one page, whatever other runs do. A run that ends
+    /// A run that does not change during the listing is on exactly one page, even if other runs change. A run that ends
     /// between two pages may be on both, as unfinished and as finished.
     pub async fn list(&self, filter: &Filter) -> Result<Listing> {
         list::list(&self.inner, filter).await
@@ -143,7 +143,7 @@ impl RunView {
         self.run.status
     }
 
-    /// Everything that is known of it.
+    /// Returns the folded record of the run.
     #[must_use]
     pub fn run(&self) -> &Run {
         &self.run
@@ -211,7 +211,7 @@ impl RunHandle {
         Ok(loaded.run.points)
     }
 
-    /// Entries of its log, from number `from` (the first is 1), at most `limit`.
+    /// Reads at most `limit` entries of the run's log, from number `from` (the first is 1).
     pub async fn history(&self, from: u64, limit: u64) -> Result<Vec<Entry>> {
         let from = from.max(1);
         let mut entries = Vec::new();

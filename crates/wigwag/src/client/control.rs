@@ -242,7 +242,7 @@ pub struct Migrate {
 }
 
 impl Migrate {
-    /// A step has another name now.
+    /// Maps a renamed step from its old name to its new one.
     pub fn rename(mut self, old: &str, new: &str) -> Self {
         match (Path::new(old), Path::new(new)) {
             (Ok(old), Ok(new)) => _ = self.mapping.insert(old, Some(new)),
@@ -260,7 +260,7 @@ impl Migrate {
         self
     }
 
-    /// To the definition of this hash; else to that of this engine, or the newest.
+    /// Sets the target definition by its hash; by default the definition of this engine, or the newest stored one.
     pub fn to(mut self, hash: impl Into<String>) -> Self {
         self.hash = Some(hash.into());
         self
@@ -314,7 +314,7 @@ fn is_hash(text: &str) -> bool {
     digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Definitions of a type that workers have stored, the newest last.
+/// Returns the definitions of a type that workers have stored, the newest last.
 pub(super) async fn definitions(inner: &EngineCore, of: &TypeName) -> Result<Vec<Definition>> {
     let mut listed = definition_keys(inner, of).await?;
     listed.sort_by_key(|listed| listed.modified);
@@ -323,7 +323,7 @@ pub(super) async fn definitions(inner: &EngineCore, of: &TypeName) -> Result<Vec
     Ok(found.into_iter().flatten().collect())
 }
 
-/// The definition of a type that was stored last, if it can be read.
+/// Returns the definition of a type that was stored last, if it can be read.
 async fn newest_definition(inner: &EngineCore, of: &TypeName) -> Result<Option<Definition>> {
     let mut listed = definition_keys(inner, of).await?;
     listed.sort_by_key(|listed| listed.modified);
@@ -350,14 +350,14 @@ async fn read_definition(inner: &EngineCore, key: &str) -> Result<Option<Definit
     Ok(object.and_then(|object| serde_json::from_slice(&object.body).ok()))
 }
 
-/// The stored definition of that hash, if any worker stored it.
+/// Returns the stored definition of that hash, if any worker stored it.
 pub(super) async fn definition_by_hash(inner: &EngineCore, of: &TypeName, hash: &str) -> Result<Option<Definition>> {
     let key = Key::Definition { of: of.clone(), hash: hash.into() }.to_string();
     let object = log::get_named(&*inner.store, &key).await?;
     Ok(object.and_then(|object| serde_json::from_slice(&object.body).ok()))
 }
 
-/// The definition that new runs follow: that of this engine, or the newest that workers have stored.
+/// Returns the definition for new runs: the one of this engine, or the newest that workers have stored.
 pub(super) async fn current_definition(inner: &EngineCore, of: &TypeName) -> Result<Option<Definition>> {
     match inner.registry.workflow(of) {
         Some(workflow) => Ok(Some(workflow.definition.clone())),
@@ -365,7 +365,7 @@ pub(super) async fn current_definition(inner: &EngineCore, of: &TypeName) -> Res
     }
 }
 
-/// The definition that a run follows.
+/// Returns the definition that a run follows.
 async fn definition_of(inner: &EngineCore, run: &Run) -> Result<Definition> {
     if let Some(workflow) = inner.registry.workflow(&run.of) {
         return Ok(workflow.definition.clone());

@@ -21,7 +21,7 @@ use crate::limits::WAITING_ROWS_AT_ONCE;
 use crate::log;
 use crate::pages::Pages;
 
-/// A wait of a run that is open.
+/// An open wait of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct OpenWait {
@@ -35,7 +35,7 @@ pub struct OpenWait {
     pub deadline: Option<Time>,
     /// Consumption mode of the wait.
     pub mode: Mode,
-    /// From how many senders it wants one each.
+    /// Number of different senders that must send one signal each.
     pub quorum: u32,
     /// Whether only signals of authenticated senders count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -88,13 +88,13 @@ pub struct SignalView {
     pub created_at: Time,
     /// Sender and channel.
     pub source: Source,
-    /// The point it was addressed to, if it was.
+    /// Step that the signal is addressed to, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meant_for: Option<Path>,
     /// Outcome of the signal.
     #[serde(flatten)]
     pub fate: Fate,
-    /// Why the wait that is open does not take it.
+    /// Why the open wait does not consume the signal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misfit: Option<String>,
 }
@@ -160,7 +160,7 @@ impl Client {
 }
 
 impl RunHandle {
-    /// The waits of this run that are open, the earliest opened first.
+    /// Returns the open waits of this run, the earliest opened first.
     pub async fn waiting(&self) -> Result<Vec<OpenWait>> {
         let run = self.read().await?.run;
         Ok(open_waits(&run))
@@ -204,7 +204,7 @@ impl RunHandle {
         Ok(answer)
     }
 
-    /// The run, its definition, and the prefix of its signals: of one name, or of all.
+    /// Reads the run and its definition, and returns the prefix of its signals: of one name, or of all.
     async fn inbox(&self, name: Option<&str>) -> Result<(Run, Option<Arc<Definition>>, String)> {
         let name = name.map(signal_name).transpose()?;
         let loaded = log::read_whole(&*self.inner.store, &self.run).await?.ok_or_else(|| self.not_found())?;
@@ -254,7 +254,7 @@ impl RunHandle {
     }
 }
 
-/// Why no open wait for its name takes a signal.
+/// Returns why no open wait for its name consumes a signal.
 fn misfit(inner: &EngineCore, run: &Run, signal: &Signal) -> Option<String> {
     let waits = run.waits_in_order().into_iter().filter(|(_, _, wait)| wait.name == signal.name);
     let mut why = None;
@@ -272,7 +272,7 @@ fn misfit(inner: &EngineCore, run: &Run, signal: &Signal) -> Option<String> {
     why
 }
 
-/// The waits of a run that are open, the earliest opened first.
+/// Returns the open waits of a run, the earliest opened first.
 #[must_use]
 pub fn open_waits(run: &Run) -> Vec<OpenWait> {
     let view = |(path, point, wait): (&Path, &wigwag_core::Point, &wigwag_core::Wait)| OpenWait {
@@ -288,7 +288,7 @@ pub fn open_waits(run: &Run) -> Vec<OpenWait> {
     run.waits_in_order().into_iter().map(view).collect()
 }
 
-/// The stored definition of a run, if there is one. Definitions never change, so they are cached.
+/// Returns the stored definition of a run, if there is one. Definitions never change, so they are cached.
 pub(crate) async fn definition_at_hand(inner: &EngineCore, run: &Run) -> Result<Option<Arc<Definition>>> {
     // A function's definition does not describe its signals: its waits do.
     if run.task.is_some() || run.version.is_some() {
@@ -314,7 +314,7 @@ pub(crate) async fn definition_at_hand(inner: &EngineCore, run: &Run) -> Result<
     Ok(found)
 }
 
-/// The definition of a type in this engine, or the newest that workers have stored.
+/// Returns the definition of a type in this engine, or the newest that workers have stored.
 pub(super) async fn newest_definition(
     inner: &EngineCore,
     of: &wigwag_core::TypeName,
@@ -322,7 +322,7 @@ pub(super) async fn newest_definition(
     Ok(control::current_definition(inner, of).await?.map(Arc::new))
 }
 
-/// The index lists the runs that may wait; the run itself decides.
+/// Lists waiting runs. The index names runs that may wait; the run itself decides.
 async fn list_waiting(inner: &EngineCore, below: &str, limit: usize, after: Option<&str>) -> Result<WaitingRuns> {
     let limit = limit.clamp(1, LIST_PAGE);
     if let Some(after) = after.filter(|after| !after.starts_with(below)) {

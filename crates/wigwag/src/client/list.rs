@@ -3,7 +3,7 @@
 //! A page is bounded in requests and memory ([`Budget`]), however many runs there are and however few of them the filter
 //! selects. A page that used up its budget is shorter than its limit and names the place where the next page continues.
 //!
-//! Holds: a run that does not change during the listing is on exactly one page, whatever other runs do. A run that ends
+//! Holds: a run that does not change during the listing is on exactly one page, even if other runs change. A run that ends
 //! or is restarted between two pages is on at least one if it was started before the first page; it may be on two, once
 //! as unfinished and once as finished.
 
@@ -27,11 +27,11 @@ use crate::log;
 /// How much the time of a stored key may lag behind the clock of the process that wrote it.
 const CLOCK_SKEW_MAX: Duration = Duration::from_secs(60);
 
-/// Which runs are listed.
+/// Selects the runs of a list.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Filter {
-    /// Only of this type; for tasks `task:QUEUE:TYPE`.
+    /// Only runs of this type; for tasks `task:QUEUE:TYPE`.
     pub of: Option<String>,
     /// Only runs with one of these statuses; all runs if empty.
     pub statuses: Vec<Status>,
@@ -39,7 +39,7 @@ pub struct Filter {
     pub since: Option<Time>,
     /// Latest end of a listed run, exclusive; unfinished runs are compared by their start.
     pub until: Option<Time>,
-    /// Tasks instead of workflows.
+    /// Lists tasks instead of workflows.
     pub tasks: bool,
     /// Maximum number of runs on the page, 1 to 1,000.
     pub limit: usize,
@@ -63,7 +63,7 @@ pub struct Listing {
     pub next: Option<String>,
     /// Number of runs that were read for this page.
     pub examined: usize,
-    /// Runs that would be in this list, and cannot be read.
+    /// Errors of listed runs that cannot be read.
     pub unreadable: Vec<Error>,
 }
 
@@ -85,7 +85,7 @@ pub struct Summary {
     /// Time of the next due timer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Time>,
-    /// The steps that are under way.
+    /// Steps that have started and not ended.
     pub current_steps: Vec<String>,
     /// Message of the run's error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -114,7 +114,7 @@ struct Budget {
     reads: usize,
 }
 
-/// A page in the making.
+/// A page under construction.
 struct Scan<'a> {
     inner: &'a Arc<EngineCore>,
     filter: &'a Filter,

@@ -1,8 +1,8 @@
 //! Starting runs.
 //!
-//! The order: a hint and the place in `live/` are put, on a bucket at the same time; then entry 1 decides. What if we die
-//! here? Before entry 1 there is no run, only a hint that nobody needs, which is dropped after an hour, or a place in
-//! `live/`, which the sweeper removes. After it the run is there, and so is its hint.
+//! The order: a wake-up and the key in `live/` are put, on a bucket concurrently; then entry 1 decides. What if we die
+//! here? Before entry 1 there is no run, only a stale wake-up, which is dropped after an hour, or a stale key in `live/`,
+//! which the sweeper removes. After it the run exists, and so does its wake-up.
 
 use std::future::IntoFuture;
 use std::marker::PhantomData;
@@ -45,13 +45,13 @@ impl<R: From<RunHandle> + 'static> StartCall<R> {
         Self { inner, of: of.to_owned(), input, id: None, not_before: None, delay: None, run: PhantomData }
     }
 
-    /// Gives the run an id; else it gets one that begins with the time.
+    /// Sets the id of the run; by default it is generated and begins with the time.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// Not before that moment.
+    /// Delays the start until this moment.
     pub fn at(mut self, moment: Time) -> Self {
         self.not_before = Some(moment);
         self
@@ -88,25 +88,26 @@ impl<R: From<RunHandle> + 'static> IntoFuture for StartCall<R> {
     }
 }
 
-/// How a task is run.
+/// Options of a task: queue, retries, timeout, schedule and expiry.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct TaskOptions {
-    /// The queue whose workers take it; `default` unless said otherwise.
+    /// Queue of the task; `default` if absent.
     pub queue: Option<Name>,
-    /// How often it is tried again.
+    /// Retry policy of the task.
     pub retry: Option<Retry>,
-    /// How long one try may take.
+    /// Timeout of one attempt.
     pub timeout: Option<Duration>,
-    /// Not before that moment.
+    /// Earliest start of the task.
     pub not_before: Option<Time>,
-    /// Not before that span is over.
+    /// Delay before the start of the task.
     pub delay: Option<Duration>,
-    /// It fails if nobody took it by then.
+    /// The task fails if no worker has started it by this time.
     pub expires_at: Option<Time>,
-    /// It fails if nobody took it before that span is over.
+    /// The task fails if no worker has started it within this span.
     pub expires_in: Option<Duration>,
-    /// The same key of the same type is the same task; else a run's task is named by the place that submits it.
+    /// Idempotency key: submits of one type with the same key are one task. Without it, a run's task is identified by the
+    /// path of the call.
     pub key: Option<String>,
 }
 
@@ -122,7 +123,7 @@ impl TaskOptions {
     }
 }
 
-/// The later of a moment and the end of a span from now.
+/// Returns the later of a moment and the end of a span from now.
 async fn later(inner: &EngineCore, moment: Option<Time>, span: Option<Duration>) -> Result<Option<Time>> {
     let Some(span) = span else { return Ok(moment) };
     let at = inner.now().await?.at.after(span.min(limits::SPAN_MAX));
@@ -155,31 +156,31 @@ impl<R: From<RunHandle> + 'static> SubmitCall<R> {
         }
     }
 
-    /// The same key of the same type is the same task, whoever submits it; with another input it is a conflict.
+    /// Sets the idempotency key: submits of one type with the same key are one task; with another input they conflict.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// The queue whose workers take it.
+    /// Sets the queue of the task.
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());
         self
     }
 
-    /// How often it is tried again.
+    /// Sets the retry policy of the task.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.options.retry = Some(retry);
         self
     }
 
-    /// How long one try may take.
+    /// Sets the timeout of one attempt.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.options.timeout = Some(timeout);
         self
     }
 
-    /// Not before that moment.
+    /// Delays the start until this moment.
     pub fn at(mut self, moment: Time) -> Self {
         self.options.not_before = Some(moment);
         self
@@ -191,13 +192,13 @@ impl<R: From<RunHandle> + 'static> SubmitCall<R> {
         self
     }
 
-    /// It fails if nobody took it by that moment.
+    /// Fails the task if no worker has started it by this moment.
     pub fn expires_at(mut self, moment: Time) -> Self {
         self.options.expires_at = Some(moment);
         self
     }
 
-    /// It fails if nobody took it before that span is over.
+    /// Fails the task if no worker has started it within this span.
     pub fn expires_in(mut self, span: Duration) -> Self {
         self.options.expires_in = Some(span);
         self
@@ -230,7 +231,7 @@ impl<R: From<RunHandle> + 'static> IntoFuture for SubmitCall<R> {
     }
 }
 
-/// Starts the child of a point. One that is there already is the same.
+/// Starts the child of a step, unless it exists already.
 pub(crate) fn start_child(
     inner: &Arc<EngineCore>,
     run: RunRef,
@@ -240,11 +241,11 @@ pub(crate) fn start_child(
 ) -> BoxFuture<'static, Result<()>> {
     let inner = Arc::clone(inner);
     let start = Start { run, of, input, parent: Some(parent), task: None, not_before: None, eager: false };
-    // Boxed, because starting may mean to drive, and driving to start.
+    // Boxed, because a start may drive the run, and a driven run may start another.
     async move { start_run(&inner, start).await }.boxed()
 }
 
-/// Submits the task of a point. One that is there already is the same.
+/// Submits the task of a step, unless it exists already.
 pub(crate) fn submit_child(
     inner: &Arc<EngineCore>,
     id: RunId,
@@ -262,7 +263,7 @@ pub(crate) fn submit_child(
     .boxed()
 }
 
-/// A run to be.
+/// Parameters of a run to start.
 struct Start {
     run: RunRef,
     of: TypeName,
@@ -270,19 +271,19 @@ struct Start {
     parent: Option<Parent>,
     task: Option<TaskSpec>,
     not_before: Option<Time>,
-    /// Drive it here, if that can be.
+    /// Drive the run in this engine, if it has the code and a permit.
     eager: bool,
 }
 
 async fn start_run(inner: &Arc<EngineCore>, start: Start) -> Result<()> {
     metrics::counter!("wigwag_runs_started_total").increment(1);
-    // Also when another run starts it: what it takes is the new run's own.
+    // A separate tally, also if another run starts this one: these requests belong to the new run.
     counted(start_counted(inner, start)).await
 }
 
 async fn start_counted(inner: &Arc<EngineCore>, start: Start) -> Result<()> {
     let now = inner.recent_now().await?;
-    // Also refuses a name that no index could hold.
+    // Also rejects a name that is too long for an index key.
     if let Some(task) = &start.task {
         TypeName::of_task(&task.queue, &start.of)?;
     }
@@ -301,8 +302,8 @@ async fn start_counted(inner: &Arc<EngineCore>, start: Start) -> Result<()> {
         let first = first_entry(inner, &start, input, Some(&workflow), None, Vec::new(), now);
         return match start_eagerly(inner, &start, workflow, permit, first, blobs).await? {
             true => Ok(()),
-            // The store was away for longer than a lease: whoever finds the wake-up drives the run. If it was created after
-            // all, it is the same run.
+            // The store was unavailable for longer than a lease, so any worker may drive the run by its wake-up. If the
+            // first attempt did create the run, the second finds it.
             false => Box::pin(start_counted(inner, Start { eager: false, ..start })).await,
         };
     }
@@ -338,7 +339,7 @@ fn first_entry(
     Entry { seq: 1, by: inner.by(), at, events: vec![started.into()], requests: Requests::default() }
 }
 
-/// Makes the run already claimed, and drives it here. Returns `false` if that took longer than the lease.
+/// Creates the run with a claim, and drives it here. Returns `false` if that took longer than the lease.
 async fn start_eagerly(
     inner: &Arc<EngineCore>,
     start: &Start,
@@ -364,7 +365,7 @@ async fn start_eagerly(
     }
 }
 
-/// Makes the run for whichever worker finds its hint.
+/// Creates the run unclaimed, for any worker that finds its wake-up.
 async fn start_for_others(
     inner: &Arc<EngineCore>,
     start: &Start,
@@ -387,7 +388,7 @@ async fn start_for_others(
     } else {
         inner.put_all(puts).await?;
         if inner.clock.boot().saturating_sub(began) > Duration::from_secs(60) {
-            // So late that the hint may have been taken for an orphan's: another one first.
+            // The sweeper may regard the wake-up as an orphan by now, so another one goes first.
             let (hint, body) = inner.hint(of, &start.run, run.not_before.unwrap_or(run.created_at));
             batch = batch.put(Key::Due(hint).to_string(), body);
         }
@@ -404,7 +405,7 @@ async fn start_for_others(
             if deliberate_bug!(StartBeforeHint) {
                 inner.put_all(afterwards).await?;
             }
-            // Without it a reader folds the log; nobody has written a newer one under this condition.
+            // Without a snapshot a reader folds the log; `create` never replaces a newer snapshot.
             let _ = inner.store.write(Batch::new().create(state.0, state.1)).await;
             Ok(())
         }
@@ -419,7 +420,7 @@ async fn start_for_others(
     }
 }
 
-/// Creates an entry; says whether it is ours. After a lost answer it is read back.
+/// Creates an entry; returns whether it is ours. After a lost response the entry is read back.
 async fn create(inner: &EngineCore, batch: Batch, entry: &str, by: &str) -> Result<bool> {
     use wigwag_store::ErrorKind as Store;
     let mut tries = 1;
@@ -433,7 +434,7 @@ async fn create(inner: &EngineCore, batch: Batch, entry: &str, by: &str) -> Resu
         }
         if tries == START_TRIES_MAX {
             let unsettled = format!("the store does not say whether `{entry}` was created");
-            // What the store said of its own trouble names what is wrong.
+            // The store's error names the cause of the unknown outcome.
             return Err(match error.kind() {
                 Store::Unknown => error.into(),
                 _ => Error::new(ErrorKind::Unavailable, unsettled),
@@ -443,7 +444,7 @@ async fn create(inner: &EngineCore, batch: Batch, entry: &str, by: &str) -> Resu
     }
 }
 
-/// The id is taken: by the same run, or by another.
+/// Handles an id that is in use: accepts the same run, rejects another.
 async fn existing(inner: &Arc<EngineCore>, start: &Start) -> Result<()> {
     let id = &start.run.id;
     let Some(loaded) = log::read(&*inner.store, &start.run).await? else {
@@ -451,7 +452,7 @@ async fn existing(inner: &Arc<EngineCore>, start: &Start) -> Result<()> {
     };
     let run = loaded.run;
     if run.status.is_final() && !inner.store.traits().atomic {
-        // Our `live/` object may lie over one that was deleted at its end.
+        // Our put may have restored a `live/` object that the end of the run deleted.
         inner.store.write(Batch::new().delete(inner.live(&run).0)).await?;
         take_back_if_restarted(inner, &run).await?;
     }

@@ -90,8 +90,8 @@ pub(super) async fn put_signal(
     match inner.clock.boot().saturating_sub(read_at) > limits::PUT_MAX && !deliberate_bug!(SlowSenderTrusts) {
         true => *run = read_anew(inner, message).await?,
         false => {
-            // A wait was open when the run was read: the wake-up, which it most likely needs, is put while we read again. The
-            // signal is there already, so that whoever follows the wake-up finds it.
+            // A wait was open at the first read, so the run most likely needs a wake-up, which is put during the second read.
+            // The signal is already stored, so a worker that follows the wake-up finds it.
             let is_awaited = !message.waits(run).is_empty() && !run.status.is_final() && !put.hinted;
             match is_awaited && !inner.store.traits().atomic && !deliberate_bug!(SignalWithoutHint) {
                 true => {

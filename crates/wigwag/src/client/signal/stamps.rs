@@ -46,7 +46,7 @@ pub(super) async fn newest_stamp(inner: &EngineCore, message: &Message) -> Resul
     Ok(newest.filter(|newest| *newest <= ahead).max(Some(from)))
 }
 
-/// The minimum stamp of a new signal: after the last read one, and after the last one that this process sent.
+/// Returns the minimum stamp of a new signal: after the run's cursor, and after the last stamp that this process sent.
 pub(super) fn least_stamp(inner: &EngineCore, message: &Message, run: &Run, now: Time) -> Time {
     let micro = Duration::from_micros(1);
     let cursor = run.signals.get(&message.name).and_then(|inbox| stamp_of(&inbox.cursor));
