@@ -1,7 +1,7 @@
 //! The dispatcher: finds runs that are due, by notifications where the store sends them, else by polling the due index.
 //!
 //! Holds: a wake-up is deleted only after its run has another, or has ended. A wake-up that leads to no work for this
-//! worker stays in the index and is passed over for a while.
+//! worker stays in the index, and scans skip it for a while.
 
 mod claim;
 mod membership;

@@ -1,13 +1,15 @@
-//! Retention: finished runs go after a time, in two phases, so that a stalled writer can never revive an id.
+//! Retention: removes finished runs after a time, in two phases, so that a stalled writer can never revive an id.
 //!
-//! The order: a tombstone as the entry after the last, created only if it is absent, so that of this and a restart one
-//! wins and the other sees it; a tombstone over entry 1 (the id answers "gone"); then everything between, the highest
-//! entry first. A day later the tombstones go, entry 1 last, and the id is free. What if we die here? After the first
-//! tombstone whoever reads the run is told that it is gone, and the next pass finds the rest by its place in `done/`,
-//! which goes last. Never an unfinished run: the run itself is read, `done/` is not trusted.
+//! The order: a tombstone as the entry after the last, created only if it is absent, so that either the removal or a
+//! concurrent restart wins and the loser notices; a tombstone over entry 1 (the id then counts as gone); then all objects
+//! between them, the highest entry first. A day later the tombstones are deleted, entry 1 last, and the id is free.
 //!
-//! What a sender read that is quick, it must find when it looks again: of a run that ended within the last minute the
-//! tombstones are put, and the rest goes with a later pass. A sender that is slow reads the run anew.
+//! What if we die here? After the first tombstone every reader of the run gets the error `Gone`, and the next pass finds
+//! the remaining objects by the key in `done/`, which is deleted last. An unfinished run is never removed: retention reads
+//! the run itself and does not trust `done/`.
+//!
+//! A sender reads a run twice within a short time, and both reads must find the same entries. So a run that ended within
+//! the last minute only gets its tombstones, and a later pass removes its objects. A slow sender reads the run from scratch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,35 +30,35 @@ use crate::limits::{PRUNE_DELETES_MAX, PRUNED_AT_ONCE, RETENTION_INTERVAL, TOMBS
 use crate::log;
 use crate::pages::Pages;
 
-/// What is removed.
+/// Selects the finished runs to remove.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PruneOptions {
     /// Runs that ended longer ago than this.
     pub older_than: Duration,
-    /// Only those that ended so.
+    /// Only runs with this final status.
     pub status: Option<Status>,
-    /// Only say what would be removed.
+    /// Report the runs to remove, but remove nothing.
     pub dry_run: bool,
 }
 
 impl PruneOptions {
-    /// All runs that ended longer ago than this.
+    /// Selects all runs that ended longer ago than this.
     #[must_use]
     pub fn older_than(age: Duration) -> Self {
         Self { older_than: age, status: None, dry_run: false }
     }
 }
 
-/// What was removed.
+/// Result of a removal of finished runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Pruned {
-    /// Runs whose records went.
+    /// Runs whose records were removed.
     pub runs: usize,
-    /// Objects that went with them.
+    /// Objects of these runs that were removed.
     pub objects: usize,
-    /// Ids that are free again: their tombstone was a day old.
+    /// Ids that are free again, because their tombstone was a day old.
     pub freed: usize,
 }
 
@@ -98,7 +100,7 @@ impl Client {
         prune_once(&self.inner, options, |_| {}).await
     }
 
-    /// The same, telling how far it is.
+    /// Like [`Client::prune`]; `progress` is called with the result so far.
     pub async fn prune_with(&self, options: &PruneOptions, progress: impl FnMut(&Pruned)) -> Result<Pruned> {
         prune_once(&self.inner, options, progress).await
     }
@@ -144,7 +146,7 @@ fn select(page: Vec<Listed>, now: Time, options: &PruneOptions) -> (Vec<String>,
     (old, false)
 }
 
-/// Prunes the run whose end an index entry tells of.
+/// Prunes the run that a key in `done/` names.
 async fn prune_ended(inner: &Arc<EngineCore>, done: String, now: Time, options: &PruneOptions) -> Result<Pruned> {
     let facts = inner.store.get(&done).await?;
     let facts: serde_json::Value =
@@ -172,13 +174,13 @@ async fn prune_run(
     pruned: &mut Pruned,
 ) -> Result<()> {
     let loaded = match log::read(&*inner.store, run).await {
-        // `done/` may be left from an earlier end of a run that was restarted. If it has ended again, others may still
-        // have to be told: it is taken by its own place there, and this one goes with what is left of it.
+        // The key may be left from an earlier end of a restarted run. If the run has ended again, its parent may not have
+        // been woken yet: the run is removed by its current key, and this key is deleted once the run is gone.
         Ok(Some(loaded)) if loaded.run.done_key().to_string() != done => return Ok(()),
         Ok(loaded) => loaded,
         Err(error) if error.kind() == ErrorKind::Gone => None,
         Err(error) if error.kind() == ErrorKind::Damaged => {
-            warn!(%run, %error, "passed over");
+            warn!(%run, %error, "skipped a damaged run");
             return Ok(());
         }
         Err(error) => return Err(error),
@@ -194,7 +196,7 @@ async fn prune_run(
     }
 }
 
-/// Whether the parent of a run may not know yet that it has ended: who is to wake it finds the run by this hint.
+/// Whether the parent of a run may still have to be woken: a wake-up that leads a worker to this task is left.
 async fn is_waited_for(inner: &EngineCore, run: &Run) -> Result<bool> {
     if run.parent.is_none() || deliberate_bug!(PruneBeforeReport) {
         return Ok(false);
@@ -207,15 +209,15 @@ async fn is_waited_for(inner: &EngineCore, run: &Run) -> Result<bool> {
     Ok(false)
 }
 
-/// Takes a run that has ended.
+/// Removes a run that has ended.
 async fn take(inner: &EngineCore, run: &Run, now: Time, pruned: &mut Pruned) -> Result<()> {
     let tombstone = Tombstone { gone_at: now, status: run.status }.to_json();
     let fence = Key::Entry { run: run.run.clone(), seq: run.seq + 1 }.to_string();
     let first = first_of(&run.run);
     let is_old = now.since(run.updated_at) > RETENTION_RECENT;
     let kept = [first, fence];
-    // Where a batch is one commit, all else goes with it, unless that is much. What is sent to the run after this listing
-    // is found when the id is freed.
+    // Where a batch is one commit, it also deletes the other objects, unless there are too many. Objects that are sent to
+    // the run after this listing are removed when the id is freed.
     let with_it = match is_old && inner.store.traits().atomic {
         true => Some(keys_of(inner, &run.run, &kept).await?).filter(|keys| keys.len() + 2 <= batch_max()),
         false => None,
@@ -232,7 +234,7 @@ async fn take(inner: &EngineCore, run: &Run, now: Time, pruned: &mut Pruned) -> 
     batch = with_it.iter().flatten().fold(batch, Batch::delete);
     match inner.store.write(batch).await {
         Ok(_) => {}
-        // Somebody restarted it.
+        // A concurrent restart won.
         Err(error) if error.is_exists() => return Ok(()),
         Err(error) => return Err(error.into()),
     }
@@ -245,7 +247,7 @@ async fn take(inner: &EngineCore, run: &Run, now: Time, pruned: &mut Pruned) -> 
     Ok(())
 }
 
-/// What a pass that died left behind of a run that is gone; and after a day the tombstones too.
+/// Removes the objects of a gone run that an interrupted pass left, and after a day the tombstones too.
 async fn take_the_rest(inner: &EngineCore, run: &RunRef, done: &str, now: Time, pruned: &mut Pruned) -> Result<()> {
     let first = first_of(run);
     let Some(object) = inner.store.get(&first).await? else {
@@ -255,7 +257,7 @@ async fn take_the_rest(inner: &EngineCore, run: &RunRef, done: &str, now: Time, 
     };
     let fence = fence_of(inner, run).await?;
     if let (Ok(Ok(_)), Some((_, tombstone))) = (read_entry(&object.body), &fence) {
-        // It was fenced, and no more.
+        // The earlier pass stopped after it created the fence.
         inner.store.write(Batch::new().put(&first, tombstone.to_json())).await?;
         return Ok(());
     }
@@ -277,7 +279,7 @@ fn first_of(run: &RunRef) -> String {
     Key::Entry { run: run.clone(), seq: 1 }.to_string()
 }
 
-/// The tombstone that stands as the last entry of a run: nothing is written after it.
+/// Returns the fence of a run: the tombstone as its last entry, after which no entry can be written.
 async fn fence_of(inner: &EngineCore, run: &RunRef) -> Result<Option<(String, Tombstone)>> {
     let mut last = None;
     let below = prefix::log(run);
@@ -295,7 +297,7 @@ fn batch_max() -> usize {
     limits::current().batch_operations_max.min(PRUNE_DELETES_MAX)
 }
 
-/// Keys of all objects of a run but what is kept.
+/// Returns the keys of all objects of a run, except the kept ones.
 async fn keys_of(inner: &EngineCore, run: &RunRef, kept: &[String]) -> Result<Vec<String>> {
     let prefix = prefix::run(run);
     let mut keys = Vec::new();
@@ -306,7 +308,7 @@ async fn keys_of(inner: &EngineCore, run: &RunRef, kept: &[String]) -> Result<Ve
     Ok(keys)
 }
 
-/// Removes everything of a run but what is kept, the highest entry first.
+/// Removes all objects of a run, except the kept ones, the highest entry first.
 async fn remove(inner: &EngineCore, run: &RunRef, kept: &[String]) -> Result<usize> {
     let keys = keys_of(inner, run, kept).await?;
     for some in keys.rchunks(batch_max()) {

@@ -1,8 +1,8 @@
-//! The sweeper: hints without a run, unfinished runs without a hint, indexes of waits and unfinished runs that are not true. In normal
-//! operation it finds nothing.
+//! The sweeper: repairs wake-ups without a run, unfinished runs without a wake-up, and wrong keys in the indexes of waits
+//! and unfinished runs. In normal operation it finds nothing.
 //!
 //! In the background it finds a run by any object of an index that names it. [`Client::sweep`] also lists the runs
-//! themselves, and so finds one that no index names.
+//! themselves, and so finds runs that no index names.
 //!
 //! What if we die here? Each repair is one write, and finding it again next time does no harm.
 
@@ -26,34 +26,34 @@ use crate::log;
 use crate::pages::Pages;
 use crate::turn::{waiting_facts, waiting_key};
 
-/// What a sweep found and repaired.
+/// Findings and repairs of a sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Swept {
-    /// Hints that were looked at.
+    /// Wake-ups that were checked.
     pub hints: usize,
-    /// Hints without a run, removed.
+    /// Wake-ups without a run, removed.
     pub orphan_hints: usize,
     /// Index entries of runs that are no longer unfinished, removed.
     pub stale_live: usize,
-    /// Unfinished runs that were looked at.
+    /// Unfinished runs that were checked.
     pub runs: usize,
     /// Unfinished runs that changed too recently for every check; a later sweep judges them.
     #[serde(default)]
     pub too_young: usize,
-    /// Unfinished runs that had no usable hint, and got one.
+    /// Unfinished runs that had no usable wake-up, and got one.
     pub lost_runs: usize,
-    /// Waits in the index that are over, removed.
+    /// Closed waits in the index, removed.
     pub stale_waits: usize,
-    /// Open waits that were not in the index, put there.
+    /// Open waits missing in the index, added.
     pub lost_waits: usize,
-    /// Unfinished runs that were not in the index of those, put there.
+    /// Unfinished runs missing in the index of unfinished runs, added.
     #[serde(default)]
     pub lost_live: usize,
 }
 
 impl Swept {
-    /// How much was repaired.
+    /// Number of repairs.
     #[must_use]
     pub fn repaired(&self) -> usize {
         self.orphan_hints + self.stale_live + self.lost_runs + self.stale_waits + self.lost_waits + self.lost_live
@@ -88,7 +88,7 @@ pub(crate) async fn run(inner: Arc<EngineCore>, every: Duration) {
 }
 
 impl Client {
-    /// Looks once at all hints and all unfinished runs, and repairs what is wrong; with `dry_run` only says what.
+    /// Checks all wake-ups and unfinished runs once and repairs errors; with `dry_run` only counts the errors.
     pub async fn sweep(&self, dry_run: bool) -> Result<Swept> {
         let mut swept = Swept::default();
         sweep_hints(&self.inner, dry_run, &mut swept).await?;
@@ -100,7 +100,7 @@ impl Client {
     }
 }
 
-/// Hints that have been due for more than an hour and lead nowhere.
+/// Removes wake-ups that have been due for more than an hour and lead to no run.
 async fn sweep_hints(inner: &Arc<EngineCore>, dry_run: bool, swept: &mut Swept) -> Result<()> {
     let now = inner.now().await?.at;
     for shard in 0..inner.shards {
@@ -123,9 +123,9 @@ async fn sweep_hints(inner: &Arc<EngineCore>, dry_run: bool, swept: &mut Swept) 
     Ok(())
 }
 
-/// Waits that are in the index for more than an hour and are over. Younger ones may be about to be recorded.
+/// Removes closed waits that have been in the index for more than an hour. Younger waits may be about to be recorded.
 ///
-/// Those older than `up_to` were looked at before.
+/// Waits older than `up_to` were checked by an earlier sweep.
 async fn sweep_waits(inner: &Arc<EngineCore>, dry_run: bool, up_to: Duration, swept: &mut Swept) -> Result<()> {
     let now = inner.now().await?.at;
     let mut pages = Pages::new(&*inner.store, "waiting/");
@@ -152,7 +152,7 @@ async fn sweep_waits(inner: &Arc<EngineCore>, dry_run: bool, up_to: Duration, sw
     Ok(())
 }
 
-/// Open waits of a run that are not in the index.
+/// Adds the open waits of a run that are missing in the index.
 async fn sweep_waits_of(inner: &EngineCore, dry_run: bool, run: &Run, swept: &mut Swept) -> Result<()> {
     for (path, point, wait) in run.waits_in_order() {
         let key = waiting_key(run, wait);
@@ -164,8 +164,8 @@ async fn sweep_waits_of(inner: &EngineCore, dry_run: bool, run: &Run, swept: &mu
     Ok(())
 }
 
-/// Unfinished runs that a hint or a wait names, and the index of unfinished runs does not. Returns the hashes of all ids
-/// that it found.
+/// Adds unfinished runs that a wake-up or a wait names but the index of unfinished runs lacks. Returns the hashes of all
+/// ids that it found.
 async fn sweep_lost_live(inner: &Arc<EngineCore>, dry_run: bool, swept: &mut Swept) -> Result<HashSet<u64>> {
     let mut live = HashSet::new();
     let mut pages = Pages::new(&*inner.store, "live/");
@@ -191,8 +191,8 @@ async fn sweep_lost_live(inner: &Arc<EngineCore>, dry_run: bool, swept: &mut Swe
     Ok(live)
 }
 
-/// Unfinished runs that no index names: they are found by listing the runs themselves. Only runs that are neither known nor
-/// in the index of finished ones are read.
+/// Adds unfinished runs that no index names, by listing the runs themselves. Only runs that are neither known nor in the
+/// index of finished runs are read.
 ///
 /// A page of keys may hold many runs or a part of one; the next page begins behind the last run of the page before, so
 /// that the objects of a long run are not listed.
@@ -232,7 +232,7 @@ async fn sweep_unlisted(
     Ok(())
 }
 
-/// Puts an unfinished run into the index, unless it has just been made or is about to end.
+/// Puts an unfinished run into the index, unless it was just created or is about to end.
 async fn put_live(inner: &Arc<EngineCore>, dry_run: bool, run: &RunRef, swept: &mut Swept) -> Result<()> {
     let loaded = match log::read(&*inner.store, run).await {
         Ok(loaded) => loaded,
@@ -249,7 +249,7 @@ async fn put_live(inner: &Arc<EngineCore>, dry_run: bool, run: &RunRef, swept: &
     Ok(())
 }
 
-/// Whether the run of a hint exists; its body says which family it is of.
+/// Whether the run of a wake-up exists; the wake-up's body contains the family of the run.
 async fn exists(inner: &EngineCore, hint: &str) -> Result<bool> {
     let Some(object) = inner.store.get(hint).await? else { return Ok(true) };
     let facts: serde_json::Value = serde_json::from_slice(&object.body).unwrap_or_default();
@@ -270,7 +270,7 @@ async fn repair(inner: &EngineCore, dry_run: bool, what: &'static str, batch: Ba
     Ok(())
 }
 
-/// Unfinished runs without a hint at or before the moment they need attention.
+/// Checks the unfinished runs in the index: each needs a wake-up no later than its next work.
 async fn sweep_live(inner: &Arc<EngineCore>, dry_run: bool, pause: Duration, swept: &mut Swept) -> Result<()> {
     let mut hinted = Hinted::default();
     let mut pages = Pages::new(&*inner.store, "live/");
@@ -314,8 +314,8 @@ async fn sweep_run(
         Ok(loaded) => loaded,
         Err(error) if error.kind() == ErrorKind::Gone => None,
         Err(error) if error.kind() == ErrorKind::Damaged => {
-            // One run that cannot be read does not keep the others from being swept.
-            warn!(%run, %error, "passed over");
+            // An unreadable run does not stop the sweep of the others.
+            warn!(%run, %error, "skipped an unreadable run");
             return Ok(());
         }
         Err(error) => return Err(error),
@@ -323,7 +323,7 @@ async fn sweep_run(
     // A starter that lost the race for an id to a run of another type leaves its key behind.
     let is_true = |run: &Run| !run.status.is_final() && inner.live(run).0 == *key;
     let Some(loaded) = loaded.filter(|loaded| is_true(&loaded.run)) else {
-        // Its starter may be about to make it; its end may be under way.
+        // A caller may be about to create the run, or its end may be under way.
         if now.since(*put) > ORPHAN_AGE {
             swept.stale_live += 1;
             repair(inner, dry_run, "stale_live", Batch::new().delete(*key)).await?;
@@ -341,15 +341,15 @@ async fn sweep_run(
     for hint in loaded.run.due_hints() {
         usable |= inner.store.get(hint).await?.is_some();
     }
-    // A run that moved on within the last minute is being worked on: its hints may just be changing hands. A hint that
-    // was put off has another key than the one that is listed.
+    // A run that changed within the last minute has an active worker, which may be replacing its wake-ups right now. A
+    // successor of a listed wake-up has another key.
     let unjudged_hint = !usable && age < SWEEP_MOVING_AGE;
     swept.too_young += usize::from(unjudged_waits || unjudged_hint);
     if usable || unjudged_hint || hinted.has(inner, run).await? {
         return Ok(());
     }
     swept.lost_runs += 1;
-    // A successor of the one that was lost: whoever follows it to a run with nothing to do puts the next one.
+    // A successor of the lost wake-up: a worker that finds no work for the run then puts the next successor.
     let (new, body) = inner.hint(&loaded.run.index_type(), run, now);
     let lost = loaded.run.due_hints().find_map(|listed| match listed.parse() {
         Ok(Key::Due(hint)) if loaded.run.lease.is_none() => Some(hint),
@@ -361,7 +361,7 @@ async fn sweep_run(
     Ok(())
 }
 
-/// The runs that any hint is of, listed once for all that are in question. Hashes, because there may be millions.
+/// Runs with a wake-up, listed once for all checks of a sweep. Hashes, because there may be millions.
 #[derive(Debug, Default)]
 struct Hinted(Option<HashSet<u64>>);
 

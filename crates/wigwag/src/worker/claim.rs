@@ -1,4 +1,4 @@
-//! Checking one run that is due: it is claimed, its end is completed, it is put off, or left to another worker.
+//! Checks a run that is due: claims it, completes its end, postpones its wake-up, or leaves it to another worker.
 //!
 //! Holds: a wake-up is deleted only after its run has another, or has ended.
 
@@ -85,7 +85,7 @@ pub(super) async fn check(
 }
 
 /// Reads the run of a wake-up. On a bucket its inboxes are listed while the entries after the snapshot are read, if the
-/// snapshot says that nobody drives it.
+/// snapshot says that no worker drives it.
 async fn read_any(
     inner: &Arc<EngineCore>,
     families: &[Family],
@@ -235,16 +235,16 @@ async fn overlooked_work(
     Ok(run.overlooked_work(&workflow.definition))
 }
 
-/// What there is to do for a run that nobody drives.
+/// Work for a run that no worker drives.
 struct Work {
     found: Found,
-    /// Why the run could go on although it is parked.
+    /// Reason why the run could continue although it is parked.
     overlooked: Option<String>,
-    /// A wait takes a signal, or is over.
+    /// A wait can consume a signal, or has timed out.
     signalled: bool,
-    /// Its time has come.
+    /// A timer of the run is due.
     timer: bool,
-    /// It waits for something.
+    /// The run is parked, or its start is delayed.
     waits: bool,
 }
 
@@ -320,7 +320,7 @@ async fn free(
         inner.delete_all(found.folded).await?;
         return put_off(inner, loaded, hints, now).await;
     }
-    // Before anything else, so that none is left once the run no longer remembers that it was folded.
+    // These deletes come first: later the run may no longer record that it folded these objects.
     inner.delete_all(std::mem::take(&mut found.folded)).await?;
     log::make_whole(&*inner.store, &mut loaded.run).await?;
     let misfits = misfits(inner, &loaded.run, &workflow).await?;
@@ -340,7 +340,7 @@ async fn free(
             .into_iter()
             .partition(|(_, control)| matches!(control.order, Order::Restart { .. } | Order::Migrate { .. }));
         found.controls = rest;
-        // Those that have no room in this entry are found by the next check.
+        // Further requests that this entry has no room for are found by the next check.
         early.truncate(EARLY_CONTROLS_MAX);
         let mut closed = Vec::new();
         for (suffix, control) in &early {
@@ -504,8 +504,8 @@ fn successor(run: &wigwag_core::Run, hints: &DueHints, now: Time) -> Option<Hint
 mod tests {
     use super::*;
 
-    /// Two workers put a run off at the same time, and somebody sets the clock back: the successor that one put leads the
-    /// other here again.
+    /// Two workers postpone the wake-up of a run at the same time, and the clock is set back: the successor from one worker
+    /// leads the other here again.
     #[test]
     fn a_hint_that_led_here_is_not_its_own_successor() {
         let key = "due/00/2026-01-01T00:00:39.739474Z~7b65e7c6~g2~w1.2";

@@ -11,7 +11,7 @@ use crate::engine_core::time;
 use crate::error::Result;
 use crate::limits::ANNOUNCEMENT_SLACK;
 
-/// What this worker knows of the others.
+/// Known workers and processes that share the store.
 #[derive(Debug)]
 pub(super) struct Membership {
     /// Processes of this machine that lived at the last check.

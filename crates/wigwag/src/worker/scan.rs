@@ -94,12 +94,12 @@ impl Dispatcher {
         }
         let shard = &mut self.shards[index];
         shard.start_after = reached;
-        // A page of due wake-ups only: there are more after it, also after those that are passed over.
+        // A page of due wake-ups only: more of them may follow, also after skipped ones.
         shard.more = next.is_none() && page.more;
         shard.pause = if found > 0 { look_min } else { (shard.pause * 2).min(look_max) };
         let usual = match (notifications, own) {
             (Notifications::Complete, _) | (_, false) => lease,
-            // A dead worker's runs are to be found within two leases all the same.
+            // Even so, a dead worker's runs must be found within two leases.
             (Notifications::Fleet, true) => (shard.pause * FLEET_POLL_STRETCH).min(lease),
             (_, true) => shard.pause,
         };
@@ -107,7 +107,7 @@ impl Dispatcher {
         if let Some(next) = next {
             shard.list_at = shard.list_at.min(boot + next.since(now.at) + now.uncertainty);
         }
-        // A bucket's time is an estimate: a wake-up may still count as passed over when it is to be checked again.
+        // A bucket's time is an estimate: a skipped wake-up may not count as due yet at the time of its next check.
         if let Some(again) = again.filter(|_| notifications >= Notifications::Fleet) {
             shard.list_at = shard.list_at.min(boot + again.since(now.at) + BUCKET_TIME_SLACK);
         }
@@ -115,7 +115,7 @@ impl Dispatcher {
             && found == 0
             && let Some(last) = page.entries.last()
         {
-            // The whole page is passed over or in hand: continue after it; the next whole listing starts from the beginning.
+            // The whole page is skipped or being checked: continue after it; the next full listing starts at the beginning.
             shard.start_after.clone_from(&last.key);
             shard.list_at = boot;
         }
