@@ -251,14 +251,14 @@ impl Auditor<'_> {
         Ok(folder)
     }
 
-    /// All entries; `None` for a removed run, or one that was never created.
+    /// Returns all entries; `None` for a run that was removed or never created.
     async fn log(&self, run: &RunRef, folder: &Folder) -> Result<std::result::Result<Option<Vec<Entry>>, Breach>> {
         let Some(last) = folder.entries.last().copied() else { return Ok(Ok(None)) };
         let mut log = Vec::new();
         for seq in 1..=last {
             let key = Key::Entry { run: run.clone(), seq }.to_string();
             let Some(object) = self.inner.store.get(&key).await? else {
-                // Retention may be taking it away.
+                // Retention may be removing the run.
                 if seq > 1 && self.is_gone(run).await? {
                     return Ok(Ok(None));
                 }
@@ -266,7 +266,7 @@ impl Auditor<'_> {
                     let what = format!("`{run}` has entry {last} and no first: a writer of old came after its removal");
                     return Ok(Err(Breach::new(Promise::NothingRevived, what)));
                 }
-                let what = format!("`{key}` is missing, and the log goes on to entry {last}");
+                let what = format!("`{key}` is missing, but the log continues to entry {last}");
                 return Ok(Err(Breach::new(Promise::OneRunPerId, what)));
             };
             match read_entry(&object.body) {
@@ -448,9 +448,9 @@ impl Auditor<'_> {
                 Breach::new(Promise::WokenUp, format!("run `{}` ({}) {what}", one.run.run.id, one.run.status))
             };
             match (hints.get(&one.run.run.id).copied(), one.needed) {
-                (None, _) => audit.broken.push(said("has no hint: nobody will look at it".into())),
+                (None, _) => audit.broken.push(said("has no wake-up: no worker will check it".into())),
                 (Some(due), Some(needed)) if due > needed => {
-                    audit.broken.push(said(format!("needs attention at {needed}, and is looked at only on {due}")));
+                    audit.broken.push(said(format!("needs attention at {needed}, but its wake-up is due on {due}")));
                 }
                 (Some(due), _) if due > self.now && one.unfolded.is_some() => {
                     let control = one.unfolded.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The context of workflow code: points, time, randomness, data.
+//! The context of workflow code: steps, time, randomness, data.
 
 mod fan_out;
 mod step_ctx;
@@ -28,17 +28,17 @@ use crate::mailbox::{Reply, Request, Spec};
 use crate::scope::{Caught, INSIDE, Inside, OpenPoint, Scope, Undo, Visit};
 use crate::spans;
 
-/// What a function sees of its run. Clones are the same run.
+/// The context of a function: its steps, waits, tasks and time. Clones share one run.
 ///
-/// Every call that takes a name is a *point*: what happens there is recorded, and when the function is run again from
-/// its top, on another worker or a month later, the record answers instead. So names and their order must be stable for
-/// as long as a run of that code is unfinished; code between points runs again and should be cheap and without effects.
+/// Every call that takes a name is a recorded step. When the function is replayed from its top, on another worker or a
+/// month later, the step returns its recorded outcome. So names and their order must be stable as long as a run of that
+/// code is unfinished; code between steps runs again and should be cheap and without effects.
 #[derive(Clone, Debug)]
 pub struct Ctx {
     pub(crate) scope: Arc<Scope>,
 }
 
-/// What a point gives when it is awaited. Its name was counted at the call.
+/// Future of a step's outcome. The call of the step, not its first poll, counts the name.
 pub type Point<T> = BoxFuture<'static, Result<T, Failure>>;
 
 type Make<'a, T> = Box<dyn FnMut(StepInfo) -> BoxFuture<'a, Result<T, Failure>> + Send + 'a>;
@@ -46,7 +46,7 @@ type Make<'a, T> = Box<dyn FnMut(StepInfo) -> BoxFuture<'a, Result<T, Failure>> 
 impl Ctx {
     /// Runs code whose result is recorded: a recorded step never runs again.
     ///
-    /// Until its result is recorded a step may run more than once. The future may borrow what is around it.
+    /// Until its result is recorded a step may run more than once. The future may borrow from the function.
     pub fn step<'a, F, Fut, T>(&self, name: &str, mut body: F) -> Step<'a, T>
     where
         F: FnMut() -> Fut + Send + 'a,
@@ -55,7 +55,7 @@ impl Ctx {
         self.step_with(name, move |_| body())
     }
 
-    /// The same for code that wants to know its attempt or its idempotency key.
+    /// Like [`Ctx::step`], for code that needs its attempt or its idempotency key.
     pub fn step_with<'a, F, Fut, T>(&self, name: &str, mut body: F) -> Step<'a, T>
     where
         F: FnMut(StepInfo) -> Fut + Send + 'a,
@@ -72,12 +72,12 @@ impl Ctx {
         }
     }
 
-    /// Waits for a span, across crashes and deploys; it moves by as long as the run is paused.
+    /// Sleeps for a span, across crashes and deploys; a pause of the run extends the sleep.
     pub fn sleep(&self, name: &str, span: Duration) -> Point<()> {
         self.asked(self.scope.path(name), PointKind::Sleep, Ok(Spec::SleepFor(span)))
     }
 
-    /// Waits for a moment.
+    /// Sleeps until a moment.
     pub fn sleep_until(&self, name: &str, moment: Time) -> Point<()> {
         self.asked(self.scope.path(name), PointKind::Sleep, Ok(Spec::SleepUntil(moment)))
     }
@@ -93,9 +93,9 @@ impl Ctx {
         self.asked(self.scope.path(name), PointKind::Child, spec)
     }
 
-    /// Runs code for each item, several at once, and gives the results in the order of the items.
+    /// Runs code for each item, several concurrently, and returns the results in the order of the items.
     ///
-    /// Each item is a step of its own, `name/0`, `name/1` and so on, and runs in a task of its own.
+    /// Each item is a separate step, `name/0`, `name/1` and so on, and runs in a separate Tokio task.
     pub fn map<'a, I, F, Fut, T>(&self, name: &str, items: I, body: F) -> Map<'a, T>
     where
         I: IntoIterator,
@@ -137,12 +137,12 @@ impl Ctx {
 
     /// Submits a task that this run can wait for with [`Ctx::wait_for_tasks`].
     ///
-    /// In a step's body, where a second try submits the same tasks and not others.
+    /// In the body of a step, a retry submits the same tasks again and no others.
     pub async fn submit<I: Serialize + ?Sized>(&self, of: &str, input: &I) -> Result<RunId, Failure> {
         self.submit_with(of, input, TaskOptions::default()).await
     }
 
-    /// The same with a queue, a schedule, retries.
+    /// Like [`Ctx::submit`], with a queue, a schedule or retries.
     pub async fn submit_with<I>(&self, of: &str, input: &I, options: TaskOptions) -> Result<RunId, Failure>
     where
         I: Serialize + ?Sized,
@@ -165,20 +165,20 @@ impl Ctx {
         };
         let parent = Parent { run: self.scope.run.clone(), point: path };
         let (of, input) = (TypeName::new(of)?, Payload::of(input)?);
-        // What may follow from a signal must not be there before the signal is.
+        // A task that follows from an inline signal must not exist before that signal is durable.
         self.scope.durable().await;
         crate::client::submit_child(&self.scope.inner, id.clone(), of, input, options, parent).await?;
         Ok(id)
     }
 
-    /// Waits until all these tasks have ended, or the time is over, and says which have.
+    /// Waits until all these tasks have ended or the timeout expires, and returns their outcomes.
     ///
-    /// They must have been submitted by this run; others do not tell it of their end.
+    /// This run must have submitted the tasks; other tasks do not report their end to it.
     pub fn wait_for_tasks(&self, ids: Vec<RunId>, timeout: Option<Duration>) -> Point<Joined> {
         self.asked(self.scope.path("tasks"), PointKind::Child, Ok(Spec::Tasks { ids, timeout }))
     }
 
-    /// Submits a task for each item and waits for them: on as many machines as there are workers.
+    /// Submits a task for each item and waits for all of them: the tasks run on all workers of their queue.
     #[expect(clippy::needless_pass_by_value, reason = "a key is a name, mostly a literal")]
     pub fn fan_out<I>(&self, name: &str, of: impl StartKey<I::Item>, items: I) -> FanOut
     where
@@ -190,13 +190,13 @@ impl Ctx {
         FanOut { ctx: self.clone(), path, of, inputs, options: TaskOptions::default(), timeout: None }
     }
 
-    /// The time, by what is recorded: the same whenever the function is run again.
+    /// Returns the recorded time: the same in every replay of the function.
     #[must_use]
     pub fn now(&self) -> Time {
         self.scope.now()
     }
 
-    /// A number by chance, the same whenever the function is run again.
+    /// Returns a random number: the same in every replay of the function.
     #[must_use]
     pub fn random(&self) -> u64 {
         let path = self.scope.path("random").map(|path| path.to_string()).unwrap_or_default();
@@ -204,7 +204,7 @@ impl Ctx {
         u64::from_str_radix(&hash[..16], 16).unwrap_or_default()
     }
 
-    /// Whether this run follows changed code: `true` for runs that had not come here when the code was changed.
+    /// Whether this run follows changed code: `true` for runs that had not reached this call when the code changed.
     ///
     /// ```text
     /// if ctx.patched("charge-twice-fix").await? { new way } else { old way }
@@ -235,7 +235,7 @@ impl Ctx {
         *self.scope.cancelled.borrow()
     }
 
-    /// Answers when somebody wants the run to end. What goes on after that is dropped after a grace time.
+    /// Resolves when cancellation of the run is requested. Code that continues after that is dropped after the grace time.
     pub async fn cancelled(&self) {
         let mut cancelled = self.scope.cancelled.clone();
         if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
@@ -243,7 +243,7 @@ impl Ctx {
         }
     }
 
-    /// Keeps this code from counting as idle while it continues outside of its own future, in the event loop of another
+    /// Keeps this code from counting as idle while it continues outside this future, in the event loop of another
     /// language for example. Without it the engine may park the run, or offer a signal, while that loop still has work.
     ///
     /// Drop the guard when that loop waits for the engine.
@@ -252,13 +252,13 @@ impl Ctx {
         self.scope.link.hold_foreign()
     }
 
-    /// Whether the function is being replayed: points ahead are recorded. Logs may be silent then.
+    /// Whether the function is being replayed: recorded steps lie ahead. Code can skip its logging then.
     #[must_use]
     pub fn is_replaying(&self) -> bool {
         self.scope.is_behind()
     }
 
-    /// A point whose name was counted at the call.
+    /// Returns the future of a step whose name was counted at the call.
     fn asked<T>(&self, path: Result<Path, Refusal>, kind: PointKind, spec: Result<Spec, Refusal>) -> Point<T>
     where
         T: DeserializeOwned + Send + 'static,
@@ -267,7 +267,7 @@ impl Ctx {
         async move { Ok(ctx.point(&path?, kind, spec?).await?.read()?) }.boxed()
     }
 
-    /// A point whose result the turn gives.
+    /// Requests a step from the turn and waits for its result.
     async fn point(&self, path: &Path, kind: PointKind, spec: Spec) -> Result<Payload, Failure> {
         match self.scope.visit(path, kind) {
             Visit::Settled(point) => self.settled(path, &point).await,
@@ -305,17 +305,17 @@ impl Ctx {
     }
 }
 
-/// The place of a task that its key names: the same wherever the run submits it.
+/// Returns the path of a task with a key: the same wherever the run submits it.
 fn point_of_key(of: &str) -> Result<Path, Refusal> {
     Path::new(format!("submit.{of}"))
 }
 
-/// A point that is recorded as something else: the turn sees it and pauses the run.
+/// Never resolves: the step is recorded with another kind, and the turn pauses the run for that mismatch.
 pub(crate) async fn pending_for_ever<T>() -> T {
     std::future::pending().await
 }
 
-/// Runs in a task of its own, which ends when nobody waits for it.
+/// Runs a future in a separate Tokio task, which is aborted when its caller is dropped.
 async fn in_parallel<T: Send + 'static>(
     running: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {
@@ -332,7 +332,7 @@ async fn in_parallel<T: Send + 'static>(
     }
 }
 
-/// What a step of a function may know of itself.
+/// Attempt, path and idempotency key of a running step of a function.
 #[derive(Clone, Debug)]
 pub struct StepInfo {
     ctx: Ctx,
@@ -343,13 +343,13 @@ pub struct StepInfo {
 }
 
 impl StepInfo {
-    /// For which time it is run, from 1.
+    /// Attempt number, starting at 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// The path under which it is recorded.
+    /// Path of the step in the record of the run.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.point
@@ -368,7 +368,7 @@ impl StepInfo {
         self.ctx.submit_at(path, of, input, options).await
     }
 
-    /// The same at every attempt, and of no other step: hand it to systems that take an idempotency key.
+    /// Idempotency key of this step, the same at every attempt: pass it to systems that accept one.
     #[must_use]
     pub fn idempotency_key(&self) -> String {
         format!("{}:{}", self.ctx.scope.run.id, self.point)
@@ -380,7 +380,7 @@ impl StepInfo {
         self.ctx.is_cancelled()
     }
 
-    /// Answers when somebody wants the run to end.
+    /// Resolves when cancellation of the run is requested.
     pub async fn cancelled(&self) {
         self.ctx.cancelled().await;
     }
@@ -404,19 +404,19 @@ impl<T> std::fmt::Debug for Step<'_, T> {
 }
 
 impl<'a, T: Serialize + DeserializeOwned + Send + 'a> Step<'a, T> {
-    /// How often it is tried again; 3 times unless said otherwise.
+    /// Sets the retry policy; 3 retries by default.
     pub fn retry(self, retry: Retry) -> Self {
         Self { retry, ..self }
     }
 
-    /// How long one try may take; 10 minutes unless said otherwise. Then it is dropped, and tried again.
+    /// Sets the timeout of one attempt; 10 minutes by default. The attempt is then dropped and retried.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// How it is undone if the run fails or is cancelled later.
+    /// Sets the compensation, which runs if the run fails or is cancelled later.
     ///
-    /// The code gets the step's result; or `None` if the step failed itself, and nobody knows what it did.
+    /// The code receives the step's result, or `None` if the step itself failed and its effect is unknown.
     pub fn compensate<F, Fut>(self, undo: F) -> Self
     where
         F: Fn(Option<T>) -> Fut + Send + Sync + 'static,
@@ -476,7 +476,7 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> Step<'a, T> {
     }
 }
 
-/// Runs a step until it comes out or the turn says stop; a failure is told to the turn, which decides.
+/// Runs an attempt of a step until it ends or the turn stops it; the turn decides on a failure.
 async fn run_or_stop<T: Serialize>(
     scope: &Arc<Scope>,
     open: &mut OpenPoint,
@@ -490,7 +490,7 @@ async fn run_or_stop<T: Serialize>(
         outcome = running => outcome,
     };
     if !open.slot.decide(attempt) {
-        // It took too long and the turn said so first: what it gives is not heard.
+        // The turn recorded the timeout first, so the outcome is discarded.
         return None;
     }
     let at = scope.inner.about_now();
@@ -517,7 +517,7 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> IntoFuture for Step<'a, T>
     }
 }
 
-/// Code for each of some items, about to be awaited.
+/// Steps for a list of items, about to be awaited.
 #[must_use = "a map does nothing until it is awaited"]
 pub struct Map<'a, T> {
     ctx: Ctx,
@@ -535,17 +535,17 @@ impl<T> std::fmt::Debug for Map<'_, T> {
 }
 
 impl<'a, T: Serialize + DeserializeOwned + Send + 'a> Map<'a, T> {
-    /// How many run at once; 16 unless said otherwise.
+    /// Sets the number of items that run concurrently; 16 by default.
     pub fn concurrency(self, concurrency: usize) -> Self {
         Self { concurrency: concurrency.max(1), ..self }
     }
 
-    /// How often each is tried again.
+    /// Sets the retry policy of each item.
     pub fn retry(self, retry: Retry) -> Self {
         Self { retry, ..self }
     }
 
-    /// How long one try of one may take.
+    /// Sets the timeout of one attempt of an item.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }

@@ -24,7 +24,7 @@ use crate::workflow::{
 };
 use crate::{service, worker};
 
-/// Runs workflows. Dropped, it stops at once, as a crash would; [`Engine::stop`] is kinder.
+/// Runs workflows. A drop stops it at once, like a crash; [`Engine::stop`] lets running steps finish.
 #[derive(Debug)]
 pub struct Engine {
     inner: Arc<EngineCore>,
@@ -56,8 +56,8 @@ impl std::fmt::Debug for Builder {
 }
 
 impl Engine {
-    /// An engine on the store that a URL names: `./dir`, `memory:`, `s3://bucket/prefix`, `gs://…`, `az://…`, or a server's
-    /// `http://host:port/s3`.
+    /// Builds an engine on the store that a URL names: `./dir`, `memory:`, `s3://bucket/prefix`, `gs://…`, `az://…`, or
+    /// `http://host:port/s3` for a server.
     ///
     /// Blocks while an embedded store is opened.
     pub fn open(url: &str) -> Result<Builder> {
@@ -67,12 +67,12 @@ impl Engine {
         Ok(Self::on(opened))
     }
 
-    /// An engine on a store that was opened, with its notifications.
+    /// Builds an engine on an opened store, with its notifications.
     pub fn on(opened: Opened) -> Builder {
         Builder { notices: opened.notices, ..Self::builder(opened.store) }
     }
 
-    /// An engine on this store.
+    /// Builds an engine on this store.
     pub fn builder(store: Arc<dyn Store>) -> Builder {
         Builder {
             store,
@@ -190,13 +190,13 @@ impl Builder {
         self
     }
 
-    /// How it behaves.
+    /// Sets leases, limits, intervals and retention.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// Notifications of a store around which [`wigwag_store::Announced`] was put, so that a server can relay them.
+    /// Sets the notifications of a store wrapped in [`wigwag_store::Announced`], so that a server can relay them.
     pub fn notices(mut self, notices: Notices) -> Self {
         self.notices = Some(notices);
         self
@@ -228,7 +228,7 @@ impl Builder {
         Ok(Client { inner: self.inner().await? })
     }
 
-    /// Starts a worker, if there is anything that it can run, and services.
+    /// Starts the services, and a worker if any workflow or task is registered.
     pub async fn start(self) -> Result<Engine> {
         let inner = self.inner().await?;
         worker::store_definitions(&inner).await?;
@@ -269,11 +269,11 @@ fn announced(store: Arc<dyn Store>, notices: Option<Notices>) -> (Arc<dyn Store>
     (Arc::new(Announced::new(store, notices.clone())), Some(notices))
 }
 
-/// Into how many parts the due index is divided: fixed when the store was made.
+/// Returns the number of shards of the due index, which is fixed when the store is created.
 async fn shards(store: &dyn Store) -> Result<u16> {
     if let Some(object) = store.get(LAYOUT_KEY).await? {
         return Ok(Layout::read(&object.body)?.shards.max(1));
     }
-    // A store without a stored layout is in memory; one that behaves like a bucket gets a bucket's shards.
+    // Only a memory store has no stored layout; if it behaves like a bucket, it gets the shards of a bucket.
     Ok(if store.traits().atomic { 1 } else { 4 })
 }

@@ -1,4 +1,4 @@
-//! Everything that the parts of one engine share, by concern: [`turns`] (the runs it drives), [`ends`] (callers that wait for
+//! State that the parts of one engine share, by concern: [`turns`] (the runs it drives), [`ends`] (callers that wait for
 //! the end of runs), [`time`] (the store's time), and the state of senders and caches.
 
 mod ends;
@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::tally::Counted;
 use crate::workflow::Registry;
 
-/// Everything that the parts of one engine share: dispatcher, turns, services and clients.
+/// State shared by the dispatcher, turns, services and clients of one engine.
 #[derive(Debug)]
 pub(crate) struct EngineCore {
     pub(crate) store: Arc<dyn Store>,

@@ -88,7 +88,7 @@ impl<T> Signal<T> {
     }
 }
 
-// Derives would ask the same of the types, of which there is no value.
+// Derives would demand the traits of the type parameters too, although no value of them exists.
 impl<In, Out> Clone for Workflow<In, Out> {
     fn clone(&self) -> Self {
         *self
@@ -129,7 +129,7 @@ impl<T> From<Signal<T>> for String {
     }
 }
 
-/// What names a workflow of this input and this result: a string, or a [`Workflow`] of these types.
+/// A key for a workflow of this input and this result: a string, or a [`Workflow`] of these types.
 pub trait WorkflowKey<In: ?Sized, Out> {
     /// Returns the name.
     fn name(&self) -> &str;
@@ -147,7 +147,7 @@ impl<In: Borrow<I>, Out, I: ?Sized> WorkflowKey<I, Out> for Workflow<In, Out> {
     }
 }
 
-/// What names a workflow that is started with this input: a string, or a [`Workflow`] of it.
+/// A key for a workflow that is started with this input: a string, or a [`Workflow`] of it.
 pub trait StartKey<In: ?Sized> {
     /// Handle of the started run: a [`TypedRun`] where the type of its result is known.
     type Run: From<RunHandle> + 'static;
@@ -172,7 +172,7 @@ impl<In: Borrow<I>, Out: 'static, I: ?Sized> StartKey<I> for Workflow<In, Out> {
     }
 }
 
-/// What names a signal that is sent with this payload: a string, or a [`Signal`] of it.
+/// A key for a signal that is sent with this payload: a string, or a [`Signal`] of it.
 pub trait SignalKey<P: ?Sized> {
     /// Returns the name.
     fn name(&self) -> &str;
@@ -190,7 +190,7 @@ impl<T: Borrow<P>, P: ?Sized> SignalKey<P> for Signal<T> {
     }
 }
 
-/// What names a signal that is waited for and read as this type: a string, or a [`Signal`] of it.
+/// A key for a signal that a wait reads as this type: a string, or a [`Signal`] of it.
 pub trait WaitKey<T> {
     /// Returns the name.
     fn name(&self) -> &str;

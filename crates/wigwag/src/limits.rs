@@ -37,14 +37,14 @@ pub(crate) const ANNOUNCEMENT_SLACK: Duration = Duration::from_secs(1);
 /// Least age of a wake-up after which a scan may start: no put is so late that the scan would miss it.
 pub(crate) const SCAN_START_AGE_MIN: Duration = Duration::from_secs(120);
 
-/// How long a wake-up that was handed to the turn of its run is left to it: the turn deletes it after its next check. Until
+/// Time for which scans ignore a wake-up that was handed to the turn of its run, which deletes it after its next check. Until
 /// then scans must not count it as new, or they would follow each other without a pause.
 pub(crate) const HANDED_OVER_FOR: Duration = Duration::from_secs(5);
 
 /// Delay before a scan that failed is repeated.
 pub(crate) const SCAN_RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// Added to the time at which a passed-over wake-up is scanned again, so that it counts as due by then.
+/// Added to the time at which a skipped wake-up is scanned again, so that it counts as due by then.
 pub(crate) const BUCKET_TIME_SLACK: Duration = Duration::from_millis(1);
 
 /// Finished checks that wait for the dispatcher; beyond that, checks wait.
@@ -77,7 +77,7 @@ pub(crate) const STARTING_RUN_AGE_MAX: Duration = Duration::from_secs(10);
 /// Delay before the next check of a run whose start is under way.
 pub(crate) const STARTING_RUN_RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// A wake-up so young was announced before entry 1 of its run, which is about to be there: whoever was told of it waits for it.
+/// Age up to which a notified wake-up may precede entry 1 of its run: the check then reads the run again until it exists.
 pub(crate) const ABOUT_TO_START_AGE_MAX: Duration = Duration::from_millis(250);
 
 /// First delay before such a run is read again; each further delay is twice as long.

@@ -34,11 +34,11 @@ pub(crate) enum BodyId {
 /// Requests of users' code.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// A point was reached that has no final record.
+    /// The code reached a step without a recorded outcome.
     Open { body: BodyId, path: Path, spec: Spec, slot: Arc<Slot> },
     /// A step of a function returned.
     Outcome { path: Path, attempt: u32, outcome: Result<Payload, Failure>, at: Time },
-    /// A point is no longer waited for.
+    /// The code dropped a step that it waited for.
     Dropped { path: Path, slot: Arc<Slot> },
     /// The code received the outcome of a wait.
     Heard { path: Path, slot: Arc<Slot> },
@@ -80,7 +80,7 @@ pub(crate) enum Spec {
 /// Outcome of a wait.
 #[derive(Clone, Debug)]
 pub(crate) enum Heard {
-    /// Its signal, or as many as it wanted: then the payload is an array.
+    /// The signals of the wait; with a quorum the payload is an array.
     Signals { taken: Vec<Taken>, payload: Payload },
     /// The wait timed out.
     TimedOut,
@@ -95,9 +95,9 @@ pub(crate) enum Reply {
     Run { attempt: u32, deadline: Time },
     /// Stop running: the attempt timed out.
     Stop,
-    /// The point has this result.
+    /// The step has this result.
     Closed { result: Payload, at: Time },
-    /// The wait is over.
+    /// The wait has this outcome.
     Heard { heard: Heard, at: Time },
     /// The step failed, and no retry follows.
     Failed { failure: Failure, at: Time },
@@ -117,7 +117,7 @@ struct SlotState {
     waker: Option<Waker>,
     /// The receiver of replies is gone.
     closed: bool,
-    /// The attempt that runs, and whether its end is decided: it has returned, or was told to stop.
+    /// The running attempt, and whether its end is decided, by its return or by a stop from the turn.
     attempt: (u32, bool),
 }
 

@@ -1,4 +1,4 @@
-//! Signals that no open wait of their run takes: remembered, so that they are not read again at every wake-up.
+//! Cache of signals that no open wait of their run accepts, so that they are not read again at every wake-up.
 //!
 //! Whether a wait accepts a signal depends on the signal and on the settings of the wait, and neither ever changes. So
 //! a cached result for one set of open waits stays valid until another wait of that name is opened.
@@ -11,14 +11,14 @@ use wigwag_core::{Inboxes, Name, Path, Run, RunRef};
 use crate::engine_core::lock;
 use crate::limits::MISFITS_CACHED_MAX;
 
-/// The signals of one inbox that none of these waits takes.
+/// The signals of one inbox that none of these waits accepts.
 #[derive(Debug, Default)]
 struct Misfits {
     waits: BTreeSet<(Path, u64)>,
     signals: BTreeSet<String>,
 }
 
-/// Signals that no open wait of their run takes.
+/// Signals that no open wait of their run accepts.
 #[derive(Debug, Default)]
 pub(crate) struct MisfitCache {
     inboxes: Mutex<HashMap<(RunRef, Name), Misfits>>,

@@ -54,7 +54,7 @@ fn rejects(run: &Run, step: &Path, task: &RunRef) -> Option<&'static str> {
     let is_attempt = |attempt| task_of_step(run, step, attempt) == task.id;
     match run.points.get(step) {
         _ if run.status.is_final() => Some("it has ended"),
-        // About to be recorded.
+        // The run is about to record the task.
         None if is_attempt(1) => None,
         Some(point) if point.status == PointStatus::Retrying => {
             let next = is_attempt(1) || is_attempt(point.attempt.saturating_add(1));

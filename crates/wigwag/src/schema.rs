@@ -99,7 +99,7 @@ fn compile(schema: &Value) -> Result<Validator, Refusal> {
     jsonschema::validator_for(schema).map_err(|error| Refusal::new(format!("not a JSON Schema: {error}")))
 }
 
-/// Rejects an invalid schema, and one that is too large for a log entry.
+/// Returns the schema if it is valid and small enough for a log entry.
 pub(crate) fn checked(schema: Value) -> Result<Value, Refusal> {
     let bytes = Payload::of(&schema)?.text().len();
     if bytes > limits::SCHEMA_BYTES_MAX {

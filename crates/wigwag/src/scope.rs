@@ -1,7 +1,7 @@
-//! One piece of users' code that runs: a function, a step, or the undoing of one.
+//! The scope of a running body, a piece of users' code: a function, a step, or a compensation.
 //!
-//! Holds: what the code asks for in one poll reaches the turn together. A record is given out once; what is left over
-//! when the code returns or waits was recorded by other code.
+//! Holds: all requests of one poll reach the turn together. A replay uses each record once; records that are left when the
+//! code returns or waits were made by other code.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -24,21 +24,21 @@ use crate::mailbox::{BodyId, Mailbox, Request, Returned, Slot, Spec};
 use crate::tally::Tally;
 use crate::{panics, spans};
 
-/// Undoes a step; it gets the step's result, if there is one.
+/// Code that compensates a step; it receives the step's result, if there is one.
 pub(crate) type Undo = Arc<dyn Fn(Option<Payload>) -> BoxFuture<'static, Result<(), Failure>> + Send + Sync>;
 
-/// One piece of users' code and all it may reach.
+/// One body of users' code, with its run, its records and its link to the turn.
 pub(crate) struct Scope {
     pub(crate) inner: Arc<Inner>,
     pub(crate) run: RunRef,
     pub(crate) restarts: u32,
     body: BodyId,
-    /// Below what its points are recorded.
+    /// Path below which the steps of the body are recorded; none for a function.
     prefix: Option<Path>,
     pub(crate) attempt: u32,
     pub(crate) input: Payload,
     pub(crate) data: Mutex<Map<String, Value>>,
-    /// The results of the run's points so far.
+    /// The results of the run's steps so far.
     pub(crate) outputs: Outputs,
     /// Requests and reports to the turn.
     pub(crate) link: Arc<BodyLink>,
@@ -46,33 +46,33 @@ pub(crate) struct Scope {
     undo: Mutex<BTreeMap<Path, Undo>>,
     pub(crate) cancelled: watch::Receiver<bool>,
     landed: Option<watch::Receiver<bool>>,
-    /// What is asked of the store for the run; what the code itself asks through a client is not.
+    /// Store requests made for the run, without requests of the code's own clients.
     pub(crate) tally: Arc<Tally>,
-    /// The code is that of another run's step.
+    /// The body runs the code of another run's step.
     stands_in: bool,
 }
 
-/// The results of a run's points, shared by all code that runs for it.
+/// The results of a run's steps, shared by all its bodies.
 pub(crate) type Outputs = Arc<Mutex<BTreeMap<Path, Data>>>;
 
 #[derive(Debug, Default)]
 struct Replay {
     points: BTreeMap<Path, Point>,
     counts: HashMap<String, u32>,
-    /// Points that the code came to, whether or not it waited for them: the loser of a race may never be polled.
+    /// Steps that the code has called, whether or not it awaited them: the loser of a race may never be polled.
     called: HashSet<Path>,
     mismatches: Vec<String>,
     now: Time,
 }
 
 impl Replay {
-    /// Recorded points that the code has not come to.
+    /// Returns the recorded steps that the code has not called.
     fn missing(&self) -> impl Iterator<Item = (&Path, &Point)> {
         self.points.iter().filter(|(path, point)| !point.is_dropped() && !self.called.contains(*path))
     }
 }
 
-/// What a scope is made of.
+/// Parameters of a new scope.
 pub(crate) struct Made {
     pub(crate) run: RunRef,
     pub(crate) restarts: u32,
@@ -85,7 +85,7 @@ pub(crate) struct Made {
     pub(crate) recorded: BTreeMap<Path, Point>,
     pub(crate) now: Time,
     pub(crate) cancelled: watch::Receiver<bool>,
-    /// Becomes true when all that the code was told is durable; none if it is so anyway.
+    /// Becomes true when the inline signal offered to the code is durable; none without inline delivery.
     pub(crate) landed: Option<watch::Receiver<bool>>,
     pub(crate) tally: Arc<Tally>,
 }
@@ -113,23 +113,23 @@ impl Inside {
         Self { step, counts: Mutex::default() }
     }
 
-    /// The path of the next use of a name below the step.
+    /// Returns the path of the next use of a name below the step.
     pub(crate) fn path_below(&self, name: &str) -> Result<Path, Refusal> {
         let count = *lock(&self.counts).entry(name.to_owned()).and_modify(|count| *count += 1).or_insert(1);
         self.step.join(name).map(|path| path.repeated(count))
     }
 }
 
-/// What is recorded of a point that was reached.
+/// The record of a step that the code has reached.
 #[derive(Debug)]
 pub(crate) enum Visit {
-    /// It has a final record.
+    /// The step has a recorded outcome.
     Settled(Box<Point>),
-    /// It has none.
+    /// The step has no recorded outcome.
     Open,
-    /// It is recorded as something else: the code has changed.
+    /// The record is of another kind: the code has changed.
     Mismatch,
-    /// It lost a race when it was recorded, and loses it again.
+    /// The step lost a race in an earlier execution, and loses it again.
     Lost,
 }
 
@@ -160,7 +160,7 @@ impl Scope {
         })
     }
 
-    /// Waits until all that the code was told by its turn is durable; if that never is, the code is dropped.
+    /// Waits until every reply to the code is durable. If the inline delivery fails, it never resolves: the code is dropped.
     pub(crate) async fn durable(&self) {
         let landed = self.landed.clone().filter(|_| self.link.has_replies());
         if let Some(mut landed) = landed
@@ -170,7 +170,7 @@ impl Scope {
         }
     }
 
-    /// A scope for the code of another run's step, which this code runs; its points are recorded with this code.
+    /// Returns a scope for the code of another run's step, which this body runs and whose steps it records.
     pub(crate) fn standing_in(self: &Arc<Self>, run: &wigwag_core::Run, step: &Path, input: Payload) -> Arc<Self> {
         let outputs = run.points.iter().filter_map(|(path, point)| Some((path.clone(), point.result.clone()?)));
         let replay = std::mem::take(&mut *lock(&self.replay));
@@ -194,17 +194,17 @@ impl Scope {
         })
     }
 
-    /// Whether the code is that of another run's step, whose points are recorded here.
+    /// Whether the body runs the code of another run's step and records its steps.
     pub(crate) fn stands_in(&self) -> bool {
         self.stands_in
     }
 
-    /// The point this code belongs to; none for a function.
+    /// Returns the step that this body belongs to; none for a function.
     pub(crate) fn point(&self) -> Option<&Path> {
         self.prefix.as_ref()
     }
 
-    /// The path of the next use of a name, counted at the call.
+    /// Returns the path of the next use of a name, counted at the call.
     pub(crate) fn path(&self, name: &str) -> Result<Path, Refusal> {
         if let Ok(step) = INSIDE.try_with(|inside| inside.step.clone()) {
             return Err(Refusal::new(format!("`{name}` is a point, and cannot be inside the step `{step}`")));
@@ -212,7 +212,7 @@ impl Scope {
         self.count(name)
     }
 
-    /// The path under which a step's body submits: below the step, and counted anew at each try.
+    /// Returns the path of a task that a step's body submits: below the step, with a count that restarts at each attempt.
     pub(crate) fn path_below(&self, name: &str) -> Result<Path, Refusal> {
         let below = INSIDE.try_with(|inside| inside.path_below(name));
         below.unwrap_or_else(|_| self.count(name))
@@ -234,17 +234,17 @@ impl Scope {
         Ok(path)
     }
 
-    /// The code came to this point.
+    /// Marks a step as called by the code.
     pub(crate) fn call(&self, path: &Path) {
         lock(&self.replay).called.insert(path.clone());
     }
 
-    /// Looks up what is recorded of a point, once.
+    /// Removes and returns the record of a step: a replay uses each record once.
     pub(crate) fn visit(&self, path: &Path, kind: PointKind) -> Visit {
         let mut replay = lock(&self.replay);
         let Some(point) = replay.points.remove(path) else { return Visit::Open };
         if point.is_dropped() {
-            // Nobody waited for it when it was recorded, and whoever does now must not learn how it came out.
+            // The earlier execution dropped this step before its end, so the replay must not see its outcome.
             return Visit::Lost;
         }
         if point.kind != kind {
@@ -260,7 +260,7 @@ impl Scope {
         Visit::Settled(Box::new(point))
     }
 
-    /// A wait was dropped before the code came to wait for it. If it is recorded as open, the turn closes it.
+    /// Reports a wait that was dropped before the code awaited it. If it is recorded as open, the turn closes it.
     pub(crate) fn abandon(&self, path: &Path) {
         let mut replay = lock(&self.replay);
         let open =
@@ -272,16 +272,16 @@ impl Scope {
         }
     }
 
-    /// Whether code before this place was recorded that has not been reached yet: the run has been here before.
+    /// Whether recorded steps lie ahead of the code: this is a replay.
     pub(crate) fn is_behind(&self) -> bool {
         lock(&self.replay).missing().next().is_some()
     }
 
-    /// What the code that recorded this run did that this code does not.
+    /// Returns the recorded steps that do not match the steps of this code.
     pub(crate) fn mismatches(&self) -> Vec<String> {
         let replay = lock(&self.replay);
         if !replay.mismatches.is_empty() {
-            // The code stopped there; what comes behind it was not reached for that reason alone.
+            // The code stopped at the mismatch, so it could not reach the later steps.
             return replay.mismatches.clone();
         }
         replay.missing().map(|(path, point)| version::describe(path, point.kind, None)).collect()
@@ -295,7 +295,7 @@ impl Scope {
         lock(&self.replay).now
     }
 
-    /// Time went on, by what is recorded.
+    /// Advances the recorded time of the run.
     pub(crate) fn advance(&self, at: Time) {
         let mut replay = lock(&self.replay);
         replay.now = replay.now.max(at);
@@ -309,7 +309,7 @@ impl Scope {
         lock(&self.undo).get(path).cloned()
     }
 
-    /// Asks the turn for a point.
+    /// Requests a step from the turn.
     pub(crate) fn open(self: &Arc<Self>, path: &Path, spec: Spec) -> OpenPoint {
         let slot = Slot::new(&self.link);
         self.send(Request::Open { body: self.body.clone(), path: path.clone(), spec, slot: Arc::clone(&slot) });
@@ -320,11 +320,11 @@ impl Scope {
         self.link.send(request);
     }
 
-    /// Reads a recorded payload. If that fails the turn is given up, not the run.
+    /// Reads a recorded payload. If the read fails, the turn ends, and the run stays unfinished.
     pub(crate) async fn payload(&self, path: &Path, data: &Data) -> Payload {
         let elsewhere = self.link.hold();
         let read = self.tally.counts(self.inner.payload(&self.run, Some(path), data)).await;
-        // Whatever came of it, the code no longer waits for the store.
+        // After a success or an error, the code no longer waits for the store.
         drop(elsewhere);
         match read {
             Ok(payload) => payload,
@@ -335,13 +335,13 @@ impl Scope {
         }
     }
 
-    /// How the run's data was changed by this code: the top-level fields that differ, `null` for those it removed.
+    /// Returns the changes of this body to the run's data: the top-level fields that differ, `null` for removed fields.
     pub(crate) fn patch(&self, before: &Map<String, Value>) -> Option<Map<String, Value>> {
         patch_of(before, &lock(&self.data))
     }
 }
 
-/// The top-level fields that differ, `null` for those that are gone; `None` if none does.
+/// Returns the top-level fields that differ, `null` for removed fields; `None` if there is no difference.
 pub(crate) fn patch_of(before: &Map<String, Value>, after: &Map<String, Value>) -> Option<Map<String, Value>> {
     let mut patch: Map<String, Value> =
         after.iter().filter(|(name, value)| before.get(*name) != Some(value)).map(clone_pair).collect();
@@ -354,7 +354,7 @@ fn clone_pair((name, value): (&String, &Value)) -> (String, Value) {
     (name.clone(), value.clone())
 }
 
-/// A point that was asked for. Dropped before it is done, it tells the turn that nobody waits any more.
+/// A step requested from the turn. A drop before its end notifies the turn that the code no longer waits for it.
 #[derive(Debug)]
 pub(crate) struct OpenPoint {
     scope: Arc<Scope>,
@@ -372,14 +372,14 @@ impl Drop for OpenPoint {
     }
 }
 
-/// Runs users' code in a task of its own.
+/// Runs users' code in a separate Tokio task.
 pub(crate) fn spawn(scope: &Arc<Scope>, code: BoxFuture<'static, Result<Payload, Failure>>) -> JoinHandle<()> {
     let before = lock(&scope.data).clone();
     let span = spans::body(&scope.run, &scope.body, scope.attempt);
     tokio::spawn(Watched { scope: Arc::clone(scope), code, before }.instrument(span))
 }
 
-/// Users' code, watched: what it asks for in one poll is handed over together, and a panic is a failure.
+/// Wrapper of users' code that sends the requests of one poll together, and turns a panic into a failure.
 struct Watched {
     scope: Arc<Scope>,
     code: BoxFuture<'static, Result<Payload, Failure>>,

@@ -1,10 +1,10 @@
-//! How an engine behaves: plain data with defaults.
+//! Settings of an engine: plain data with defaults.
 
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-/// How an engine behaves. The defaults are right for most.
+/// Settings of an engine. The defaults suit most applications.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Settings {
@@ -19,7 +19,7 @@ pub struct Settings {
     pub grace: Duration,
     /// The shortest interval between two polls of the due index, while there is work.
     pub look_min: Duration,
-    /// The longest, while there is none.
+    /// The longest interval between two polls of the due index, while there is no work.
     pub look_max: Duration,
     /// Interval of the sweeper, which removes stale wake-ups and index entries; never if `None`.
     pub sweep_every: Option<Duration>,

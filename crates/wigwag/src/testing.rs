@@ -1,4 +1,4 @@
-//! For tests of workflows: weeks of waiting in milliseconds, failures on request.
+//! A test kit for workflows: weeks of waiting pass in milliseconds, and steps fail on request.
 //!
 //! ```
 //! use std::time::Duration;
@@ -125,7 +125,7 @@ impl Kit {
         clock: ManualClock,
         configure: impl FnOnce(Builder) -> Builder,
     ) -> Result<Self> {
-        // Without lingering, every wait is a park, and the next moment is known to all.
+        // Without lingering, every wait parks the run, and the due index shows its next timer.
         let settings = Settings { linger: Duration::ZERO, sweep_every: None, ..Settings::default() };
         let builder = Engine::builder(Arc::clone(&store)).settings(settings).clock(Arc::new(clock.clone()));
         let engine = configure(builder).start().await?;
@@ -156,13 +156,13 @@ impl Kit {
         self.clock.wall().since(BEGINNING)
     }
 
-    /// Lets the next runs of a step fail so, one after the other, instead of running it.
+    /// Makes the next attempts of a step fail with these failures, in order, without running its code.
     pub fn fail(&self, step: &str, failures: impl IntoIterator<Item = Failure>) {
         let inner = &self.client().inner;
         lock(&inner.failures).entry(step.to_owned()).or_default().extend(failures);
     }
 
-    /// Lets everything happen that can happen at this moment.
+    /// Waits until no run can proceed without time or a signal.
     pub async fn settle(&self) -> Result<()> {
         let (answer, answered) = oneshot::channel();
         let stopped = || Error::new(ErrorKind::Stopped, "the engine has stopped");
@@ -170,7 +170,7 @@ impl Kit {
         answered.await.map_err(|_| stopped())
     }
 
-    /// Moves the clock on, and lets everything happen that then can.
+    /// Advances the clock, and waits until no run can proceed.
     pub async fn advance(&self, span: Duration) -> Result<()> {
         self.settle().await?;
         self.clock.advance(span);

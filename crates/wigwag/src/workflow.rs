@@ -1,4 +1,4 @@
-//! What an engine can run: definitions with their code, object-safe so that other languages can bring theirs.
+//! Workflows and tasks that an engine can run: definitions with their code, object-safe for handlers of other languages.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::failure::Failure;
 use crate::scope::Scope;
 
-/// The code of a step, on JSON: what the typed builders make, and what other languages bring.
+/// The code of a step, on JSON: built by the typed builders, or implemented for another language.
 pub trait StepHandler: Send + Sync + 'static {
     /// Runs the step.
     fn call(&self, ctx: StepCtx<Value>) -> BoxFuture<'static, Result<Payload, Failure>>;
@@ -23,7 +23,7 @@ pub trait StepHandler: Send + Sync + 'static {
 
 /// The code that undoes a step, on JSON.
 pub trait UndoHandler: Send + Sync + 'static {
-    /// Undoes the step; `result` is what it gave, if it gave anything.
+    /// Compensates the step; `result` is its recorded result, if it completed.
     fn call(&self, ctx: StepCtx<Value>, result: Option<Payload>) -> BoxFuture<'static, Result<(), Failure>>;
 }
 
@@ -60,7 +60,7 @@ where
     }
 }
 
-/// Whether a step is entered, asked of the run's data (or, if that is empty, its input).
+/// Condition of a step on the run's data (or, if that is empty, its input).
 pub(crate) type When = Arc<dyn Fn(Payload) -> BoxFuture<'static, Result<bool, Failure>> + Send + Sync>;
 
 /// The code of one step of a graph.
@@ -76,10 +76,10 @@ pub(crate) struct NodeCode {
 /// All of the run's data, if it changed.
 pub(crate) type Changed = Result<Option<Map<String, Value>>, Failure>;
 
-/// What a signal makes of the run's data.
+/// Code that updates the run's data from a signal.
 pub(crate) type OnReceive = Arc<dyn Fn(Payload, Payload) -> BoxFuture<'static, Changed> + Send + Sync>;
 
-/// What it makes of the run's data that no signal came in time.
+/// Code that updates the run's data after a wait timed out.
 pub(crate) type OnTimeout = Arc<dyn Fn(Payload) -> BoxFuture<'static, Changed> + Send + Sync>;
 
 /// The code of a type.
@@ -127,7 +127,7 @@ impl Workflow {
         Some(node)
     }
 
-    /// Whether a step is run as a task: it names a queue, or its code is not here.
+    /// Whether a step is dispatched as a task: it names a queue, or this engine lacks its code.
     pub(crate) fn is_dispatched(&self, node: &Node) -> bool {
         let here = self.node_code(&node.name).is_some_and(|code| code.run.is_some());
         node.kind == wigwag_core::NodeKind::Step && (node.queue.is_some() || !here)
@@ -139,7 +139,7 @@ impl Workflow {
 pub(crate) struct Registry {
     workflows: BTreeMap<TypeName, Arc<Workflow>>,
     tasks: BTreeMap<TypeName, Arc<Workflow>>,
-    /// The families behind a kind in a hint's key. Two types may share a kind; the run then says what it is.
+    /// Families by the kind in a wake-up's key. Two types may share a kind; the stored run then decides.
     kinds: HashMap<String, Vec<Family>>,
     pub(crate) queues: Vec<Name>,
 }
@@ -174,7 +174,7 @@ impl Registry {
         for node in &workflow.definition.steps {
             let of = TypeName::of_step(&workflow.definition.of, &node.name)?;
             let queue = node.queue.clone().unwrap_or_else(default_queue);
-            // Also checks the name of a step that only others run.
+            // Also checks the name of a step that only other workers run.
             let index = TypeName::of_task(&queue, &of)?;
             let has_code = codes.get(&node.name).is_some_and(|code| code.run.is_some());
             if has_code && self.queues.contains(&queue) {
@@ -212,7 +212,7 @@ impl Registry {
         self.workflows.values()
     }
 
-    /// What can run a run of that type here.
+    /// Returns the code of this engine for a run of that type.
     pub(crate) fn find(&self, of: &TypeName, task: Option<&TaskSpec>) -> Option<&Arc<Workflow>> {
         match task {
             None => self.workflows.get(of),
@@ -222,7 +222,7 @@ impl Registry {
     }
 }
 
-/// The queue of tasks that name none.
+/// The queue of tasks that specify no queue.
 pub(crate) fn default_queue() -> Name {
     Name::new("default").expect("a plain name")
 }
@@ -281,7 +281,7 @@ where
     })
 }
 
-/// A handler with the context it wants.
+/// Returns the context for a handler.
 pub(crate) fn in_scope(scope: &Arc<Scope>) -> StepCtx<Value> {
     StepCtx::new(Arc::clone(scope))
 }

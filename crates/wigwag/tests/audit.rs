@@ -17,7 +17,7 @@ async fn order(ctx: Ctx, _: Value) -> Result<Value, Failure> {
     Ok(json!([first, second]))
 }
 
-/// A store with a run that ended, and one that waits.
+/// Returns a kit with a finished run and a waiting run.
 async fn a_store() -> Kit {
     let kit = Kit::start(|engine| engine.function("order", 1, order)).await.unwrap();
     for id in ["ended", "waits"] {
@@ -120,7 +120,7 @@ async fn two_keys_of_one_signal_are_found() {
 async fn an_entry_that_is_missing_is_found() {
     let kit = a_store().await;
     remove(&kit, "workflow/ended/log/0000000002.json").await;
-    assert_found(&broken(&kit).await, 6, "`workflow/ended/log/0000000002.json` is missing, and the log goes on");
+    assert_found(&broken(&kit).await, 6, "`workflow/ended/log/0000000002.json` is missing, but the log continues");
 }
 
 #[tokio::test]
@@ -198,7 +198,7 @@ async fn a_run_without_a_wake_up_is_found() {
     for hint in keys(&kit, "due/", "").await {
         remove(&kit, &hint).await;
     }
-    assert_found(&broken(&kit).await, 13, "run `waits` (waiting_signal) has no hint: nobody will look at it");
+    assert_found(&broken(&kit).await, 13, "run `waits` (waiting_signal) has no wake-up: no worker will check it");
 }
 
 #[tokio::test]

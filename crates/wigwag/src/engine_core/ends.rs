@@ -31,7 +31,7 @@ impl EngineCore {
         told
     }
 
-    /// Notifies the waiters of a run, with the ended run if it is at hand.
+    /// Notifies the waiters of a run, with the ended run if it is in memory.
     pub(crate) fn tell_end(&self, run: &RunRef, ended: impl FnOnce() -> Option<Run>) {
         let waiting = lock(&self.ends.waiters).remove(run);
         if waiting.is_none() {

@@ -1,4 +1,4 @@
-//! The store's time, and what this engine remembers of it.
+//! The store's time, and the last reading of this engine.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl EngineCore {
         Ok(Now { at, uncertainty: now.uncertainty })
     }
 
-    /// Returns the store's time, read anew if the last reading is older than [`RECENT_NOW_AGE_MAX`].
+    /// Returns the store's time, with a new reading if the last one is older than [`RECENT_NOW_AGE_MAX`].
     pub(crate) async fn recent_now(&self) -> Result<Time> {
         let (at, boot) = *lock(&self.last_read.0);
         let age = self.clock.boot().saturating_sub(boot);

@@ -26,7 +26,7 @@ pub(crate) struct Turns {
     pub(crate) idle: Notify,
     /// Wake-ups that a turn was notified of and did not check.
     given_back: Mutex<Vec<String>>,
-    /// Notified when wake-ups were given back.
+    /// Notified when a turn returns wake-ups to the dispatcher.
     pub(crate) again: Notify,
     /// Lease wake-ups of turns that this worker abandoned because the disk was full: the lease binds no worker.
     abandoned: Mutex<HashSet<String>>,
@@ -68,7 +68,7 @@ pub(crate) struct Handle {
     /// Wake-ups that were found while the run was driven; its turn deletes them. `None` once the turn has ended.
     hints: Mutex<Option<BTreeSet<String>>>,
     poked: AtomicBool,
-    /// The final entry is durable: whoever begins to wait for the end reads the log.
+    /// Whether the final entry is durable: new waiters of the end then read the log.
     ended: AtomicBool,
 }
 

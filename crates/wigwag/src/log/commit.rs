@@ -145,10 +145,10 @@ impl Log {
         Ok(())
     }
 
-    /// Deletes places in indexes that the entry has made meaningless, while the turn goes on. The engine does not stop before.
+    /// Deletes index objects that the entry has made stale, while the turn continues. The engine stops only after that.
     ///
-    /// What if we die here? A wake-up that is left leads to one more check; a place of a wait that is over is removed by
-    /// whoever completes the end of the run, or by the sweeper.
+    /// What if we die here? A stale wake-up leads to one more check; the index object of a closed wait is removed by the
+    /// worker that completes the end of the run, or by the sweeper.
     fn delete_later(&self, keys: Vec<String>) {
         if keys.is_empty() {
             return;
@@ -158,7 +158,7 @@ impl Log {
             let mut pause = COMMIT_RETRY_DELAY;
             while let Err(error) = inner.delete_all(keys.iter().cloned()).await {
                 if pause > COMMIT_RETRY_DELAY_MAX || inner.stop() != Stop::No {
-                    debug!(%error, "places in indexes were left");
+                    debug!(%error, "stale index objects were left");
                     break;
                 }
                 inner.clock.sleep(pause).await;

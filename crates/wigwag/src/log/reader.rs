@@ -58,7 +58,7 @@ async fn catch_up(store: &dyn Store, run: &RunRef, folded: &mut Option<Run>) -> 
     catch_up_until(store, run, folded, |_| false).await
 }
 
-/// The same for one who waits for the end: a final entry is not read past.
+/// Like [`catch_up`], for a caller that waits for the end: stops at a final entry.
 pub(crate) async fn catch_up_to_end(store: &dyn Store, run: &RunRef, folded: &mut Option<Run>) -> Result<()> {
     catch_up_until(store, run, folded, |run| run.status.is_final()).await
 }
