@@ -101,8 +101,8 @@ impl Error {
 
     pub(crate) fn damaged(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Damaged, what).hint(
-            "what is stored was changed by something else, or by a newer version of wigwag; nothing was changed now: \
-             look at it with `wigwag cat`, and put back what was there",
+            "another program modified the object, or a newer version of wigwag wrote it; it was left unchanged: \
+             inspect it with `wigwag cat`, and restore the original",
         )
     }
 

@@ -472,7 +472,7 @@ impl Turn {
         is_held_up(&self.log.run, &self.phase, self.inner.stop())
     }
 
-    /// Returns a recorded payload, also one that is staged with the next entry.
+    /// Returns a recorded payload, or a payload that is staged with the next entry.
     async fn payload(&self, path: Option<&Path>, data: &Data) -> Result<Payload> {
         if let Data::Blob(blob) = data {
             let key = Key::blob(self.run_ref(), path, &blob.nonce).to_string();

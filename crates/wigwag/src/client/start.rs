@@ -1,4 +1,4 @@
-//! Starting runs.
+//! Starts workflow runs and submits tasks.
 //!
 //! The order: a wake-up and the key in `live/` are put, on a bucket concurrently; then entry 1 decides. What if we die
 //! here? Before entry 1 there is no run, only a stale wake-up, which is dropped after an hour, or a stale key in `live/`,

@@ -37,8 +37,8 @@ impl StorePatience {
     }
 }
 
-/// Returns the poll interval: `told` if the store notifies about every write, `pause` if it does not notify about writes of
-/// other processes.
+/// Returns the poll interval: `told` if the store notifies about every write, `pause` if it never notifies about writes of
+/// other processes, and a longer fixed interval if servers relay notifications.
 pub(super) fn poll_interval(notifications: Notifications, told: Duration, pause: Duration) -> Duration {
     match notifications {
         Notifications::Complete => told,

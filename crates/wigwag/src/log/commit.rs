@@ -215,7 +215,7 @@ impl Log {
         }
     }
 
-    /// Records in the entry the store requests since the previous entry, including those of its own commit.
+    /// Records in the entry the store requests since the previous entry, including the requests of its commit.
     fn count(&mut self, entry: &mut Entry, commit: Requests) {
         let requests = self.tally.read().since(self.recorded).and(commit);
         self.recorded = self.recorded.and(requests);

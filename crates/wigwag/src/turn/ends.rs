@@ -514,7 +514,7 @@ pub(crate) async fn complete_end(
         log.run
     };
     wake_parent(inner, &run).await?;
-    // Wake-ups go last: until then they lead a worker to the unfinished end. The ones that led here may be gone already.
+    // Wake-ups go last: until then they lead a worker to the unfinished end. The wake-ups of this check may be gone already.
     let found: Vec<String> = hints.collect();
     let listed = run.due_hints().filter(|listed| !found.contains(*listed)).cloned();
     inner.delete_all(stale.into_iter().chain(listed).chain(found.iter().cloned())).await?;

@@ -320,7 +320,7 @@ impl Turn {
     /// no more requests.
     ///
     /// Code mostly sends its request as soon as it gets a thread. So the turn yields before it creates a timer: a new
-    /// timer would wake another thread, the one that sleeps until the next timer.
+    /// timer would wake another thread, which sleeps until the next timer.
     pub(super) async fn hear(&mut self, until: &mut std::time::Duration) -> bool {
         let left = until.saturating_sub(self.inner.clock.boot());
         if left.is_zero() {
