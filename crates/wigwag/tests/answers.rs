@@ -1,4 +1,4 @@
-//! What a client gives can be sent elsewhere and read back as it was: an API's client has the same types.
+//! Results of client calls survive serialization: clients of an API use the same types.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use serde::Serialize;
@@ -9,7 +9,7 @@ use wigwag::{
 };
 use wigwag_store::Memory;
 
-/// Writes it, reads it, and compares.
+/// Checks that a value is unchanged after it was written as JSON and read back.
 #[track_caller]
 fn comes_back<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(what: &T) {
     let text = serde_json::to_string(what).unwrap();

@@ -37,7 +37,7 @@ async fn audit(kit: &Kit) -> Audit {
     kit.client().audit(&AuditOptions::at_rest(), |_| {}).await.unwrap()
 }
 
-/// The keys that begin and end so.
+/// Returns the keys with this prefix and this ending.
 async fn keys(kit: &Kit, prefix: &str, end: &str) -> Vec<String> {
     let page = kit.store().list(prefix, "", 1_000).await.unwrap();
     page.entries.into_iter().map(|listed| listed.key).filter(|key| key.ends_with(end)).collect()
@@ -60,7 +60,7 @@ async fn remove(kit: &Kit, key: &str) {
     kit.store().write(Batch::new().delete(key)).await.unwrap();
 }
 
-/// The numbers of the violated guarantees, and their descriptions.
+/// Returns the numbers of the violated guarantees, and their descriptions.
 async fn broken(kit: &Kit) -> (Vec<u8>, String) {
     let audit = audit(kit).await;
     let said = audit.broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
@@ -215,7 +215,7 @@ async fn a_wait_with_a_stored_signal_and_no_due_wake_up_is_named() {
     assert!(said.contains("promise 13: run `waits` (waiting_signal) waits for a signal that is there"), "{said}");
 }
 
-/// Adds an entry to the log of a run, as a worker would that has a bug.
+/// Appends an entry to the log of a run, as a faulty worker could.
 async fn append(kit: &Kit, run: &str, events: Value) {
     let seq = keys(kit, &format!("workflow/{run}/log/"), ".json").await.len() + 1;
     let at = kit.client().run(run).unwrap().get().await.unwrap().run().updated_at;
@@ -223,7 +223,7 @@ async fn append(kit: &Kit, run: &str, events: Value) {
     kit.store().write(Batch::new().put(format!("workflow/{run}/log/{seq:010}.json"), entry.to_string())).await.unwrap();
 }
 
-/// A graph of two steps, started where no worker serves it.
+/// Returns a kit with a run of a graph of two steps, which no worker serves.
 async fn an_unserved_graph() -> Kit {
     use wigwag::{Graph, StepCtx};
     let step = |_: StepCtx<Value>| async { Ok::<_, Failure>(()) };

@@ -1,5 +1,5 @@
-//! On a bucket: how many requests follow each other until something is done (its depth), what those cost who wait, follow and
-//! list, and what an outage costs.
+//! Costs on a bucket: the depth of a call (the number of requests that follow each other until its effect), the requests of
+//! waiting, following and listing clients, and the effect of an outage.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::cell::Cell;
@@ -16,10 +16,10 @@ use wigwag_store::{
     Operation, Page, Peers, Receipt, Retry, RetrySettings, Stamp, Store, Traits,
 };
 
-/// How long a request takes. Everything else takes no time at all.
+/// Duration of a request. All other work takes no time.
 const UNIT: Duration = Duration::from_millis(100);
 
-/// The paused time of the runtime.
+/// A clock that shows the paused time of the runtime.
 #[derive(Clone, Debug)]
 struct Paused(tokio::time::Instant);
 
@@ -39,13 +39,13 @@ impl Clock for Paused {
     }
 }
 
-/// A bucket of which each request takes one unit of time: depth is time.
+/// A bucket whose requests take one unit of time each, so that depth is elapsed time.
 #[derive(Clone, Debug)]
 struct Deep {
     memory: Memory,
     clock: Paused,
     is_down: Arc<AtomicBool>,
-    /// The process that asks is dead.
+    /// The process that uses this view of the bucket is dead.
     is_dead: Arc<AtomicBool>,
 }
 
@@ -60,7 +60,7 @@ impl Deep {
         }
     }
 
-    /// The same bucket as another process sees it.
+    /// Returns the same bucket as another process sees it.
     fn elsewhere(&self) -> Self {
         Self { is_dead: Arc::default(), ..self.clone() }
     }
@@ -84,7 +84,7 @@ impl Store for Deep {
         self.memory.get(key).await
     }
 
-    /// As a bucket does it: put after put, and deletes that follow each other in one request.
+    /// Writes as a bucket does: put after put, and consecutive deletes in one request.
     async fn write(&self, batch: Batch) -> wigwag_store::Result<Receipt> {
         let mut was_delete = false;
         for operation in batch.operations() {
@@ -128,7 +128,7 @@ struct World {
 }
 
 thread_local! {
-    /// When the step of `notes` began.
+    /// Start of the step of `notes`.
     static BEGAN: Cell<Option<tokio::time::Instant>> = const { Cell::new(None) };
 }
 
@@ -159,7 +159,7 @@ fn settings() -> Settings {
     settings
 }
 
-/// How many requests follow each other in that time.
+/// Returns the number of sequential requests in that time.
 fn units(span: Duration) -> u64 {
     u64::try_from(span.as_millis() / UNIT.as_millis()).unwrap()
 }
@@ -187,14 +187,14 @@ impl World {
         self.deep.clock.sleep(Duration::from_secs(seconds)).await;
     }
 
-    /// How many requests follow each other until it is done.
+    /// Returns the number of sequential requests until the future is done.
     async fn depth<T>(&self, doing: impl Future<Output = T>) -> (u64, T) {
         let begun = self.deep.clock.boot();
         let done = doing.await;
         (units(self.deep.clock.boot() - begun), done)
     }
 
-    /// A run that waits, once all of its writes are done.
+    /// Returns a run that waits, once all of its writes are done.
     async fn parked(&self, id: &str) -> RunHandle {
         let run = self.client().start("go", &()).id(id).await.unwrap();
         self.pass(100).await;
@@ -207,7 +207,7 @@ impl World {
 async fn depth_of_what_people_wait_for() {
     let world = World::start().await;
     let mut depths = Vec::new();
-    // The first start asks whether a worker has registered the type.
+    // The first start checks whether a worker has registered the type.
     world.client().start("steps", &()).id("first").await.unwrap();
     world.pass(100).await;
 
@@ -255,7 +255,7 @@ async fn depth_of_what_people_wait_for() {
     depths.push(("cancel → cancelled", depth));
     depths.push(("start by a client → first step elsewhere", first_step_elsewhere(&world).await));
     depths.push(("lease over → result of 3 steps elsewhere", taken_over().await));
-    // Figures of today: a change here is a change of what people wait for.
+    // Current figures: a change here is a change of the latency that users see.
     let noted: Vec<String> = depths.iter().map(|(what, depth)| format!("{what}: {depth}")).collect();
     let expected: Vec<String> = EXPECTED.iter().map(|(what, depth)| format!("{what}: {depth}")).collect();
     assert_eq!(noted, expected);
@@ -273,7 +273,7 @@ const EXPECTED: [(&str, u64); 8] = [
     ("lease over → result of 3 steps elsewhere", 9),
 ];
 
-/// A client that cannot drive the run starts it.
+/// Measures the start of a run by a client that cannot drive it.
 async fn first_step_elsewhere(world: &World) -> u64 {
     let clock = Arc::new(world.deep.clock.clone());
     let store = Announced::new(world.meter.clone(), world.notices.clone());
@@ -286,7 +286,7 @@ async fn first_step_elsewhere(world: &World) -> u64 {
     units(BEGAN.get().unwrap().duration_since(world.deep.clock.0) - begun)
 }
 
-/// A worker dies in the middle of a run; another finds it once the lease is over.
+/// Measures the takeover of a run whose worker died, once the lease is over.
 async fn taken_over() -> u64 {
     let deep = Deep::new();
     deep.memory.write(Batch::new().put(LAYOUT_KEY, "{\"layout\":1,\"shards\":1}")).await.unwrap();
@@ -319,7 +319,7 @@ async fn a_signal_of_the_same_process_is_not_found_by_polling() {
     assert!(depth < 600, "a poll comes after half an hour: {depth}");
 }
 
-/// A transport that says it works and loses everything.
+/// A notification transport that claims to be connected and loses every message.
 #[derive(Debug)]
 struct Lossy;
 
@@ -333,7 +333,7 @@ impl wigwag_store::Notifier for Lossy {
     fn withdraw(&self) {}
 }
 
-/// A client whose process gets no notifications of other processes' writes, although it expects them.
+/// Returns a client whose process gets no notifications of other processes' writes, although it expects them.
 async fn deaf_client(world: &World) -> Client {
     let notices = Notices::new();
     notices.connect(Arc::new(Lossy));
@@ -367,7 +367,7 @@ async fn with_a_stream_a_waiter_costs_a_request_in_30_s_and_finds_an_end_of_whic
 async fn following_a_parked_run_backs_off_to_one_request_in_15_s() {
     let world = World::start().await;
     let run = world.parked("r").await;
-    // Notified of its own writes only, as in a fleet without servers.
+    // The client gets notifications only about its process's writes, as in a fleet without servers.
     let clock = Arc::new(world.deep.clock.clone());
     let client = Engine::builder(Arc::new(world.meter.clone())).clock(clock).client().await.unwrap();
     let following = tokio::spawn({

@@ -1,4 +1,4 @@
-//! What runs cost on a bucket: requests and bytes, counted by the metering store over a store that behaves as a bucket.
+//! Costs of runs on a bucket: requests and bytes, counted by the metering store over a store that behaves as a bucket.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ impl Metered {
         Self { kit, meter }
     }
 
-    /// Lets all tasks run as far as they come without the clock.
+    /// Lets all tasks run as far as possible without an advance of the clock.
     async fn quiet(&self) {
         for _ in 0..300 {
             tokio::task::yield_now().await;
@@ -71,7 +71,7 @@ async fn ask_whether_it_is_registered(client: &Client, of: &str) {
     client.start(of, &json!(null)).id("next-year").delay(year).await.unwrap();
 }
 
-/// Lets tasks run until a run has ended, without moving the clock. Its looking is counted as GETs.
+/// Lets tasks run until a run has ended, without moving the clock. Its polling is counted as GETs.
 async fn ended(run: &RunHandle) {
     while !run.status().await.unwrap().is_final() {
         tokio::task::yield_now().await;
@@ -128,13 +128,13 @@ async fn budget_a_durable_sleep_costs_a_park_and_a_claim() {
         tokio::task::yield_now().await;
     }
     let parked = metered.meter.usage().since(&before);
-    // `live/`, the timer's hint, entry 1 that also parks the run, the snapshot.
+    // `live/`, the timer's wake-up, entry 1 that also parks the run, the snapshot.
     assert_eq!(requests(&parked), (4, 0, 0), "{parked:?}");
     let before = metered.meter.usage();
     metered.kit.clock().advance(Duration::from_secs(3_601));
     ended(&run).await;
     let used = metered.meter.usage().since(&before);
-    // Lease hint, claim with the end, snapshot, `done/`.
+    // Lease wake-up, claim with the end, snapshot, `done/`.
     assert!(used.puts <= 5, "{used:?}");
 }
 
@@ -245,7 +245,7 @@ async fn linear_taking_up_a_long_run_again_costs_as_much_as_it_is_long() {
         let (many, much, mut long) = resume(large, graph).await;
         assert!(much <= 5 * little && many <= 5 * few + 20, "{few} requests, {little} bytes; {many}, {much}");
         let is_linear = |short: Duration, long: Duration| long < 12 * short.max(Duration::from_millis(2));
-        // The machine does other things too: the best of a few counts.
+        // Other processes may slow the machine down: the best of a few measurements counts.
         for _ in 0..8 {
             if is_linear(short, long) {
                 break;
@@ -275,7 +275,7 @@ async fn budget_one_wait_with_a_deadline_signal_included_costs_at_most_8_puts_4_
     metered.quiet().await;
     let used = metered.meter.usage().since(&before);
     assert_eq!(run.result::<Option<u32>>().await.unwrap(), Some(7));
-    // Beside what two steps cost without the wait between them.
+    // The costs above those of two steps without a wait between them.
     let (puts, gets, lists) = requests(&used);
     assert!(puts - 7 <= 8 && gets <= 6 && lists <= 4, "{used:?}");
 }
@@ -304,7 +304,7 @@ async fn budget_whoever_waits_for_an_end_and_will_be_told_of_it_looks_less_and_l
     assert_eq!(waiting.await.unwrap().unwrap(), 7, "notified at once, without moving the clock");
 }
 
-/// What the meter saw that the run's entries do not say: puts, gets, lists, deletes.
+/// Returns the metered requests that the run's entries do not record: puts, gets, lists, deletes.
 fn beside(used: &Usage, said: Requests) -> [u64; 4] {
     [used.puts - said.puts, used.gets - said.gets, used.lists - said.lists, used.deletes - said.deletes]
 }
@@ -341,7 +341,7 @@ async fn cost_steps_on_a_bucket_are_recorded_but_for_what_follows_the_last_entry
         metered.quiet().await;
         let used = metered.meter.usage().since(&before);
         let said = run.get().await.unwrap().run().requests;
-        // The last snapshot and `done/`; `live/` and the hint of the lease go.
+        // The last snapshot and `done/` are put; `live/` and the lease's wake-up are deleted.
         assert_eq!(beside(&used, said), [2, 0, 0, 2], "{of}: {said:?}");
     }
 }
@@ -384,7 +384,7 @@ async fn cost_a_run_that_a_client_starts_and_a_worker_drives_counts_both() {
     metered.quiet().await;
     let used = metered.meter.usage().since(&before);
     let said = run.get().await.unwrap().run().requests.since(born);
-    // The index was listed; as after any last entry, the snapshot and `done/` are put, and `live/` and a hint go.
+    // The index was listed; as after any last entry, the snapshot and `done/` are put, and `live/` and a wake-up deleted.
     assert_eq!(beside(&used, said), [2, 0, 1, 2], "{said:?}");
     assert!(said.gets > 0, "the worker read the run: {said:?}");
 }
@@ -401,7 +401,7 @@ async fn cost_a_child_counts_for_itself() {
     let child = metered.kit.client().run("r:child").unwrap().get().await.unwrap().run().requests;
     let parent = run.get().await.unwrap().run().requests;
     assert!(child.puts > 0, "{child:?}");
-    // The second look of the parent lists signals and children. The child's end wakes the parent: it reads it, and puts a
-    // hint. The hints of both leases go.
+    // The second scan of the parent lists signals and children. The child's end wakes the parent: it reads the parent and
+    // puts a wake-up. The wake-ups of both leases are deleted.
     assert_eq!(beside(&used, parent.and(child)), [1, 2, 2, 2], "{parent:?} {child:?}");
 }

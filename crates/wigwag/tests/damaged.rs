@@ -14,7 +14,7 @@ async fn wait(ctx: Ctx, _: Value) -> Result<Value, Failure> {
     ctx.wait::<Value>("go").await
 }
 
-/// Two runs that wait; nothing is known of them but what their logs say.
+/// Returns a kit with two waiting runs, of which `r` has no snapshot, only its log.
 async fn waiting() -> Kit {
     let kit = Kit::start(|engine| engine.function("wait", 1, wait)).await.unwrap();
     for id in ["r", "other"] {
@@ -90,7 +90,7 @@ async fn json_that_no_reader_takes_does_not_get_in() {
     for raw in ["1e999", "\"\\ud800\"", "[1e999]"] {
         assert!(Payload::parse(raw).is_err(), "{raw}");
     }
-    // As deep as may be: it is read again from the snapshot and from the log.
+    // The deepest allowed payload: both the snapshot and the log must be readable with it.
     let input = (0..100).fold(Value::Null, |inner, _| json!({ "in": inner }));
     let run = kit.client().start("wait", &input).id("deep").await.unwrap();
     run.signal("go", &input).await.unwrap();

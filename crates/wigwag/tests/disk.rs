@@ -19,7 +19,7 @@ use wigwag_store::{
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    /// `None`, loudly, where nothing can be mounted.
+    /// Mounts the file system; returns `None`, with a notice, where mounting is not possible.
     fn new() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mounted =
@@ -31,7 +31,7 @@ impl SmallDisk {
         None
     }
 
-    /// Takes all the room there is, and gives back the file that holds it.
+    /// Fills the disk with one file, and returns the path of that file.
     fn fill(&self) -> PathBuf {
         let ballast = self.0.path().join("ballast");
         let mut file = std::fs::File::create(&ballast).unwrap();
@@ -90,7 +90,7 @@ async fn a_run_continues_at_once_when_a_full_disk_has_room_again_and_its_step_ra
     let ballast = disk.fill();
     write_until_full(&*store).await;
     go.notify_one();
-    // The result is there, and cannot be recorded.
+    // The step has its result, which cannot be recorded.
     let error = engine.client().start("work", &()).id("other").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("full"), "a client gets the error at once: {error}");
@@ -101,7 +101,7 @@ async fn a_run_continues_at_once_when_a_full_disk_has_room_again_and_its_step_ra
     engine.stop().await;
 }
 
-/// An embedded store that deletes after the entry, as a bucket does, and can say that it is full to such deletes.
+/// An embedded store that deletes after the entry, as a bucket does, and can reject such deletes as full.
 #[derive(Debug)]
 struct FullForDeletes {
     store: Embedded,
@@ -166,7 +166,7 @@ async fn a_turn_that_was_given_up_because_the_disk_is_full_is_followed_before_it
     let engine = Engine::builder(shared).settings(settings).function("work", 1, code).start().await.unwrap();
     let run = engine.client().start("work", &()).id("r").await.unwrap();
     begun.notified().await;
-    // The pause is recorded; that its control object is deleted then fails, and the turn is given up.
+    // The pause is recorded; then the delete of its control object fails, and the turn ends.
     store.is_full.store(true, Ordering::SeqCst);
     run.pause().await.unwrap();
     while store.refused.load(Ordering::SeqCst) == 0 {

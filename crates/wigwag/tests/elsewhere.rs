@@ -19,12 +19,12 @@ enum Word {
     Step(u32, &'static str),
     Wait(u32, &'static str),
     Drop(u32),
-    /// It is idle after this number of replies. An older number is a race, and means nothing.
+    /// The thread is idle after this number of replies. An older number comes from a race, and is ignored.
     Quiet(u32),
     Return(Value),
 }
 
-/// The thread's side.
+/// The thread's end of the bridge.
 struct Thread {
     says: words::Sender<Word>,
     hears: mpsc::Receiver<(u32, Value)>,
@@ -46,7 +46,7 @@ impl Thread {
 
 type Asked = BoxFuture<'static, (u32, Option<Result<Value, Failure>>)>;
 
-/// The engine's side: its future owns the points, and holds the guard while the thread has something to do.
+/// The engine's end of the bridge: its future owns the steps, and holds the guard while the thread has work.
 async fn bridge(ctx: Ctx, code: fn(&Thread) -> Option<()>) -> Result<Value, Failure> {
     let (says, mut said) = words::channel(64);
     let (tells, hears) = mpsc::channel();
@@ -89,12 +89,12 @@ async fn bridge(ctx: Ctx, code: fn(&Thread) -> Option<()>) -> Result<Value, Fail
     }
 }
 
-/// Takes the first of two signals, slowly turns away from the other, and then takes that one too.
+/// Consumes the first of two signals, slowly drops the wait for the other, and then consumes that one too.
 fn race(thread: &Thread) -> Option<()> {
     thread.say(Word::Wait(0, "left"));
     thread.say(Word::Wait(1, "right"));
     let (won, first) = thread.hear()?;
-    // An event loop goes round a few times before it cancels what lost.
+    // An event loop runs a few iterations before it cancels the loser.
     for _ in 0..20 {
         std::thread::yield_now();
     }
@@ -153,7 +153,7 @@ async fn what_a_thread_asks_for_next_shares_the_entry_of_what_it_was_told() {
         counts
     };
     let counts = entries(three_steps).await;
-    // A machine that is busy may be later than the engine waits, but not every time.
+    // On a busy machine the thread may respond after the engine's wait, but not every time.
     assert_eq!(counts.iter().min(), Some(&4), "{counts:?}");
 }
 
@@ -208,7 +208,7 @@ async fn a_step_that_continues_elsewhere_submits_below_itself_and_by_key() {
     async fn twice(ctx: Ctx, (): ()) -> Result<Vec<u64>, Failure> {
         let ids = ctx
             .step_with("submit", |info: StepInfo| async move {
-                // Another task of tokio knows nothing of the step, as another thread does not.
+                // A spawned Tokio task has no link to the step, like a separate thread.
                 let submitted = tokio::spawn(async move {
                     let mut keyed = TaskOptions::default();
                     keyed.key = Some("of-a-key".into());

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use wigwag::testing::Kit;
 use wigwag::{Asked, Builder, Ctx, ErrorKind, Failure, Graph, OnFailure, Retry, Status, StepCtx, permanent, retryable};
 
-/// What steps did, in order.
+/// Log of the calls of steps, in order.
 #[derive(Clone, Debug, Default)]
 struct Ledger(Arc<Mutex<Vec<String>>>);
 

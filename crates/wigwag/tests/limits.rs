@@ -30,7 +30,7 @@ impl NobodyHome {
         Self { memory, store, clock, client }
     }
 
-    /// A worker comes.
+    /// Starts a worker.
     async fn open(&self, configure: impl FnOnce(Builder) -> Builder) -> Kit {
         Kit::on(Arc::clone(&self.store), self.clock.clone(), configure).await.unwrap()
     }
@@ -346,7 +346,7 @@ async fn one_wait_more_than_a_run_may_have_fails_and_is_recorded() {
     let run = kit.client().start("f", &101).id("r").await.unwrap();
     kit.settle().await.unwrap();
     run.signal("n0", &()).await.unwrap();
-    // Run again, the code must learn the same, although a wait has become free.
+    // The replayed code must see the same failure, although a wait has closed since.
     let kit = kit.crash(|engine| engine.function("f", 1, code)).await.unwrap();
     let run = kit.client().run("r").unwrap();
     let calls = (1..100).map(|number| run.signal(format!("n{number}"), &()));
@@ -368,7 +368,7 @@ async fn a_cancel_behind_a_page_of_folded_controls_is_seen() {
     for number in 0..1_000 {
         nobody.control("r", number, Order::Pause { reason: None }).await;
     }
-    // They are folded, and their worker dies before it deletes them: they are there again.
+    // The worker dies after it folds the control objects and before it deletes them, so they are still stored.
     let (hint, body) = wake_up(&nobody, "r").await;
     nobody.store.write(Batch::new().put(hint, body)).await.unwrap();
     let kit = nobody.open(|engine| engine.function("f", 1, code)).await;

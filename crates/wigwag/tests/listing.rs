@@ -148,7 +148,7 @@ async fn an_end_that_is_not_in_the_index_yet_is_listed() {
     let kit = kit().await;
     kit.client().start("echo", &1).id("e").await.unwrap();
     kit.settle().await.unwrap();
-    // A worker that dies at the end leaves this behind: the last entry, `live/`, and no `done/`.
+    // Remains of a worker that died at the end: the last entry and `live/`, but no `done/`.
     let done = kit.store().list("done/", "", 10).await.unwrap().entries.remove(0).key;
     kit.store().write(Batch::new().delete(done).put("live/echo/e", "{}")).await.unwrap();
     let listing = kit.client().list(&Filter::default()).await.unwrap();
@@ -175,7 +175,7 @@ async fn runs_are_listed_once_each_while_others_start_and_end() {
         }
         let Some(next) = page.next else { break };
         filter.after = Some(next);
-        // Between two pages an hour goes by: others end, others begin.
+        // An hour passes between two pages: some runs end, and others start.
         client.start("echo", &0).await.unwrap();
         kit.advance(Duration::from_secs(3_600)).await.unwrap();
     }

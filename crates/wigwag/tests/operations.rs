@@ -196,7 +196,7 @@ async fn a_sweep_says_how_many_runs_are_too_young_to_judge() {
     let client = kit.client();
     let run = client.start("nap", &10).id("n").await.unwrap();
     kit.settle().await.unwrap();
-    // A starter that is about to make its run, and a run whose hint may just be changing hands.
+    // A client that is about to create its run, and a run whose wake-up may be replaced at this moment.
     let hint = run.get().await.unwrap().run().hints[0].clone();
     kit.store().write(Batch::new().delete(&hint).put("live/nap/ghost", "{}")).await.unwrap();
     let swept = client.sweep(false).await.unwrap();
@@ -253,8 +253,8 @@ async fn a_child_is_not_removed_before_its_end_was_reported_to_the_parent() {
     let child = client.run("p:child").unwrap();
     let hints = child.get().await.unwrap().run().hints.clone();
     assert!(!hints.is_empty(), "the hint of its last lease is known");
-    // As if its worker had died after the last entry: this wake-up leads to the end of the child and
-    // wakes the parent.
+    // As after the death of its worker behind the last entry: this wake-up leads to the end of the child,
+    // which wakes the parent.
     kit.store().write(Batch::new().put(&hints[0], "{}")).await.unwrap();
     kit.clock().advance(Duration::from_secs(7_200));
     let all = PruneOptions::older_than(Duration::ZERO);
@@ -292,7 +292,7 @@ async fn parallel_branches_really_run_in_parallel() {
         move |_: StepCtx<Value>| {
             let barrier = Arc::clone(&barrier);
             async move {
-                // Blocks its thread until the other branch is here too.
+                // Blocks the thread until the other branch has reached this line too.
                 tokio::task::block_in_place(|| barrier.wait());
                 Ok::<_, Failure>(())
             }

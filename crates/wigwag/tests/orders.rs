@@ -22,12 +22,12 @@ const WORKER: usize = 0;
 const OTHER: usize = 1;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where operations wait until it is their turn.
+/// Queues of store operations that wait for their turn.
 #[derive(Debug, Default)]
 struct Desk {
     closed: bool,
     waiting: BTreeMap<usize, VecDeque<oneshot::Sender<()>>>,
-    /// How many operations of the worker have begun, and at which it dies: before that operation or after it.
+    /// Number of operations that the worker has begun; `dies_at` is the one at which it dies, before it or after it.
     begun: usize,
     dies_at: Option<(usize, bool)>,
     is_dead: bool,
@@ -42,7 +42,7 @@ struct Seat {
 }
 
 impl Seat {
-    /// Waits for its turn; says whether the worker dies once the operation is done.
+    /// Waits for the operation's turn; returns whether the worker dies after the operation.
     async fn turn(&self) -> bool {
         let (ticket, dies_after) = {
             let mut desk = self.desk.lock().unwrap();
@@ -67,7 +67,7 @@ impl Seat {
         dies_after
     }
 
-    /// A worker that is dead does nothing more.
+    /// Returns if the actor lives; the operations of a dead worker never continue.
     async fn live_on(&self, dies: bool) {
         let dead = {
             let mut desk = self.desk.lock().unwrap();
@@ -134,7 +134,7 @@ impl Store for Seat {
     }
 }
 
-/// Waits for a signal with a timeout, and if none came in time for another without.
+/// Waits for a signal with a timeout, and after the timeout for another without one.
 async fn patient(ctx: Ctx, (): ()) -> std::result::Result<String, Failure> {
     if let Some(word) = ctx.wait::<String>("go").timeout(TIMEOUT).await? {
         return Ok(format!("in time: {word}"));
@@ -179,7 +179,7 @@ impl World {
         self.quiet().await;
     }
 
-    /// Lets all operations pass as they come.
+    /// Lets all operations pass in the order of their arrival.
     async fn let_go(&self) {
         {
             let mut desk = self.desk.lock().unwrap();
@@ -248,18 +248,18 @@ fn cancels(client: Client) -> BoxFuture<'static, Vec<(&'static str, bool)>> {
     })
 }
 
-/// When the two begin at the same time.
+/// State of the run at the moment when both actors start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum When {
     /// The run was just started: the worker claims it and parks it.
     Begins,
     /// The run is parked and its deadline has come.
     TimesOut,
-    /// The run is parked, and a signal was sent: the worker takes it up.
+    /// The run is parked, and a signal was sent: the worker claims it.
     Resumes,
 }
 
-/// Tries all orders; gives how many there were.
+/// Tries all orders; returns their number.
 async fn all_orders(when: When, outside: Outside, as_bucket: bool, depth: usize) -> usize {
     let mut choices: Vec<usize> = Vec::new();
     for count in 1.. {
@@ -297,7 +297,7 @@ async fn one_order(
     let task = tokio::spawn(outside(world.other.clone()));
     let made = world.follow(choices, depth).await;
     world.let_go().await;
-    // A run whose signal or child is there is woken by a wake-up, not by a patrol.
+    // A wake-up, not a patrol, must wake a run whose signal or child has arrived.
     for _ in 0..6 {
         world.pump(Duration::from_secs(11)).await;
     }
@@ -342,7 +342,7 @@ async fn every_wait_is_closed_once(run: &RunHandle, ended: bool, what: &str) {
                 }
                 Event::SignalReceived(event) => {
                     for signal in event.signals {
-                        assert!(taken.insert(signal.signal.clone()), "{what}: {} is taken twice", signal.signal);
+                        assert!(taken.insert(signal.signal.clone()), "{what}: {} is consumed twice", signal.signal);
                     }
                     event.point
                 }
@@ -426,7 +426,7 @@ async fn one_death(as_bucket: bool, at: usize, after: bool) -> bool {
     let told = world.calm.signal("r", "go", "ada").into_future().await.is_ok();
     world.pump(Duration::from_secs(11)).await;
     let died = world.desk.lock().unwrap().is_dead;
-    // Another worker comes; it waits for the lease of the dead one at most.
+    // Another worker starts; it waits at most until the lease of the dead worker ends.
     let _other = engine(Arc::new(world.memory.clone()), &world.clock).await;
     for _ in 0..12 {
         world.pump(Duration::from_secs(11)).await;

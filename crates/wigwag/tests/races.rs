@@ -12,7 +12,7 @@ use wigwag::testing::Kit;
 use wigwag::{Ctx, Engine, Failure, Graph, Retry, Settings, Status, StepCtx, permanent};
 use wigwag_store::{Embedded, Store};
 
-/// Races a step against a sleep; the loser is dropped. Then a nap, so that all is run again.
+/// Races a step against a sleep; the loser is dropped. A nap follows, so that the function is replayed.
 async fn race(ctx: Ctx, sleep_first: bool) -> Result<&'static str, Failure> {
     let work = Box::pin(ctx.step("work", || async { Ok::<_, Failure>(()) }).into_future());
     let deadline = ctx.sleep("deadline", Duration::from_secs(60));
@@ -373,7 +373,7 @@ async fn a_turn_renews_its_lease_although_its_code_always_asks_for_more() {
         let clock = moved.clone();
         async move {
             ctx.map("item", 0..200_u64, move |number| {
-                // Each takes a while: all together far longer than a lease.
+                // All items together take far longer than a lease.
                 clock.advance(Duration::from_millis(500));
                 async move { Ok::<_, Failure>(number) }
             })
@@ -435,7 +435,7 @@ async fn a_wait_that_is_held_but_not_polled_consumes_its_signal_once_polled() {
                 stopped = &mut stop => return Ok((rounds, stopped?)),
                 worked = ctx.step("work", || async { Ok::<_, Failure>(()) }).into_future() => worked?,
             }
-            // The wait is alive, but it is not polled here.
+            // The future of the wait still exists, but this code does not poll it here.
             ctx.step("save", || async { Ok::<_, Failure>(()) }).await?;
             ctx.sleep("pause", Duration::from_secs(60)).await?;
         }
@@ -475,7 +475,7 @@ async fn waits_that_lost_a_race_together_lose_it_again_when_the_function_is_run_
 async fn tasks_that_ended_before_their_run_existed_reach_it() {
     let code = |ctx: Ctx, (): ()| async move {
         let id = ctx.submit("quick", &()).await?;
-        // The run is there only after this; the task is long over by then.
+        // The run is stored only after this loop, when the task has already ended.
         for _ in 0..200 {
             tokio::task::yield_now().await;
         }

@@ -54,7 +54,7 @@ async fn a_child_gives_its_result_to_its_parent_and_its_failure_too() {
     let good = kit.client().start("parent", &true).id("p").await.unwrap();
     kit.run_until_idle().await.unwrap();
     assert_eq!(good.result::<u32>().await.unwrap(), 6);
-    assert_eq!(kit.client().run("p:kid").unwrap().result::<u32>().await.unwrap(), 5, "the child is a run of its own");
+    assert_eq!(kit.client().run("p:kid").unwrap().result::<u32>().await.unwrap(), 5, "the child is a separate run");
     let bad = kit.client().start("parent", &false).await.unwrap();
     kit.run_until_idle().await.unwrap();
     assert!(bad.result::<u32>().await.unwrap_err().to_string().contains("the child failed"));

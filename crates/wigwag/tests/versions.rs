@@ -23,7 +23,7 @@ fn code(steps: Steps) -> impl FnOnce(Builder) -> Builder {
     move |engine| engine.workflow(graph(steps))
 }
 
-/// Starts a run of `OLD`, lets it come to its delay, and puts `new` in place of the code.
+/// Starts a run of `OLD`, lets it reach its delay, and replaces the code with `new`.
 async fn deployed(new: Steps) -> Kit {
     let kit = Kit::start(code(OLD)).await.unwrap();
     kit.client().start("deploy", &json!({})).id("r").await.unwrap();

@@ -39,7 +39,7 @@ async fn a_start_of_an_unregistered_workflow_warns_and_names_the_closest() {
         let known = client.start("order", &json!({})).await.unwrap();
         assert!(known.warnings().is_empty(), "{:?}", known.warnings());
     }
-    // A worker comes later.
+    // A worker starts later.
     let kit = kit.crash(|engine| code(engine).function("aprove", 1, echo)).await.unwrap();
     kit.run_until_idle().await.unwrap();
     let view = stranger.run("typo").unwrap().get().await.unwrap();

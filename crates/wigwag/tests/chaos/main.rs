@@ -1,4 +1,4 @@
-//! Engines on one store that fails at times, and die and come back: every run ends as it should, and no signal is lost.
+//! Engines that crash and restart on one store with faults: every run ends correctly, and no signal is lost.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 #![expect(clippy::print_stdout, reason = "a failure is printed")]
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use wigwag::testing::ManualClock;
 use wigwag_store::{Batch, Changes, Memory, Now, Object, Page, Peers, Receipt, Store, Traits};
 
-/// A store that lets others run before and after it does something, as one does that really waits.
+/// A store that lets other tasks run before and after each request, like a store with real latency.
 #[derive(Clone, Debug)]
 struct Yielding(Memory);
 

@@ -1,4 +1,4 @@
-//! Steps, sleeps, children and tasks: nothing is lost, and nothing that was recorded runs again.
+//! Steps, sleeps, children and tasks: no run is lost, and no recorded step runs again.
 
 use std::collections::BTreeMap;
 use std::future::IntoFuture as _;
@@ -15,7 +15,7 @@ use super::{Yielding, dump, patient, pump, seeds};
 
 const RUNS: usize = 12;
 
-/// Notes each time the code of a step begins, and that its result is not recorded by then.
+/// Counts the starts of each step's code, and notes starts of steps whose result is already recorded.
 #[derive(Clone, Debug)]
 struct Ledger {
     store: Memory,
@@ -86,7 +86,7 @@ async fn function(ctx: Ctx, ledger: Ledger, number: u64) -> Result<u64, Failure>
         return Err(permanent("no"));
     }
     let doubled: u64 = ctx.child("kid", "child", &sum).await?;
-    // A race whose loser is dropped, and a result too large to stand in an entry.
+    // A race whose loser is dropped, and a result too large for an entry.
     let quick = Box::pin(ctx.step("quick", || async { Ok::<_, Failure>("x".repeat(20_000)) }).into_future());
     let large = match futures_util::future::select(ctx.sleep("slow", Duration::from_secs(5)), quick).await {
         futures_util::future::Either::Left(_) => String::new(),

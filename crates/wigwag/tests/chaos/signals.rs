@@ -24,7 +24,7 @@ struct Word {
     number: usize,
 }
 
-/// Consumes every signal, with timeouts and work in between, until it is told to stop; then all that are left.
+/// Consumes signals, with timeouts and work in between, until the signal `stop`; then drains the inbox.
 async fn collector(ctx: Ctx, (): ()) -> Result<Vec<Word>, Failure> {
     let mut got = Vec::new();
     loop {
@@ -41,7 +41,7 @@ async fn collector(ctx: Ctx, (): ()) -> Result<Vec<Word>, Failure> {
     drain(&ctx, got).await
 }
 
-/// The same, with a race of waits whose losers are dropped.
+/// Like [`collector`], with a race of waits whose losers are dropped.
 async fn racer(ctx: Ctx, (): ()) -> Result<Vec<Word>, Failure> {
     let mut got = Vec::new();
     loop {
@@ -81,22 +81,22 @@ async fn engine(store: &Arc<dyn Store>, clock: &ManualClock) -> Result<Engine, w
         .await
 }
 
-/// What senders know.
+/// Signals that senders have sent, by the knowledge of their outcome.
 #[derive(Debug, Default)]
 struct Said {
     acknowledged: BTreeSet<(String, Word)>,
-    /// Sent without a key, and never acknowledged: it may have arrived.
+    /// Signals sent without a key and never acknowledged: they may have arrived.
     unknown: BTreeSet<(String, Word)>,
 }
 
-/// One sender to one run: numbered signals, each sent after the one before was acknowledged or given up.
+/// Sends numbered signals to one run, each after the previous one was acknowledged or abandoned.
 async fn sender(client: Client, clock: ManualClock, run: String, sender: usize, seed: u64, said: Arc<Mutex<Said>>) {
     let mut chance = fastrand::Rng::with_seed(seed ^ (sender as u64 + 1) << 32 ^ run.len() as u64);
     for number in 0..EACH {
         let name = if chance.bool() { "a" } else { "b" };
         let word = Word { sender, name: name.into(), number };
         if chance.bool() {
-            // Under a key it is repeated until it is acknowledged, and sometimes once more.
+            // A signal with a key is repeated until it is acknowledged, and sometimes once more.
             let mut extra = chance.u32(..3);
             loop {
                 let sent = client.signal(&run, name, &word).key(format!("{sender}-{number}")).await;
@@ -146,7 +146,7 @@ async fn one(seed: u64, as_bucket: bool) {
     memory.write(Batch::new().put(LAYOUT_KEY, "{\"layout\":1,\"shards\":2}")).await.unwrap();
     let late = if as_bucket { 0.02 } else { 0.0 };
     let store = faulty(&memory, seed, Duration::from_millis(900), late, &clock);
-    // Senders are slower at times than readers look back.
+    // Some senders are slower than the time by which readers look back.
     let slow = faulty(&memory, seed + 1, Duration::from_millis(6_500), late, &clock);
     let calm = Engine::builder(Arc::new(memory.clone())).clock(Arc::new(clock.clone())).client().await.unwrap();
     let client = patient(&clock, Engine::builder(slow).clock(Arc::new(clock.clone())).client()).await.unwrap();

@@ -46,7 +46,7 @@ fn graph(calls: Option<&Arc<AtomicU32>>) -> Graph<Value> {
 async fn a_task_that_its_run_never_recorded_does_not_run_a_step_that_the_run_has_run_itself() {
     let world = World::new().await;
     let run = world.client.start("g", &json!({})).id("r").await.unwrap();
-    // The task is there; the worker dies before the run says so.
+    // The task is stored; the worker dies before the run records it.
     let seat = Seat::with(&world.memory, "\"step.started\"", Fault::DiesBefore);
     world.doomed(&seat, |engine| engine.workflow(graph(None))).await;
     let hint = world.keys("due/").await.into_iter().find(|key| key.contains("~r:s~")).expect("the task is there");
@@ -97,7 +97,7 @@ async fn a_child_that_ended_and_was_removed_before_its_parent_recorded_it_is_not
     let parent = |ctx: Ctx, (): ()| async move { ctx.child::<u32, _>("child", "echo", &()).await };
     let world = World::new().await;
     let run = world.client.start("parent", &()).id("p").await.unwrap();
-    // The child is there; the worker dies before the parent says so.
+    // The child is stored; the worker dies before the parent records it.
     let seat = Seat::with(&world.memory, "\"child.started\"", Fault::DiesBefore);
     world.doomed(&seat, |engine| engine.function("parent", 1, parent)).await;
     let kit = world.worker(|engine| engine.function("echo", 1, echo)).await;

@@ -1,4 +1,4 @@
-//! How often the store is asked, and how many requests are under way at the same time.
+//! The rate of store requests, and the number of concurrent requests.
 
 use std::future::IntoFuture as _;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use wigwag_store::{Batch, Store as _};
 
 use super::seat::{Seat, World, settle};
 
-/// One after the other they would take longer than the lease on a slow link.
+/// Sequential puts would take longer than the lease on a slow link.
 #[tokio::test]
 async fn large_results_of_one_entry_are_put_at_the_same_time_on_a_bucket() {
     let code = |ctx: Ctx, (): ()| async move {

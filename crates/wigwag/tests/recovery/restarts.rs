@@ -1,4 +1,4 @@
-//! Functions that are run again, and steps that come too late.
+//! Replayed functions, and steps that finish too late.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,8 +8,8 @@ use wigwag::{Ctx, Failure, Retry, Status, StepCtx, permanent, retryable};
 
 use super::seat::{World, settle};
 
-/// `a` was compensated and is run again. While it waits for its next attempt, the record of `keep` behind it has not been
-/// reached: that does not mean that the code has changed.
+/// `a` was compensated and is run again. While it waits for its next attempt, the replay has not reached the record of
+/// `keep` behind it: the code has not changed for that reason.
 #[tokio::test]
 async fn a_restarted_function_that_waits_before_its_kept_steps_is_not_taken_for_changed_code() {
     let code = |ctx: Ctx, (): ()| async move {
@@ -66,7 +66,7 @@ async fn restart_beside_an_open_fan_out(cancel: bool) {
     assert_eq!(run.result::<usize>().await.unwrap(), 4);
 }
 
-/// The ids of tasks follow from the number of restarts: those of a fan-out that is kept have the earlier number.
+/// The ids of tasks contain the number of restarts: tasks of a kept fan-out have the earlier number.
 #[tokio::test]
 async fn a_restart_of_a_paused_run_keeps_the_tasks_of_a_continuing_fan_out() {
     restart_beside_an_open_fan_out(false).await;
@@ -78,7 +78,7 @@ async fn a_restart_of_a_cancelled_run_starts_the_tasks_again_that_were_cancelled
     restart_beside_an_open_fan_out(true).await;
 }
 
-/// The turn records a timeout: if the code continued with the result, it would come to steps that follow a failed one.
+/// The turn records a timeout: if the code continued with the result, it would reach steps that follow a failed one.
 #[tokio::test]
 async fn code_does_not_continue_with_a_result_that_came_after_the_timeout() {
     let world = World::new().await;

@@ -1,4 +1,4 @@
-//! A store as a process sees it whose death, answers and clock a test decides.
+//! The store of one process, with its death, lost responses and clock controlled by a test.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,14 +10,14 @@ use wigwag_store::{
     Batch, Changes, Error, ErrorKind, Memory, Now, Object, Page, Peers, Receipt, Result, Store, Traits,
 };
 
-/// What happens to a write that a test looks for.
+/// Fault at a write that a test selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The process dies before it.
+    /// The process dies before the write.
     DiesBefore,
-    /// The process dies after it.
+    /// The process dies after the write.
     DiesAfter,
-    /// It is applied, and its answer lost.
+    /// The write is applied, but its response is lost.
     AnswerLost,
 }
 
@@ -28,18 +28,18 @@ pub(crate) struct Seat {
     /// The first write that puts a body with this text meets the fault.
     fault: Mutex<Option<(&'static str, Fault)>>,
     dead: AtomicBool,
-    /// How far off the process's idea of the time may be.
+    /// Uncertainty of the process's estimate of the time.
     pub(crate) uncertainty: Duration,
     /// Clock that advances by this duration with each write of an entry.
     pub(crate) tick: Option<(ManualClock, Duration)>,
     writing: AtomicUsize,
-    /// Most writes that were under way at the same time.
+    /// Largest number of concurrent writes.
     pub(crate) most_writing: AtomicUsize,
     /// While true, inboxes are not listed: turns hang.
     pub(crate) hangs: AtomicBool,
-    /// Turns hang from the moment on that a run is parked.
+    /// Turns hang as soon as a run is parked.
     pub(crate) hangs_when_parked: bool,
-    /// Listings of wake-ups.
+    /// Number of listings of wake-ups.
     pub(crate) due_lists: AtomicUsize,
 }
 
@@ -153,7 +153,7 @@ impl Store for Seat {
     }
 }
 
-/// A store, its clock and a client to whom nothing happens.
+/// A store, its clock, and a client without faults.
 pub(crate) struct World {
     pub(crate) clock: ManualClock,
     pub(crate) memory: Memory,
@@ -161,14 +161,14 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// On a store whose batches are atomic.
+    /// Creates a world on a store with atomic batches.
     pub(crate) async fn new() -> Self {
         let clock = ManualClock::default();
         let memory = Memory::with_clock(Arc::new(clock.clone()));
         Self::on(clock, memory).await
     }
 
-    /// On a bucket.
+    /// Creates a world on a bucket.
     pub(crate) async fn bucket() -> Self {
         let clock = ManualClock::default();
         let memory = Memory::bucket_with_clock(Arc::new(clock.clone()));
@@ -181,7 +181,7 @@ impl World {
         Self { clock, memory, client }
     }
 
-    /// A worker that lives on.
+    /// Starts a worker without faults.
     pub(crate) async fn worker(&self, configure: impl FnOnce(Builder) -> Builder) -> Kit {
         self.worker_on(Arc::new(self.memory.clone()), configure).await
     }
@@ -190,13 +190,13 @@ impl World {
         Kit::on(store, self.clock.clone(), configure).await.unwrap()
     }
 
-    /// A worker that drives runs until it dies.
+    /// Starts a worker, and waits until it dies.
     pub(crate) async fn doomed(&self, seat: &Arc<Seat>, configure: impl FnOnce(Builder) -> Builder) {
         let kit = self.worker_on(Arc::clone(seat) as Arc<dyn Store>, configure).await;
         for _ in 0..10_000 {
             if seat.is_dead() {
                 drop(kit);
-                // Its lease runs out.
+                // The lease of the dead worker expires.
                 self.clock.advance(Duration::from_secs(120));
                 return;
             }
@@ -225,7 +225,7 @@ impl World {
     }
 }
 
-/// Lets everything happen that can happen now; fails if that has no end.
+/// Waits until no run can proceed without time or a signal; fails if that state is never reached.
 pub(crate) async fn settle(kit: &Kit) {
     tokio::time::timeout(Duration::from_secs(30), kit.settle()).await.expect("the engine comes to rest").unwrap();
 }

@@ -15,7 +15,7 @@ async fn wait(ctx: Ctx, (): ()) -> Result<(), Failure> {
 async fn a_run_that_no_index_names_is_found_by_a_sweep() {
     let world = World::new().await;
     let kit = world.worker(|engine| engine.function("f", 1, wait)).await;
-    // Two other runs: one that ended, and one with more objects than a page of a listing.
+    // Two other runs: a finished run, and a run with more objects than a page of a listing.
     let done = world.client.start("f", &()).id("a").await.unwrap();
     let long = world.client.start("f", &()).id("b").await.unwrap();
     let run = world.client.start("f", &()).id("c").await.unwrap();
@@ -65,8 +65,7 @@ async fn a_wake_up_that_the_sweeper_put_is_followed_by_another() {
     assert_eq!(world.client.sweep(false).await.unwrap().repaired(), 0);
 }
 
-/// Two callers start the same id with different types: the one that lost has added its key
-/// to the index.
+/// Two callers start the same id with different types: the loser has added its key to the index.
 #[tokio::test]
 async fn a_run_is_listed_once_and_the_key_of_another_type_goes() {
     let world = World::new().await;

@@ -21,7 +21,7 @@ async fn pass(kit: &Kit, millis: u64) {
     }
 }
 
-/// On a bucket a retry time may lie between the earliest and the latest time that it can be.
+/// On a bucket a retry may be due between the earliest and the latest estimate of the time.
 #[tokio::test]
 async fn a_signal_on_which_on_receive_failed_is_tried_again_whenever_the_next_turn_comes() {
     for late_by in [0, 250, 500, 750, 1_000, 1_500] {
@@ -46,7 +46,7 @@ async fn a_signal_on_which_on_receive_failed_is_tried_again_whenever_the_next_tu
         let now = world.memory.now().await.unwrap().at;
         let ahead = again.micros().saturating_sub(now.micros());
         pass(&kit, ahead / 1_000 + 1 + late_by).await;
-        // Nothing but time passes from here on.
+        // From here on, time passes and no other event occurs.
         for _ in 0..20 {
             pass(&kit, 1_000).await;
         }

@@ -15,7 +15,7 @@ async fn two_numbers(ctx: Ctx, (): ()) -> Result<Value, Failure> {
     Ok(json!([first, ctx.wait::<u32>("number").await?]))
 }
 
-/// A run that waits, with the commit of a signal to it held back; and a client that is no worker.
+/// Returns a waiting run, a gate that holds the commit of a signal to it, and a client without a worker.
 async fn held() -> (World, RunHandle, Arc<Gate>, Client) {
     let world = World::start(Kind::Atomic, |engine| engine.function("f", 1, two_numbers)).await;
     let run = world.begin("f", "r").await;
@@ -24,7 +24,7 @@ async fn held() -> (World, RunHandle, Arc<Gate>, Client) {
     (world, run, gate, stranger)
 }
 
-/// Sends a signal, and lets something happen when its commit is about to land.
+/// Sends a signal, and runs another future when the signal's commit is about to land.
 async fn while_it_is_brought<T>(
     gate: &Gate,
     signal: impl Future<Output = wigwag::Result<Receipt>>,
@@ -189,7 +189,7 @@ async fn a_task_that_follows_from_a_signal_is_not_there_before_the_signal_is() {
     let (run, stranger) = (world.begin("f", "r").await, world.stranger().await);
     let gate = world.hold(Hold::BeforeWrite, "workflow/r/log/");
     let other = async {
-        assert!(world.keys("task/").await.is_empty(), "it follows from what may never be");
+        assert!(world.keys("task/").await.is_empty(), "the task follows from an undurable signal");
         stranger.signal("r", "number", &2).await.unwrap();
     };
     while_it_is_brought(&gate, run.signal("number", &1).into_future(), other).await;
@@ -210,7 +210,7 @@ async fn a_run_that_ended_and_was_removed_is_not_written_to() {
             within(other.settle()).await.unwrap();
         }
         assert_eq!(run.status().await.unwrap(), Status::Completed);
-        // As retention does, later: all but the first entry goes, and the last stands guard.
+        // As after a later retention pass: the entries between the first and the last are gone; the last is the fence.
         world.move_clock(std::time::Duration::from_secs(120));
         let log = world.keys("workflow/r/log/").await;
         let (last, middle) = log[1..].split_last().unwrap();

@@ -1,4 +1,4 @@
-//! The four bugs that other engines have had with signals, each on both kinds of store: none of them is here.
+//! Four bugs of other engines with signals, each tested on both kinds of store: this engine has none of them.
 
 use std::future::IntoFuture as _;
 
@@ -7,7 +7,7 @@ use wigwag::{Builder, Ctx, Failure, Graph, SignalState, Status};
 
 use crate::world::*;
 
-/// Waits for a while, then again without end.
+/// Waits with a timeout, then again without one.
 async fn patient(ctx: Ctx, (): ()) -> Result<Value, Failure> {
     let first: Option<u32> = ctx.wait("number").timeout(HOUR).await?;
     let second: u32 = ctx.wait("number").await?;
@@ -56,7 +56,7 @@ async fn race_any(ctx: Ctx, (): ()) -> Result<Value, Failure> {
     Ok(json!([name, number, ctx.wait::<u32>("lose").await?]))
 }
 
-/// The same by a plain `select!`.
+/// Like [`race_any`], by a plain `select!`.
 async fn race_plain(ctx: Ctx, (): ()) -> Result<Value, Failure> {
     let (win, lose) = (ctx.wait::<u32>("win").into_future(), ctx.wait::<u32>("lose").into_future());
     let (name, number) = tokio::select! {
@@ -67,7 +67,7 @@ async fn race_plain(ctx: Ctx, (): ()) -> Result<Value, Failure> {
     Ok(json!([name, number, ctx.wait::<u32>("lose").await?]))
 }
 
-/// The same, where the loser is not polled when the code is run again.
+/// Like [`race_plain`], but a replay does not poll the loser.
 async fn race_biased(ctx: Ctx, (): ()) -> Result<Value, Failure> {
     let (win, lose) = (ctx.wait::<u32>("win").into_future(), ctx.wait::<u32>("lose").into_future());
     let (name, number) = tokio::select! {
@@ -158,8 +158,8 @@ async fn field_bug_a_signal_before_the_wait_is_lost_when_it_is_put_while_the_wai
         let world = World::start(kind, |engine| engine.function("f", 1, patient)).await;
         let run = world.begin("f", "r").await;
         world.move_clock(HOUR + SECOND);
-        // The worker has looked, found nothing, and is about to record the second wait: the sender has read the run
-        // before that, sees no wait for its signal, and puts no hint.
+        // The worker has scanned an empty inbox, and is about to record the second wait: the sender has read the run before
+        // that, sees no wait for its signal, and puts no wake-up.
         let entry = world.hold(Hold::BeforeWrite, "workflow/r/log/");
         let meanwhile = async {
             entry.reached().await;

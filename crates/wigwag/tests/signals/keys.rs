@@ -1,4 +1,4 @@
-//! Idempotency keys: however often it is repeated, one signal arrives.
+//! Idempotency keys: repeated calls store one signal.
 
 use serde_json::{Value, json};
 use wigwag::{Ctx, ErrorKind, Failure, Graph, SignalState, Status};
@@ -209,7 +209,7 @@ async fn the_same_key_of_another_name_or_run_is_another_signal() {
     }
 }
 
-/// Puts only the key, as a sender does that dies before its signal is there.
+/// Puts only the key, like a sender that dies before it stores its signal.
 async fn die_after_key(world: &World, run: &str, payload: &Value) -> String {
     let place = suffix(world.now(), "00000000000000000000000000000abc");
     let facts = json!({"signal": place, "payload_sha256": sha256_hex(&[&payload.to_string()])});
@@ -247,7 +247,7 @@ async fn a_repeat_long_after_the_first_sender_died_and_others_were_read_is_still
         }
         world.advance(DAY).await;
         assert_eq!(run.status().await.unwrap(), Status::WaitingSignal);
-        // Far behind the cursor by now: found by the late note that the repeat sends.
+        // The signal is far behind the cursor by now: the late note of the repeated call leads to it.
         let receipt = run.signal("number", &1).key("k").await.unwrap();
         assert_eq!(receipt.suffix, place);
         world.run_until_idle().await;

@@ -25,7 +25,7 @@ async fn a_signal_that_appears_behind_the_cursor_within_the_overlap_is_still_con
         let run = world.begin_with("numbers", "r", &json!(3)).await;
         run.signal("number", &1).await.unwrap();
         world.settle().await;
-        // Its sender drew its stamp before the other, and its put took nearly five seconds.
+        // The sender drew this stamp before the first signal, and its put took nearly five seconds.
         world.put_signal("r", "number", world.now().before(SECOND * 4), &json!(2)).await;
         world.advance(HOUR).await;
         assert!(took(&fate_of(&run, 2).await, "number#2"));
@@ -46,7 +46,7 @@ async fn a_signal_behind_the_cursor_is_still_consumed_long_after_it_appeared() {
         run.signal("number", &1).await.unwrap();
         world.settle().await;
         world.put_signal("r", "number", world.now().before(SECOND * 4), &json!(2)).await;
-        // The reader looks back from its last look, not from its next.
+        // The reader looks back from its last scan, not from its next.
         world.advance(DAY * 30).await;
         world.run_until_idle().await;
         assert_eq!(result(&run).await, json!([1, 2]));

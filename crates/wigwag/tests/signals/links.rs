@@ -26,7 +26,7 @@ fn code(engine: Builder) -> Builder {
     engine.settings(with_secret("a secret of some length")).function("f", 1, approvals)
 }
 
-/// A client of another process, with this secret.
+/// Returns a client of another process, with this secret.
 async fn client_with(world: &World, secret: &str) -> Client {
     let clock = std::sync::Arc::new(world.kit().clock().clone());
     let store = std::sync::Arc::new(world.store.clone());
@@ -134,7 +134,7 @@ async fn a_single_use_link_with_a_rejected_payload_can_still_be_used() {
     }
 }
 
-/// The token with a changed field, under the old signature.
+/// Returns the token with a changed field and the old signature.
 fn forged(token: &str, change: impl FnOnce(&mut Value)) -> String {
     let (body, signature) = token.split_once('.').unwrap();
     let mut link: Value = serde_json::from_slice(&BASE64.decode(body).unwrap()).unwrap();

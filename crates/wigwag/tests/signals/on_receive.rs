@@ -1,4 +1,4 @@
-//! What a signal makes of the run's data: recorded with the signal, and never asked again.
+//! Updates of the run's data by a signal: recorded with the signal, and never computed again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

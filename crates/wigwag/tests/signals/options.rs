@@ -1,4 +1,4 @@
-//! How a signal is sent: only to an open wait, followed, to a run that may not be there, to one point, many at once.
+//! Options of a signal call: only to an open wait, followed, to a run that may not exist, to one step, many at once.
 
 use std::future::IntoFuture as _;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ async fn a_signal_bound_to_an_ended_wait_counts_as_consumed_and_its_outcome_is_v
         };
         let world = World::start(kind, |engine| engine.function("f", 1, code)).await;
         let run = world.begin("f", "r").await;
-        // Bound to the quorum, which ends without it.
+        // The signal is bound to the quorum, which times out without consuming it.
         run.signal("vote", &1).by("eve").only_if_waiting().await.unwrap();
         world.advance(HOUR).await;
         assert_eq!(fate_of(&run, 1).await, Fate::Void);
@@ -372,7 +372,7 @@ async fn two_racing_senders_give_one_run_and_two_signals() {
     for kind in KINDS {
         for inputs in [["same", "same"], ["one", "another"]] {
             let world = World::start(kind, |engine| engine.function("f", 1, pair)).await;
-            // Both have found that there is no run before either has made it.
+            // Both senders have found no run before either has created it.
             let gate = world.hold(Hold::BeforeWrite, "workflow/r/log/");
             let slow = spawn(world.client().signal("r", "number", &1).start_if_absent("f", inputs[0]));
             gate.reached().await;
@@ -387,7 +387,7 @@ async fn two_racing_senders_give_one_run_and_two_signals() {
                 result(&run).await.as_array().unwrap().iter().map(|number| number.as_u64().unwrap()).collect();
             numbers.sort_unstable();
             assert_eq!(numbers, [1, 2]);
-            // On a bucket, who came second has put its wait into the index by then: the sweeper takes it out.
+            // On a bucket, the second starter has put its wait into the index by then: the sweeper removes it.
             world.advance(HOUR * 2).await;
             world.client().sweep(false).await.unwrap();
             world.end().await;

@@ -109,7 +109,7 @@ async fn the_cursor_is_a_suffix_and_what_it_names_is_not_consumed_again() {
         world.settle().await;
         let view = run.get().await.unwrap();
         assert_eq!(view.run().signals.values().next().unwrap().cursor, first.suffix);
-        // Also not when all is read again, and long after the look-back.
+        // A full scan long after the look-back does not consume the signal a second time.
         for span in [HOUR, DAY] {
             world.advance(span).await;
             world.hint(&run).await;
@@ -136,7 +136,7 @@ async fn the_cursor_never_passes_an_unconsumed_signal_that_was_seen() {
         let run = world.begin_with("g", "r", &json!({})).await;
         run.pause().await.unwrap();
         world.settle().await;
-        // For the wait to come: seen by the two that are open, and far behind when it is consumed.
+        // The signal is for a later wait: the two open waits see it, and it is far behind the cursor when it is consumed.
         let left = run.signal("number", &3).point("third").await.unwrap();
         run.signal("number", &1).await.unwrap();
         run.signal("number", &2).await.unwrap();
@@ -231,7 +231,7 @@ async fn a_timeout_is_committed_only_after_a_list_that_began_after_the_deadline(
         world.advance(HOUR - SECOND).await;
         world.put_signal("r", "b", world.now(), &json!(2)).await;
         world.hint(&run).await;
-        // Its worker lists before the deadline, and continues after it.
+        // The worker lists the inbox before the deadline, and continues after it.
         let gate = world.hold(Hold::AfterList, "workflow/r/signals/");
         let meanwhile = async {
             gate.reached().await;
@@ -273,7 +273,7 @@ async fn a_signal_stamped_after_the_deadline_loses_although_the_timeout_is_notic
         let world = World::start(kind, |engine| engine.function("f", 1, code)).await;
         let run = world.begin("f", "r").await;
         world.move_clock(HOUR + SECOND);
-        // The wait is open by the log, though its time is over.
+        // The wait is open in the log, although its deadline has passed.
         assert_eq!(run.signal("number", &1).await.unwrap().state, SignalState::Waiting);
         world.settle().await;
         assert_eq!(result(&run).await, json!([null, 1]));
@@ -322,7 +322,7 @@ async fn however_many_signals_there_are_they_are_consumed_in_order() {
             Ok::<_, Failure>(last)
         };
         let world = World::start(kind, |engine| engine.function("f", 1, code)).await;
-        // More than a listing gives at once.
+        // More signals than a page of a listing holds.
         let run = world.client().start("f", &1_100).id("r").delay(HOUR).await.unwrap();
         for number in 0..1_100 {
             run.signal("number", &number).await.unwrap();

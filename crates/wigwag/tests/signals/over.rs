@@ -1,4 +1,4 @@
-//! A wait that is over consumes nothing, and what a wait consumed stays with its point.
+//! A closed wait consumes nothing, and a consumed signal stays with its step.
 
 use std::future::IntoFuture as _;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ async fn a_wait_that_was_cancelled_consumes_nothing() {
     }
 }
 
-/// Races two waits with a plain `select!`; then the loser's name is waited for again.
+/// Races two waits with a plain `select!`; then waits for the loser's name again.
 async fn plain_race(ctx: Ctx, (): ()) -> Result<Value, Failure> {
     let (left, right) = (ctx.wait::<u32>("left").into_future(), ctx.wait::<u32>("right").into_future());
     let won = tokio::select! {
@@ -86,7 +86,7 @@ async fn plain_race(ctx: Ctx, (): ()) -> Result<Value, Failure> {
 #[tokio::test]
 async fn a_wait_that_lost_a_plain_select_consumes_nothing_and_the_next_wait_gets_the_next_signal() {
     for kind in KINDS {
-        // `select!` polls in an order of chance: often enough for all of them.
+        // `select!` polls in random order: twelve runs cover all orders with high probability.
         for number in 0..12 {
             let world = World::start(kind, |engine| engine.function("f", 1, plain_race)).await;
             let run = world.begin("f", "r").await;
@@ -127,7 +127,7 @@ async fn of_a_plain_select_whose_signals_are_both_there_one_is_consumed() {
     }
 }
 
-/// Races two waits; when it is run again the loser is made, but never polled.
+/// Races two waits; a replay creates the loser, but never polls it.
 async fn biased_race(ctx: Ctx, (): ()) -> Result<Value, Failure> {
     let (first, second) = (ctx.wait::<u32>("first"), ctx.wait::<u32>("second"));
     let won = tokio::select! {
@@ -160,7 +160,7 @@ async fn a_loser_that_is_never_polled_when_the_code_is_run_again_consumes_nothin
 #[tokio::test]
 async fn a_loser_whose_worker_died_before_its_loss_was_recorded_consumes_nothing() {
     for kind in KINDS {
-        // After its race the code stops before it asks for anything, the first time it comes there.
+        // In the first execution, the code stops after its race, before it requests another step.
         let tries = Arc::new(AtomicU32::new(0));
         let code = |tries: &Arc<AtomicU32>| {
             let tries = Arc::clone(tries);
@@ -175,7 +175,7 @@ async fn a_loser_whose_worker_died_before_its_loss_was_recorded_consumes_nothing
                         number = &mut second => json!(["second", number?]),
                     };
                     if tries.fetch_add(1, Ordering::SeqCst) == 0 {
-                        // The loser is still held here.
+                        // The future of the loser still exists here.
                         std::future::pending::<()>().await;
                     }
                     drop(second);
@@ -200,7 +200,7 @@ async fn a_loser_whose_worker_died_before_its_loss_was_recorded_consumes_nothing
         let run = world.run("r");
         run.signal("second", &2).await.unwrap();
         world.settle().await;
-        // The code was run again for it, and dropped the loser without having polled it.
+        // The code was replayed for the signal, and dropped the loser without a poll.
         assert!(run.waiting().await.unwrap().is_empty(), "{:?}", event_names(&run).await);
         assert_eq!(fate_of(&run, 2).await, Fate::Unconsumed);
         world.run_until_idle().await;
@@ -363,7 +363,7 @@ async fn a_large_payload_is_consumed_once_and_replayed() {
         run.signal("text", &"x".repeat(900_000)).await.unwrap();
         world.settle().await;
         for by in ["ada", "bob", "eve"] {
-            // Together they are larger than one payload may be.
+            // Together the signals exceed the limit of one payload.
             run.signal("vote", &"y".repeat(600_000)).by(by).await.unwrap();
         }
         world.run_until_idle().await;

@@ -1,4 +1,4 @@
-//! Whatever happens in whatever order: pauses, crashes, timeouts, slow senders, repeats.
+//! Random histories of pauses, crashes, timeouts, slow senders and repeats, in random order.
 
 use std::collections::BTreeMap;
 use std::future::IntoFuture as _;
@@ -9,10 +9,10 @@ use wigwag_core::Fate;
 
 use crate::world::*;
 
-/// How many signals one history has.
+/// Number of signals in one history.
 const SIGNALS: u64 = 24;
 
-/// Takes numbers until it has as many as were sent, in several ways, and gives them.
+/// Consumes all numbers, by several kinds of waits, and returns them.
 async fn collect(ctx: Ctx, (): ()) -> Result<Vec<u64>, Failure> {
     let mut all: Vec<u64> = Vec::new();
     while all.len() < SIGNALS as usize {
@@ -33,7 +33,7 @@ async fn collect(ctx: Ctx, (): ()) -> Result<Vec<u64>, Failure> {
     Ok(all)
 }
 
-/// One history: sends all numbers while other things happen, and gives the suffix of each.
+/// Plays one history: sends all numbers between random disturbances, and returns the suffix of each.
 async fn history(mut world: World, chance: &mut fastrand::Rng) -> (World, BTreeMap<u64, String>) {
     let code = |engine: Builder| engine.function("f", 1, collect);
     let mut suffixes = BTreeMap::new();
@@ -50,7 +50,7 @@ async fn history(mut world: World, chance: &mut fastrand::Rng) -> (World, BTreeM
             }
             4 => world.settle().await,
             5 => {
-                // A sender that dies when its signal is there, or whose put took a while.
+                // A sender that dies after it stored its signal, or whose put was slow.
                 let stamp = world.now().before(SECOND * chance.u32(..4));
                 let place = world.put_signal("r", "number", stamp.after(micros(number)), &json!(number)).await;
                 suffixes.insert(number, place);

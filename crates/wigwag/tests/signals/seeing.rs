@@ -49,7 +49,7 @@ async fn waiting_gives_every_open_wait_with_name_point_since_deadline_and_schema
     }
 }
 
-/// All pages of the runs that wait for an approval.
+/// Returns all pages of the runs that wait for an approval.
 async fn pages(client: &Client, limit: usize) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     let mut after: Option<String> = None;
@@ -112,8 +112,7 @@ async fn runs_waiting_for_is_checked_against_the_run() {
         done.cancel().await.unwrap();
         world.begin("f", "d").await;
         world.advance(HOUR).await;
-        // Left by processes that died: for no run, for an ended run, for an ended wait, and
-        // an invalid key.
+        // Keys left by dead processes: of no run, of an ended run, of an ended wait, and an invalid key.
         let stale = ["a~0000000001", "c~0000000001", "d~0000000001", "nonsense"];
         for place in stale {
             let batch = Batch::new().put(format!("waiting/approval/{place}"), "{}");

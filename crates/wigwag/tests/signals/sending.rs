@@ -72,7 +72,7 @@ async fn schema_and_mode_come_from_the_runs_stored_definition() {
     for kind in KINDS {
         let graph = Graph::<Value>::new("g").signal("price").schema(json!({"type": "integer"})).latest();
         let world = World::start(kind, |engine| engine.workflow(graph)).await;
-        // Not begun yet, so that no wait says anything, and asked by a process that has not the code.
+        // The run has not started, so no wait determines the schema, and the sending process lacks the code.
         let run = world.client().start("g", &json!({})).id("r").delay(HOUR).await.unwrap();
         let stranger = world.stranger().await;
         let error = stranger.signal("r", "price", "high").await.unwrap_err();
@@ -231,7 +231,7 @@ async fn the_stamp_is_behind_the_cursor_of_that_name() {
         for key in [None, Some("k")] {
             let world = World::start(kind, |engine| engine.function("f", 1, two_approvals)).await;
             let run = world.begin("f", "r").await;
-            // Sent by a process whose clock is ahead, as far as a store's time may be off.
+            // The signal of a process whose clock is ahead by as much as a store's time may be wrong.
             let ahead = world.put_signal("r", "approval", world.now().after(SECOND * 2), &json!(1)).await;
             world.hint(&run).await;
             world.settle().await;
@@ -279,7 +279,7 @@ async fn if_the_run_waits_for_this_name_a_hint_due_now_is_put() {
         };
         let stranger = world.stranger().await;
         stranger.signal("r", "other", &1).await.unwrap();
-        assert_eq!(due_now().await, 0, "nobody waits for it");
+        assert_eq!(due_now().await, 0, "no wait is open for it");
         stranger.signal("r", "approval", &1).await.unwrap();
         assert_eq!(due_now().await, 1);
         world.settle().await;
@@ -300,7 +300,7 @@ async fn a_wait_that_opens_while_the_signal_is_put_is_hinted_too() {
         let gate = world.hold(Hold::BeforeWrite, "/signals/approval/");
         let sent = spawn(world.stranger().await.signal("r", "approval", &1));
         gate.reached().await;
-        // Its sender has read the run before it waited, and it waits before the signal is there.
+        // The sender has read the run before its second wait, which opens before the signal is stored.
         world.advance(HOUR).await;
         assert_eq!(run.status().await.unwrap(), Status::WaitingSignal);
         gate.open();

@@ -15,7 +15,7 @@ struct OffBy {
     memory: Memory,
     micros: i64,
     uncertainty: Duration,
-    /// How uncertain the estimate becomes with the first listing.
+    /// Uncertainty of the estimate from the first listing on.
     after_list: Option<Duration>,
     has_listed: AtomicBool,
 }
@@ -48,7 +48,7 @@ impl Store for OffBy {
     }
 }
 
-/// A new process.
+/// Returns the client of a new process.
 async fn process(memory: &Memory, clock: &ManualClock, micros: i64, uncertainty: Duration) -> Client {
     process_on(off_by(memory, micros, uncertainty), clock).await
 }
@@ -72,7 +72,7 @@ async fn senders_that_wait_for_each_other_are_consumed_in_the_order_of_their_ack
         }
         Ok::<_, Failure>(got)
     };
-    // A process may know the time well or badly; all that is promised is that the truth is within its uncertainty.
+    // Estimates of processes differ in quality; the only promise is that the true time is within the uncertainty.
     let second = Duration::from_secs(1);
     let offsets = [900_000, -900_000, 20_000, -20_000, 500_000, 0, -999_000, 999_000, -400_000, 15_000];
     let run = process(&memory, &clock, 0, second).await.start("f", &(2 * offsets.len())).id("r").await.unwrap();
@@ -103,7 +103,7 @@ async fn a_sender_whose_idea_of_the_time_becomes_less_certain_stamps_after_signa
     let run = process(&memory, &clock, 0, well).await.start("f", &()).id("r").await.unwrap();
     process(&memory, &clock, 0, well).await.signal("r", "n", &1).await.unwrap();
     clock.advance(Duration::from_secs(1));
-    // It lists the last 20 ms, and then knows the time so badly that it might be before the first signal.
+    // The sender lists the last 20 ms; then its estimate is so uncertain that its stamp might precede the first signal.
     let after_list = Some(Duration::from_millis(1_500));
     let wavering = process_on(OffBy { after_list, ..off_by(&memory, 0, well) }, &clock).await;
     wavering.signal("r", "n", &2).await.unwrap();

@@ -9,7 +9,7 @@ use wigwag_store::{Batch, Store as _};
 
 use crate::world::*;
 
-/// The first of two, then both names again.
+/// Waits for the first of two signals, then for both names again.
 async fn any(ctx: Ctx, (): ()) -> Result<Value, Failure> {
     let first = ctx.wait_any::<u32, _>(["approve", "reject"]).timeout(HOUR).await?;
     ctx.sleep("nap", HOUR).await?;
@@ -195,7 +195,7 @@ async fn signals_without_a_sender_never_count_towards_a_quorum() {
         let run = world.begin_with("g", "r", &json!({})).await;
         for vote in 1..=3 {
             let receipt = run.signal("vote", &vote).await.unwrap();
-            assert!(receipt.warning.unwrap().contains("no sender"), "the sender is told");
+            assert!(receipt.warning.unwrap().contains("no sender"), "the sender gets a warning");
             world.settle().await;
         }
         let receipt = run.signal("vote", &4).by("ada").await.unwrap();
@@ -296,7 +296,7 @@ async fn a_name_is_gathered_once() {
     world.end().await;
 }
 
-/// Puts many signals of one sender by hand: more than a listing gives at once.
+/// Puts many signals of one sender directly: more than a page of a listing holds.
 async fn flood(world: &World, run: &str, name: &str, count: u64) {
     let run = RunRef::workflow(RunId::new(run).unwrap());
     let name = Name::new(name).unwrap();
@@ -349,7 +349,7 @@ async fn however_many_signals_there_are_the_latest_is_found() {
 #[tokio::test]
 async fn however_many_signals_there_are_a_cancel_is_found() {
     for kind in KINDS {
-        // A name that sorts before the place of control objects.
+        // A name whose keys sort before the keys of control objects.
         let graph = Graph::<Value>::new("g").signal("approval");
         let world = World::start(kind, |engine| engine.workflow(graph)).await;
         let run = world.begin_with("g", "r", &json!({})).await;

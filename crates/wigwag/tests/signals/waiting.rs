@@ -1,4 +1,4 @@
-//! Waiting: what a wait takes, how it is recorded, and when it is over.
+//! Waiting: the signals that a wait consumes, its record, and its end.
 
 use std::future::IntoFuture as _;
 use std::sync::Arc;
@@ -290,7 +290,7 @@ async fn a_deadline_that_fires_after_the_signal_came_does_nothing() {
         };
         let world = World::start(kind, |engine| engine.function("f", 1, code)).await;
         let run = world.begin("f", "r").await;
-        // The old hint of the deadline is kept, as it is when a delete is lost.
+        // The old wake-up of the deadline is kept, as after a lost delete.
         let hint = world.keys("due/").await.remove(0);
         run.signal("approval", &1).await.unwrap();
         world.settle().await;

@@ -1,4 +1,4 @@
-//! Shared by all tests: an engine on either kind of store, gates that hold a request, and final invariants.
+//! Shared parts of all tests: an engine on either kind of store, gates that hold a request, and final invariants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, IntoFuture};
@@ -23,7 +23,7 @@ pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// What kind of store.
+/// Kind of the store under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Batches land as a whole, stamps are drawn inside the commit, and waiting callers are notified.
@@ -34,18 +34,18 @@ pub(crate) enum Kind {
 
 pub(crate) const KINDS: [Kind; 2] = [Kind::Atomic, Kind::Bucket];
 
-/// Which request a gate holds.
+/// Kind of request that a gate holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
     /// A write that has not landed yet.
     BeforeWrite,
-    /// A write that has landed, and whose answer is on its way.
+    /// A write that has landed, before its response.
     AfterWrite,
-    /// A listing whose answer is on its way.
+    /// A listing, before its response.
     AfterList,
 }
 
-/// Holds the first request that it fits until it is opened.
+/// Holds the first matching request until the gate is opened.
 #[derive(Debug)]
 pub(crate) struct Gate {
     hold: Hold,
@@ -121,7 +121,7 @@ impl Store for Gated {
     }
 }
 
-/// What hangs is a failure, not a test run that never ends.
+/// Limits a future in real time, so that a hang fails the test.
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(30), future).await.expect("it hangs")
 }
@@ -181,7 +181,7 @@ impl World {
         .unwrap()
     }
 
-    /// Starts a run and lets it come to where it waits.
+    /// Starts a run and lets it proceed to its first wait.
     pub(crate) async fn begin(&self, of: &str, id: &str) -> RunHandle {
         self.begin_with(of, id, &Value::Null).await
     }
@@ -192,7 +192,7 @@ impl World {
         run
     }
 
-    /// Lets everything happen that can happen at this moment; no turn is given up on the way.
+    /// Waits until no run can proceed without time or a signal, and checks that no turn was abandoned.
     pub(crate) async fn settle(&self) {
         within(self.kit().settle()).await.unwrap();
         for key in self.keys("live/").await {
@@ -204,7 +204,7 @@ impl World {
         }
     }
 
-    /// Moves the clock on by a span and a moment: the store's time runs some microseconds ahead of the clock.
+    /// Advances the clock by a span and a millisecond: the store's time is some microseconds ahead of the clock.
     pub(crate) async fn advance(&self, span: Duration) {
         self.settle().await;
         self.move_clock(span + Duration::from_millis(1));
@@ -215,7 +215,7 @@ impl World {
         within(self.kit().run_until_idle()).await.unwrap();
     }
 
-    /// Moves the clock while something waits in memory for it, bit by bit until it is done.
+    /// Advances the clock in small steps until the future is done.
     pub(crate) async fn while_time_passes<T>(&self, future: impl Future<Output = T>) -> T {
         let clock = self.kit().clock();
         let passing = async {
@@ -249,12 +249,12 @@ impl World {
         self.kit().clock().advance(span);
     }
 
-    /// From now on the store's time is known only so well.
+    /// Sets the uncertainty of the store's time from now on.
     pub(crate) fn set_uncertainty(&self, span: Duration) {
         self.store.uncertainty_micros.store(u64::try_from(span.as_micros()).unwrap(), Ordering::SeqCst);
     }
 
-    /// The next request of that kind to a key with that part is held.
+    /// Holds the next request of that kind whose key contains `key_part`.
     pub(crate) fn hold(&self, hold: Hold, key_part: &str) -> Arc<Gate> {
         let (reached, opened) = (Notify::new(), Notify::new());
         let gate = Arc::new(Gate { hold, key_part: key_part.into(), reached, opened });
@@ -262,7 +262,7 @@ impl World {
         gate
     }
 
-    /// Puts a signal by hand, as a sender does that dies before it hints, and gives its suffix.
+    /// Puts a signal directly, like a sender that dies before it puts a wake-up; returns its suffix.
     pub(crate) async fn put_signal(&self, run: &str, name: &str, stamp: Time, payload: &Value) -> String {
         let id = format!("{:032x}", stamp.micros());
         let signal = Signal {
@@ -281,7 +281,7 @@ impl World {
         place
     }
 
-    /// Puts a late note by hand, as a slow sender does.
+    /// Puts a late note directly, like a slow sender.
     pub(crate) async fn put_late_note(&self, run: &RunHandle, name: &str, signal: &str) {
         let (id, name) = (format!("{:x}", self.keys("").await.len()), Name::new(name).unwrap());
         let order = Order::Late { name, signal: signal.into() };
@@ -292,7 +292,7 @@ impl World {
         self.hint(run).await;
     }
 
-    /// Writes a wake-up, as every sender does.
+    /// Puts a wake-up, like every sender.
     pub(crate) async fn hint(&self, run: &RunHandle) {
         let view = run.get().await.unwrap();
         let kind = wigwag_core::kind_of(&view.run().index_type());
@@ -301,7 +301,7 @@ impl World {
         self.store.write(Batch::new().put(key, body.to_string())).await.unwrap();
     }
 
-    /// All keys below a prefix.
+    /// Returns all keys below a prefix.
     pub(crate) async fn keys(&self, prefix: &str) -> Vec<String> {
         let mut keys: Vec<String> = Vec::new();
         loop {
@@ -314,7 +314,7 @@ impl World {
         }
     }
 
-    /// What every test ends with: whatever happened, the log of each run and the indexes must agree.
+    /// Ends a test: checks that the log of each run and the indexes agree.
     pub(crate) async fn end(self) {
         self.settle().await;
         let mut indexed = BTreeSet::new();
@@ -334,7 +334,8 @@ impl World {
     }
 }
 
-/// Exactly one closing event follows each `signal.waiting`; no signal is taken twice. Gives the places of open waits.
+/// Checks that one closing event follows each `signal.waiting` and no signal is consumed twice; returns the index
+/// keys of open waits.
 async fn check_waits(run: &RunHandle) -> Vec<String> {
     let mut open: BTreeMap<String, String> = BTreeMap::new();
     let mut taken = BTreeSet::new();
@@ -382,7 +383,7 @@ pub(crate) async fn event_names(run: &RunHandle) -> Vec<&'static str> {
     events(run).await.iter().map(Event::name).collect()
 }
 
-/// How often an event of that name is in the log.
+/// Returns the number of events of that name in the log.
 pub(crate) async fn count(run: &RunHandle, name: &str) -> usize {
     event_names(run).await.into_iter().filter(|found| *found == name).count()
 }
@@ -398,7 +399,7 @@ pub(crate) async fn fates(run: &RunHandle, name: &str) -> Vec<Fate> {
     run.signals(Some(name)).await.unwrap().into_iter().map(|view| view.fate).collect()
 }
 
-/// The signal that carries this.
+/// Returns the signal with this payload.
 pub(crate) async fn signal_with(run: &RunHandle, payload: impl Into<Value>) -> SignalView {
     let payload = payload.into();
     let all = run.signals(None).await.unwrap();
@@ -406,12 +407,12 @@ pub(crate) async fn signal_with(run: &RunHandle, payload: impl Into<Value>) -> S
     found.unwrap_or_else(|| panic!("no signal carries {payload}"))
 }
 
-/// Outcome of the signal with this payload.
+/// Returns the outcome of the signal with this payload.
 pub(crate) async fn fate_of(run: &RunHandle, payload: impl Into<Value>) -> Fate {
     signal_with(run, payload).await.fate
 }
 
-/// Whether a point took it.
+/// Whether the step `at` consumed the signal.
 pub(crate) fn took(fate: &Fate, at: &str) -> bool {
     matches!(fate, Fate::Consumed { point, .. } if point.as_str() == at)
 }
@@ -454,7 +455,7 @@ pub(crate) async fn numbers(ctx: Ctx, count: usize) -> Result<Vec<Value>, Failur
     Ok(all)
 }
 
-/// The same, the newest each time.
+/// Like [`numbers`], with the newest price each time.
 pub(crate) async fn prices(ctx: Ctx, count: usize) -> Result<Vec<Value>, Failure> {
     let mut all = Vec::new();
     for _ in 0..count {
