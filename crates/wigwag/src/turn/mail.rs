@@ -387,7 +387,7 @@ impl Turn {
                         self.start_attempt(&path, point.attempt.saturating_add(1), &mut open)?;
                         self.steps.slots.insert(path, open);
                     }
-                    // Steps of a graph are started again by `advance`; a function that was not asked yet reaches it by itself.
+                    // Steps of a graph are started again by `advance`; a function starts the attempt when it requests the step.
                 }
                 PointKind::Wait | PointKind::Mark => {}
             }
