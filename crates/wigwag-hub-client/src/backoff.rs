@@ -1,10 +1,10 @@
-//! When to come back after a connection has ended, and whether.
+//! Reconnect policy: whether to reconnect after a connection has ended, and after which delay.
 
 use std::time::Duration;
 
 use super::settings::Settings;
 
-/// What a close code asks of a client.
+/// Reconnect policy of a close code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ComeBack {
     AtOnce,
@@ -13,7 +13,7 @@ pub(super) enum ComeBack {
     Never,
 }
 
-/// The table of close codes; none where the connection just broke.
+/// Returns the policy of a close code; `None` stands for a connection that broke without a close code.
 pub(super) fn come_back(code: Option<u16>) -> ComeBack {
     match code {
         Some(1001) => ComeBack::AtOnce,
@@ -23,7 +23,8 @@ pub(super) fn come_back(code: Option<u16>) -> ComeBack {
     }
 }
 
-/// The wait before a try: twice as long each time, half of it by chance so that many clients do not come at once.
+/// Returns the delay before a reconnect attempt. It doubles with each attempt, and half of it is random so that many
+/// clients do not reconnect at the same time.
 pub(super) fn delay(settings: &Settings, tries: u32, chance: f64) -> Duration {
     let full = settings.backoff_min.saturating_mul(1 << tries.min(20)).min(settings.backoff_max);
     full.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0)

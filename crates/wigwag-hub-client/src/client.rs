@@ -1,4 +1,4 @@
-//! The handle in front: cheap to clone, each call a message to the loop behind it.
+//! The client handle: cheap to clone; each call sends a command to the driver task.
 
 use std::collections::HashMap;
 use std::future::IntoFuture;
@@ -26,18 +26,18 @@ use super::settings::Settings;
 use super::shared::Shared;
 use super::subscription::Subscribe;
 
-/// A session with a hub, kept up: it reconnects, registers, subscribes and repeats by itself.
+/// A session with a hub that reconnects, renews registrations, resumes subscriptions and retries asks automatically.
 ///
-/// Clones share one connection. It closes with [`Client::close`], or when the last clone is dropped, with everything
-/// that was made from them.
+/// Clones share one connection. It closes on [`Client::close`], or once all clones and the messages and subscriptions
+/// received through them are dropped.
 #[derive(Clone, Debug)]
 pub struct Client {
     work: mpsc::Sender<Command>,
     pub(super) shared: Arc<Shared>,
 }
 
-/// A connection to be made; `await` it.
-#[must_use = "it connects when it is awaited"]
+/// Builder of a connection; `await` it to connect.
+#[must_use = "a client connects only when this is awaited"]
 pub struct Connect {
     url: String,
     tokens: Tokens,
@@ -47,27 +47,28 @@ pub struct Connect {
 
 impl std::fmt::Debug for Connect {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Tokens are nobody's to see.
+        // Tokens are secrets and stay out of debug output.
         f.debug_struct("Connect").field("url", &self.url).field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
 impl Connect {
-    /// The token that the server wants.
+    /// Sets the token that authenticates the client.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         let token = token.into();
         self.tokens = Arc::new(move || Some(token.clone()));
         self
     }
 
-    /// Where tokens come from, asked for each connection: one that has run out is replaced so.
+    /// Sets a function that returns the token. It runs before each connection, so that an
+    /// expired token can be replaced.
     pub fn token_from(mut self, tokens: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
         self.tokens = Arc::new(tokens);
         self
     }
 
-    /// Owns an address from the start, and again after each reconnect; others find it by its capabilities. The first
-    /// address is the sender of what is sent without another.
+    /// Registers an address on connecting and again after each reconnect; other clients can find it by its
+    /// capabilities. The first address is the default sender of messages.
     pub fn register<C: Into<String>>(
         mut self,
         address: impl Into<String>,
@@ -78,7 +79,7 @@ impl Connect {
         self
     }
 
-    /// How it behaves.
+    /// Replaces the default settings.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
@@ -131,45 +132,45 @@ pub(super) fn url(text: &str) -> Result<Uri> {
     let uri: Uri = text.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
     match (uri.scheme_str(), uri.host()) {
         (Some("ws" | "wss"), Some(host)) if !host.is_empty() => Ok(uri),
-        _ => Err(wrong("it begins with `ws://` or `wss://` and a host")),
+        _ => Err(wrong("it must begin with `ws://` or `wss://` and a host")),
     }
 }
 
-/// An address that is owned.
+/// A registered address and its lease.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Registered {
-    /// Which.
+    /// The registered address.
     #[serde(rename = "actorAddress")]
     pub address: String,
-    /// Until when it holds without renewal, in milliseconds since 1970. The client renews it in time.
+    /// When the registration expires without renewal, in milliseconds since 1970. The client renews it in time.
     pub expires_at: u64,
-    /// It grows with each registration of the address, whoever makes it: a fencing token.
+    /// Fencing token: it grows with each registration of the address by any client.
     pub version: u64,
 }
 
 impl Client {
-    /// Connects to a hub, such as `ws://127.0.0.1:7070/hub`. A first connection that fails is told; later ones are made
-    /// again for as long as the hub does not forbid it.
+    /// Connects to a hub, such as `ws://127.0.0.1:7070/hub`. If the first connection fails, the call fails; later the
+    /// client reconnects by itself unless the hub forbids it.
     pub fn connect(url: impl Into<String>) -> Connect {
         let tokens: Tokens = Arc::new(|| None);
         Connect { url: url.into(), tokens, registrations: Vec::new(), settings: Settings::default() }
     }
 
-    /// The session's own address, under which it can be reached while it lives.
+    /// Returns the session's own address, under which other clients reach it while the session lives.
     #[must_use]
     pub fn address(&self) -> String {
         self.shared.address().unwrap_or_default()
     }
 
-    /// Sends a message that is not answered: it arrives at most once. Done when it is in the send buffer.
+    /// Sends a message without an answer, at most once. Completes once the message is in the send buffer.
     pub fn tell<T: Serialize + ?Sized>(&self, to: &str, kind: &str, data: &T) -> Sending<'_, ()> {
         Sending::told(self, to, kind, data)
     }
 
-    /// Sends a message until the hub says what became of it: it arrives at least once, and the hub sees to it that it
-    /// is once.
+    /// Sends a message, with retries, until the hub reports its outcome. The hub drops
+    /// the duplicates that retries cause.
     pub fn ask<T: Serialize + ?Sized>(&self, to: &str, kind: &str, data: &T) -> Sending<'_, Receipt> {
         Sending::ask(self, to, kind, data)
     }
@@ -184,38 +185,39 @@ impl Client {
         Sending::broadcast(self, kind, data)
     }
 
-    /// Sends a message to whoever is subscribed to a topic.
+    /// Sends a message to all subscribers of a topic.
     pub fn publish<T: Serialize + ?Sized>(&self, topic: &str, kind: &str, data: &T) -> Sending<'_, Published> {
         Sending::publish(self, topic, kind, data)
     }
 
-    /// Takes what is published to a topic from now on; of `run/RUN`, the run's log from its beginning.
+    /// Subscribes to the messages published to a topic from now on; the topic `run/RUN` starts at the
+    /// beginning of the run's log.
     pub fn subscribe(&self, topic: &str) -> Subscribe<'_> {
         Subscribe::new(self, topic)
     }
 
-    /// Takes the messages to this client's addresses, and broadcasts. Several may take: each message goes to one of
-    /// them. Until this is called for the first time, messages are kept as far as the inbox has room.
+    /// Returns a receiver of the messages to this client's addresses, and of broadcasts. With several receivers, each
+    /// message goes to one of them. Before the first call, the client keeps messages only while the inbox has room.
     ///
-    /// Once the inbox is full nothing more is read, answers neither. Whoever asks others while it handles a message should do
-    /// so in a task of its own, and take the next message meanwhile.
+    /// While the inbox is full, the client reads nothing from the connection, including answers. A handler that waits
+    /// for answers should therefore run in a separate task, so that the receiver can continue with the next message.
     #[must_use]
     pub fn messages(&self) -> Messages {
         self.shared.is_taken.store(true, Ordering::SeqCst);
         Messages::new(self.clone())
     }
 
-    /// Takes what happens to the connection, and to what was told.
+    /// Returns the events of the connection, including rejections of messages sent with [`tell`](Self::tell).
     #[must_use]
     pub fn events(&self) -> Events {
         Events { events: self.shared.events.subscribe(), is_over: false }
     }
 
-    /// Owns an address, until it is unregistered or taken over.
+    /// Registers an address, until it is unregistered or another session registers it.
     ///
     /// # Errors
     ///
-    /// If it is no address, or the token does not allow it.
+    /// Fails if the address is invalid or the token does not allow it.
     pub async fn register<C: Into<String>>(
         &self,
         address: &str,
@@ -225,11 +227,11 @@ impl Client {
         self.register_as(Registration { address: address.to_owned(), capabilities, metadata: Map::new() }).await
     }
 
-    /// The same, with something for others to read.
+    /// Registers an address together with metadata that other clients can read.
     ///
     /// # Errors
     ///
-    /// If it is no address, or the token does not allow it.
+    /// Fails if the address is invalid or the token does not allow it.
     pub async fn register_with(
         &self,
         address: &str,
@@ -245,23 +247,23 @@ impl Client {
         answer.payload()
     }
 
-    /// Owns an address no more.
+    /// Unregisters an address of this client.
     ///
     /// # Errors
     ///
-    /// If it was not this client's.
+    /// Fails if the address is not registered by this client.
     pub async fn unregister(&self, address: &str) -> Result<()> {
         frame::address(address)?;
         let call = self.call("hub:unregister", &json!({"actorAddress": address}))?;
         self.answered(|waiter| Command::Unregister(address.to_owned(), call, waiter)).await.map(drop)
     }
 
-    /// The registered actors whose addresses match a pattern, in which `*` stands for anything.
+    /// Finds the registered actors whose addresses match a pattern, in which `*` matches any text.
     pub fn discover(&self, pattern: &str) -> Find<'_> {
         Find::new(self, Some(pattern))
     }
 
-    /// All registered actors that this client may send to, and its own.
+    /// Lists the registered actors that this client may send to, and its own addresses.
     pub fn actors(&self) -> Find<'_> {
         Find::new(self, None)
     }
@@ -271,31 +273,33 @@ impl Client {
         answer.payload()
     }
 
-    /// What waits where, and what was dropped and why: figures of the hub, as JSON.
+    /// Returns the hub's queue statistics as JSON: the lengths of queues, and the dropped messages by reason.
     ///
     /// # Errors
     ///
-    /// If the hub does not answer, or the token does not allow it.
+    /// Fails if the hub does not answer, or the token does not allow it.
     pub async fn queue_stats(&self) -> Result<Value> {
         self.answered_call(self.call("hub:queue_stats", &json!({}))?).await?.payload()
     }
 
-    /// How much goes through the hub, as JSON.
+    /// Returns the hub's throughput figures as JSON.
     ///
     /// # Errors
     ///
-    /// If the hub does not answer, or the token does not allow it.
+    /// Fails if the hub does not answer, or the token does not allow it.
     pub async fn metrics(&self) -> Result<Value> {
         self.answered_call(self.call("hub:metrics", &json!({}))?).await?.payload()
     }
 
-    /// Sends what waits in the buffer, says good-bye, and ends. Whoever waits for an answer is told that it is closed.
+    /// Sends the buffered messages, disconnects, and waits for the end. Calls that still wait for
+    /// an answer fail with [`ErrorKind::Closed`].
     pub async fn close(&self) {
         self.shared.note(|notes| notes.is_closing = true);
         self.shared.ended().await;
     }
 
-    /// Waits until the client has ended, and says why: it was closed, taken over, or is not let in any more.
+    /// Waits until the client has ended and returns the reason: it was closed, another session registered its address,
+    /// or the hub rejects it.
     pub async fn closed(&self) -> Error {
         self.shared.ended().await
     }
@@ -332,13 +336,13 @@ impl Client {
         (Sink { items, is_behind: Arc::default() }, taken)
     }
 
-    /// Waits for room in the buffer, and hands the message over.
+    /// Waits for space in the send buffer, then queues the message.
     pub(super) async fn told(&self, call: Call) -> Result<()> {
         let waiter = Waiter { answer: None, room: self.room().await? };
         self.hand_over(Command::Tell(call, waiter))
     }
 
-    /// Hands the message over if there is room.
+    /// Queues the message, or fails if the send buffer is full.
     pub(super) fn try_told(&self, call: Call) -> Result<()> {
         let room = match Arc::clone(&self.shared.room).try_acquire_owned() {
             Ok(room) => room,
@@ -346,7 +350,7 @@ impl Client {
             Err(TryAcquireError::NoPermits) => {
                 let most = self.shared.settings.buffer;
                 let what = format!("the send buffer is full: {most} messages wait to be sent or answered");
-                return Err(Error::new(ErrorKind::BufferFull, what).hint("`await` it to wait for room, or drop it"));
+                return Err(Error::new(ErrorKind::BufferFull, what).hint("`await` it to wait for space, or drop it"));
             }
         };
         self.hand_over(Command::Tell(call, Waiter { answer: None, room }))
@@ -367,13 +371,13 @@ impl Client {
         Arc::clone(&self.shared.room).acquire_owned().await.map_err(|_| self.shared.error())
     }
 
-    /// There is a place in the channel for whoever has room in the buffer.
+    /// Queues a command for the driver. The channel has a slot for each permit of the send buffer, so it is never full.
     fn hand_over(&self, command: Command) -> Result<()> {
         self.work.try_send(command).map_err(|_| self.shared.error())
     }
 }
 
-/// What happens to a client without being asked for.
+/// A receiver of a client's events.
 #[derive(Debug)]
 pub struct Events {
     events: broadcast::Receiver<Event>,
@@ -381,7 +385,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// The next event; `None` after the last. Whoever does not keep up misses the oldest.
+    /// Returns the next event; `None` after the last. A slow receiver misses the oldest events.
     pub async fn next(&mut self) -> Option<Event> {
         while !self.is_over {
             match self.events.recv().await {
@@ -393,7 +397,7 @@ impl Events {
         None
     }
 
-    /// An event that has happened already, if there is one.
+    /// Returns the next event if one has already happened, without waiting.
     pub fn try_next(&mut self) -> Option<Event> {
         loop {
             match self.events.try_recv() {

@@ -1,4 +1,4 @@
-//! Who is registered.
+//! The directory: queries for registered actors.
 
 use std::future::IntoFuture;
 use std::pin::Pin;
@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use super::client::Client;
 use super::error::Result;
 
-/// A question for actors; `await` it for a page.
-#[must_use = "it asks when it is awaited"]
+/// A query for registered actors; `await` it for one page.
+#[must_use = "a query runs only when it is awaited"]
 #[derive(Debug)]
 pub struct Find<'a> {
     client: &'a Client,
@@ -20,14 +20,14 @@ pub struct Find<'a> {
     after: Option<String>,
 }
 
-/// Some actors, in the order of their addresses.
+/// One page of actors, in the order of their addresses.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Actors {
-    /// Each of them.
+    /// The actors of this page.
     pub actors: Vec<Actor>,
-    /// What the next page is asked for with; `None` on the last.
+    /// Cursor of the next page; `None` on the last page.
     #[serde(default)]
     pub next: Option<String>,
 }
@@ -37,20 +37,20 @@ pub struct Actors {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Actor {
-    /// Its address.
+    /// Address under which the actor receives messages.
     #[serde(rename = "actorAddress")]
     pub address: String,
-    /// What it can do.
+    /// Capabilities that the actor declared when it registered.
     #[serde(default)]
     pub capabilities: Vec<String>,
-    /// What it says of itself.
+    /// Metadata that the actor declared when it registered.
     #[serde(default)]
     pub metadata: Map<String, Value>,
-    /// It grows with each registration of the address.
+    /// Fencing token: it grows with each registration of the address by any client.
     pub version: u64,
-    /// Since when, in milliseconds since 1970.
+    /// When the actor registered, in milliseconds since 1970.
     pub registered_at: u64,
-    /// Until when without renewal, in milliseconds since 1970.
+    /// When the registration expires without renewal, in milliseconds since 1970.
     pub expires_at: u64,
 }
 
@@ -60,29 +60,29 @@ impl<'a> Find<'a> {
         Self { client, pattern, capability: None, limit: None, after: None }
     }
 
-    /// Only those that name this capability.
+    /// Restricts the query to actors with this capability.
     pub fn capability(mut self, name: impl Into<String>) -> Self {
         self.capability = Some(name.into());
         self
     }
 
-    /// At most so many on a page: 1 to 1,000, else 100.
+    /// Sets the page size, from 1 to 1,000. The default is 100.
     pub fn limit(mut self, limit: u16) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// The page after the one that named this.
+    /// Starts at a cursor, which an earlier page returned as [`Actors::next`].
     pub fn after(mut self, next: impl Into<String>) -> Self {
         self.after = Some(next.into());
         self
     }
 
-    /// All of them, page by page.
+    /// Returns the actors of all pages.
     ///
     /// # Errors
     ///
-    /// If the hub does not answer.
+    /// Fails if the hub does not answer.
     pub async fn all(mut self) -> Result<Vec<Actor>> {
         let mut all = Vec::new();
         loop {
@@ -98,7 +98,7 @@ impl<'a> Find<'a> {
     async fn page(&self) -> Result<Actors> {
         let Self { client, pattern, capability, limit, after } = self;
         let mut payload = Map::new();
-        // A list knows no capabilities; whoever looks for one looks among all.
+        // Only `hub:discover` filters by capability, so a query without a pattern discovers among all addresses.
         let pattern = pattern.as_deref().or(capability.as_ref().map(|_| "*"));
         let fields = [
             ("pattern", json!(pattern)),

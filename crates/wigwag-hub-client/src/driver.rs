@@ -1,4 +1,5 @@
-//! The loop behind a client: it owns the socket and the machine, and does what the machine says.
+//! The driver: the task behind a client, which owns the socket and the state machine
+//! and executes the machine's outputs.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -20,7 +21,7 @@ use super::shared::{Notes, Shared};
 use super::socket::{Socket, Turn};
 use crate::limits::{FINISH_TIMEOUT, FRAMES_PER_TURN, HOME_AFTER_FAILURES};
 
-/// What a handle wants.
+/// A request from a client handle to the driver.
 #[derive(Debug)]
 pub(super) enum Command {
     Tell(Call, Waiter),
@@ -30,34 +31,34 @@ pub(super) enum Command {
     Subscribe { key: u64, topic: String, after: Option<Position>, sink: Sink, waiter: Waiter },
 }
 
-/// Who waits for an answer, and the room that the call takes in the buffer until then.
+/// The receiver of a call's answer, and the send buffer permit that the call holds until then.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) answer: Option<oneshot::Sender<Result<Incoming>>>,
     pub(super) room: OwnedSemaphorePermit,
 }
 
-/// Where the messages of a subscription go.
+/// The channel to a subscription.
 #[derive(Debug)]
 pub(super) struct Sink {
     pub(super) items: mpsc::Sender<Item>,
-    /// The subscriber did not keep up; it says when it has.
+    /// Whether the subscriber is too slow; the subscriber clears it once it has caught up.
     pub(super) is_behind: Arc<AtomicBool>,
 }
 
-/// Where tokens come from, anew for each connection.
+/// Source of tokens, called before each connection.
 pub(super) type Tokens = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 type Opening = Pin<Box<dyn Future<Output = Result<Socket, Lost>> + Send>>;
 
-/// The way to the hub.
+/// The socket to the hub, if there is one.
 enum Link {
     None,
     Opening(Opening),
     Open(Box<Socket>),
 }
 
-/// What came of waiting for the link.
+/// Progress of the link.
 enum Moved {
     Opened(Box<Socket>),
     Turn(Turn),
@@ -65,7 +66,7 @@ enum Moved {
 
 pub(super) struct Driver {
     pub(super) url: Uri,
-    /// The server that the client was made for.
+    /// The server that the client was created for.
     pub(super) home: Uri,
     pub(super) tokens: Tokens,
     pub(super) machine: Machine<Waiter>,
@@ -105,7 +106,7 @@ impl Driver {
         }
     }
 
-    /// Waits for whatever comes first.
+    /// Waits for the first of: socket progress, a note, a command, space in the inbox, a deadline.
     async fn step(&mut self, link: &mut Link) {
         let may_read = self.may_read();
         let now_is = now();
@@ -123,14 +124,14 @@ impl Driver {
                     self.machine.close();
                 }
             },
-            // Somebody took a message: there may be room to read on.
+            // The application received a message, so the inbox may have space again.
             () = room(&self.inbox, self.shared.inbox_soft), if !may_read => {}
             () = System.sleep(wait.unwrap_or_default()), if wait.is_some() => self.machine.tick(now()),
         }
     }
 
     fn dial(&mut self) -> Link {
-        // The other server may be gone; the first one knows the current place.
+        // The other server may be gone; the first server knows where the targets are now.
         if self.machine.tries() >= HOME_AFTER_FAILURES {
             self.url.clone_from(&self.home);
         }
@@ -182,7 +183,7 @@ impl Driver {
             }
             Command::Subscribe { sink, .. } if sink.items.is_closed() => {}
             Command::Subscribe { key, topic, after, sink, waiter } => {
-                // The subscription before it may have been dropped just now.
+                // An earlier subscription to the same topic may have been dropped just now.
                 self.take_notes();
                 self.sinks.insert(key, sink);
                 self.machine.subscribe(key, topic, after, waiter, now());
@@ -222,8 +223,8 @@ impl Driver {
         let is_secure = |url: &Uri| url.scheme_str() == Some("wss");
         match super::client::url(url) {
             Ok(there) if is_secure(&there) || !is_secure(&self.url) => self.url = there,
-            Ok(_) => tracing::warn!(url, "not moved: the other server has no TLS, and this one has"),
-            Err(error) => tracing::warn!(%error, "not moved"),
+            Ok(_) => tracing::warn!(url, "ignored a move to another server: it has no TLS, unlike the current server"),
+            Err(error) => tracing::warn!(%error, "ignored a move to another server"),
         }
     }
 
@@ -232,11 +233,11 @@ impl Driver {
         if let Event::Connected { address, .. } = &event {
             self.shared.connected(address);
         }
-        // Nobody has to listen.
+        // Sending fails only without a listener, which is allowed.
         let _ = self.shared.events.send(event);
     }
 
-    /// The inbox is read only while it has room; what nobody wants is not kept beyond that.
+    /// Puts a message into the inbox. If the application receives no messages, a full inbox drops the message.
     fn direct(&mut self, frame: Incoming) {
         let is_full = self.inbox_len() >= self.shared.inbox_soft && !self.shared.is_taken.load(Ordering::SeqCst);
         let kept = if is_full { Err(TrySendError::Full(frame)) } else { self.inbox.try_send(frame) };
@@ -258,7 +259,7 @@ impl Driver {
 
     fn topic(&mut self, key: u64, item: Item, before: Option<Position>) {
         if matches!(item, Item::End(_)) {
-            // The end waits for room in a task of its own: it is the last.
+            // The last item may wait for space in a separate task, because no other item follows.
             if let Some(sink) = self.sinks.remove(&key) {
                 tokio::spawn(async move { sink.items.send(item).await });
             }
@@ -271,7 +272,8 @@ impl Driver {
             Err(TrySendError::Full(_)) => {
                 sink.is_behind.store(true, Ordering::SeqCst);
                 self.machine.fell_behind(key, before);
-                // All may have been taken before the flag was there to be seen.
+                // The subscriber may have emptied the channel before it could see the flag; then
+                // it would never clear it.
                 if sink.items.capacity() == sink.items.max_capacity() && sink.is_behind.swap(false, Ordering::SeqCst) {
                     self.machine.caught_up(key, now());
                 }
@@ -280,7 +282,7 @@ impl Driver {
     }
 }
 
-/// Whoever does not wait any more is not told.
+/// Sends the outcome to a call's receiver, if it still waits, and releases the permit.
 fn answer(waiter: Waiter, outcome: Result<Incoming, Error>) {
     let Waiter { answer, room } = waiter;
     drop(room);
@@ -289,7 +291,7 @@ fn answer(waiter: Waiter, outcome: Result<Incoming, Error>) {
     }
 }
 
-/// Waits until fewer messages than that are in the inbox.
+/// Waits until the inbox holds fewer than `most` messages.
 async fn room(inbox: &mpsc::Sender<Incoming>, most: usize) {
     let _ = inbox.reserve_many(inbox.max_capacity() - most + 1).await;
 }

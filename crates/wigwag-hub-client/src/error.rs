@@ -1,4 +1,4 @@
-//! What can go wrong with a call to the hub, named by what the caller does next.
+//! Errors of hub calls, classified by the action that the caller takes next.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use serde_json::Value;
 /// The result of a call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A call that did not succeed: what happened, what helps, and whether it may be repeated as it is.
+/// A failed call: the reason, a hint, and whether a retry may succeed.
 #[derive(Clone, Debug)]
 pub struct Error(Arc<Facts>);
 
@@ -24,46 +24,49 @@ struct Facts {
     details: Value,
 }
 
-/// What the caller does next.
+/// Class of an error, which decides the caller's next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The call cannot succeed as written. Change the call.
     Invalid,
-    /// Nobody ever had that address, or there is no such run. Check it.
+    /// The address was never registered, or the run does not exist. Check the address.
     UnknownActor,
-    /// There is no token, it is not a good one, or it does not allow this. Use another.
+    /// The token is missing or invalid, or does not allow the call. Use another token.
     Unauthorized,
-    /// The message is larger than the hub takes. Store it elsewhere and send where.
+    /// The message exceeds the hub's size limit. Store the data elsewhere and send a reference.
     TooLarge,
-    /// More than the hub takes of one session. The client waits by itself; only what was told is lost.
+    /// The session exceeded the hub's rate limit. The client waits and retries by itself; only a message sent with
+    /// `tell` is lost.
     RateLimited,
-    /// No answer came in time. It may have been done all the same; a repeat with the same id is done once.
+    /// No answer arrived in time. The call may have succeeded; a repeat with the same id takes effect once.
     Timeout,
-    /// Its time to live was over before it could be delivered.
+    /// The message's time to live ended before delivery. Send a new message with a longer time to live.
     Expired,
-    /// Too much waits for the target. Try again later.
+    /// The target's queue is full. Try again later.
     QueueFull,
-    /// The id was used for another message. Use a new one.
+    /// The id belongs to another message. Use a new id.
     Conflict,
-    /// The target is connected to another server, to which this client did not move. `details()` says where.
+    /// The target is connected to another server, and this client did not move there.
+    /// [`Error::details`] contains its URL.
     Elsewhere,
-    /// The send buffer of this client is full. Wait for room, or drop it.
+    /// The client's send buffer is full. Wait for space, or drop the message.
     BufferFull,
-    /// The hub speaks another version of the protocol. Upgrade one of the two.
+    /// The hub uses another version of the protocol. Upgrade the client or the server.
     VersionMismatch,
-    /// The server cannot be reached, or is no hub. Check that it runs, and its address.
+    /// The server is unreachable or is not a hub. Check that the server runs, and its URL.
     Unreachable,
-    /// Another session has registered an address of this one, which has ended. Decide which of the two goes on.
+    /// Another session registered an address of this session, which ended it. Decide which of
+    /// the two clients should run.
     TakenOver,
     /// The client is closed.
     Closed,
-    /// The hub failed, or said what this client cannot read.
+    /// The hub failed, or sent a frame that this client cannot parse.
     Internal,
 }
 
 impl ErrorKind {
-    /// Whether the same call may succeed later, unless whoever found the error knows better.
+    /// Whether the same call may succeed later. This is the default of the kind; the hub can override it per error.
     fn is_retryable(self) -> bool {
         matches!(
             self,
@@ -88,7 +91,7 @@ impl Error {
         self
     }
 
-    /// What the hub said, if it is an error.
+    /// Parses an error frame of the hub; returns `None` if the frame reports no error.
     pub(super) fn told(kind: &str, payload: &str) -> Option<Self> {
         let told: Told = serde_json::from_str(payload).unwrap_or_default();
         let kind = match (kind, told.code.as_str()) {
@@ -109,31 +112,31 @@ impl Error {
         Some(told.into_error(kind))
     }
 
-    /// What the caller does next.
+    /// Returns the kind, which decides the caller's next action.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What helps.
+    /// Returns the hint on how to fix the error, if there is one.
     #[must_use]
     pub fn advice(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
 
-    /// The same call may succeed later.
+    /// Whether the same call may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.0.retryable
     }
 
-    /// How long to wait before that, where the hub says so.
+    /// Returns the delay that the hub requests before a retry.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
-    /// What else the hub said, as JSON: of a timeout, the target and when it was tried.
+    /// Returns the hub's details as JSON. For a timeout, they contain the target and the time of the delivery attempt.
     #[must_use]
     pub fn details(&self) -> &Value {
         &self.0.details
@@ -163,7 +166,8 @@ struct Told {
 
 impl Told {
     fn into_error(self, kind: ErrorKind) -> Error {
-        let mut what = self.message.unwrap_or_else(|| format!("the hub refused without a reason: `{}`", self.code));
+        let mut what =
+            self.message.unwrap_or_else(|| format!("the hub sent an error without a reason: `{}`", self.code));
         if let Some(address) = self.actor_address.filter(|address| !what.contains(address.as_str())) {
             what += &format!(": `{address}`");
         }
@@ -215,7 +219,7 @@ mod tests {
         let limited = Error::told("hub:rate_limited", r#"{"message": "m", "hint": "h", "retryAfter": 40}"#).unwrap();
         assert_eq!((limited.retry_after(), limited.advice()), (Some(Duration::from_millis(40)), Some("h")));
         let unknown = Error::told("hub:unknown_actor", r#"{"message": "m", "actorAddress": "@(a)"}"#).unwrap();
-        assert_eq!(unknown.to_string(), "m: `@(a)`", "who it was is said");
+        assert_eq!(unknown.to_string(), "m: `@(a)`", "the message names the address");
         assert!(Error::told("hub:registered", "{}").is_none());
         assert!(Error::told("hub:error", "7").unwrap().to_string().contains("without a reason"));
     }

@@ -1,63 +1,64 @@
-//! What happens to a client without being asked for.
+//! Events of a client's connection, registrations and messages.
 
 use std::time::Duration;
 
 use super::error::Error;
 
-/// What happened to the connection, a registration, or a message that was told.
+/// An event of the connection, a registration, or a message sent with [`tell`](crate::Client::tell).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A session began.
+    /// A session with the hub started.
     Connected {
         /// The session's own address.
         address: String,
-        /// It is the one from before: the hub knows which asks it has answered.
+        /// Whether the earlier session was resumed, so that the hub still knows which asks it has answered.
         resumed: bool,
     },
-    /// The connection ended. The client comes back by itself.
+    /// The connection ended. The client reconnects by itself.
     Disconnected {
-        /// Why.
+        /// Why the connection ended.
         error: Error,
-        /// When it tries again.
+        /// Delay before the client reconnects.
         retry_in: Duration,
     },
     /// The client moves to another server, because the target of a message is connected there.
     Moved {
-        /// Where it is.
+        /// URL of the other server.
         url: String,
     },
     /// An address is registered, for the first time or again.
     Registered {
-        /// Which.
+        /// The registered address.
         address: String,
-        /// It grows with each registration of the address, whoever makes it: a fencing token.
+        /// Fencing token: it grows with each registration of the address by any client.
         version: u64,
     },
-    /// An address could not be registered again, and is not this client's any more.
+    /// The client lost an address, because it could not be registered again.
     Unregistered {
-        /// Which.
+        /// The lost address.
         address: String,
-        /// Why.
+        /// Why the registration failed.
         error: Error,
     },
-    /// A message that was told, not asked, was refused.
+    /// A message sent with [`tell`](crate::Client::tell) was rejected.
     Refused {
-        /// The id it was sent with, if the hub could read it.
+        /// Id of the message, if the hub could read it.
         id: Option<String>,
-        /// Why.
+        /// Why the message was rejected.
         error: Error,
     },
-    /// The hub asked to send nothing until it says so; messages wait in the buffer.
+    /// The hub applies backpressure: messages wait in the send buffer until [`Event::Resumed`] or a reconnect.
     Paused {
-        /// Whose messages are too many.
+        /// Address of the slow target, if the hub names one.
         address: Option<String>,
     },
-    /// Sending goes on.
+    /// The backpressure has ended and the client sends again.
     Resumed,
-    /// The client has ended, and does not come back: it was closed, taken over, or is not let in any more.
+    /// The client has ended and does not reconnect: it was closed, another session registered its address,
+    /// or the hub rejects it.
     Ended {
-        /// Why.
+        /// Why the client ended.
         error: Error,
     },
 }

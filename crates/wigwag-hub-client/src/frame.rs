@@ -1,4 +1,4 @@
-//! Frames as they stand on the wire, and names as the protocol wants them.
+//! Wire format of frames, and validation of addresses, topics and ids.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 use super::error::{Error, Result};
 use crate::limits::{ID_BYTES_MAX, NAME_BYTES_MAX};
 
-/// The version of the protocol that is spoken here.
+/// Protocol version of this client.
 pub(super) const PROTOCOL: &str = "0.1.0";
 
-/// Whether an answer is wanted.
+/// Whether the sender expects an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Pattern {
@@ -18,7 +18,7 @@ pub(super) enum Pattern {
     Ask,
 }
 
-/// What is sent.
+/// A frame to the hub.
 #[derive(Debug, Serialize)]
 pub(super) struct Outgoing<'a> {
     pub(super) id: &'a str,
@@ -35,11 +35,11 @@ pub(super) struct Outgoing<'a> {
 
 impl Outgoing<'_> {
     pub(super) fn encode(&self) -> String {
-        serde_json::to_string(self).expect("names, numbers and JSON that was parsed before can be written as JSON")
+        serde_json::to_string(self).expect("names, numbers and parsed JSON always serialize to JSON")
     }
 }
 
-/// What comes.
+/// A frame from the hub.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Incoming {
@@ -64,7 +64,7 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// What stands for the answer of what is not answered.
+    /// Returns an empty frame, the placeholder answer of messages that get no answer.
     pub(super) fn nothing() -> Self {
         Self {
             id: String::new(),
@@ -89,16 +89,16 @@ impl Incoming {
         self.metadata.as_ref().and_then(|metadata| metadata.get(name)) == Some(&Value::Bool(true))
     }
 
-    /// The payload as one of the shapes that the protocol names.
+    /// Parses the payload as a type of the protocol.
     pub(super) fn payload<'a, T: Deserialize<'a>>(&'a self) -> Result<T> {
         read(&self.kind, &self.payload)
     }
 }
 
-/// An answer of the hub as what it should be.
+/// Parses the payload of an answer from the hub.
 pub(super) fn read<'a, T: Deserialize<'a>>(kind: &str, payload: &'a RawValue) -> Result<T> {
     serde_json::from_str(payload.get()).map_err(|error| {
-        Error::new(super::ErrorKind::Internal, format!("`{kind}` of the hub cannot be read: {error}"))
+        Error::new(super::ErrorKind::Internal, format!("cannot parse `{kind}` from the hub: {error}"))
             .hint("the server may have a different version than this client")
     })
 }
@@ -107,14 +107,14 @@ pub(super) fn null() -> Box<RawValue> {
     RawValue::NULL.to_owned()
 }
 
-/// Anything as JSON text.
+/// Serializes a value to JSON text.
 pub(super) fn raw<T: Serialize + ?Sized>(data: &T) -> Result<Box<RawValue>> {
     serde_json::value::to_raw_value(data).map_err(|error| {
-        Error::invalid(format!("the data cannot be written as JSON: {error}")).hint("keys of maps must be texts")
+        Error::invalid(format!("cannot serialize the data to JSON: {error}")).hint("map keys must be strings")
     })
 }
 
-/// Checks an address: `@(worker/a)`.
+/// Validates an address such as `@(worker/a)`.
 pub(super) fn address(text: &str) -> Result<()> {
     let inside = text.strip_prefix("@(").and_then(|rest| rest.strip_suffix(')'));
     match text.len() <= NAME_BYTES_MAX && inside.is_some_and(is_path) {
@@ -124,7 +124,7 @@ pub(super) fn address(text: &str) -> Result<()> {
     }
 }
 
-/// Checks a topic: `orders/new`.
+/// Validates a topic such as `orders/new`.
 pub(super) fn topic(text: &str) -> Result<()> {
     match text.len() <= NAME_BYTES_MAX && is_path(text) {
         true => Ok(()),
@@ -133,11 +133,11 @@ pub(super) fn topic(text: &str) -> Result<()> {
     }
 }
 
-/// Checks an id that a user chose.
+/// Validates an id that the user chose.
 pub(super) fn id(text: &str) -> Result<()> {
     match (1..=ID_BYTES_MAX).contains(&text.len()) {
         true => Ok(()),
-        false => Err(Error::invalid(format!("an id has 1 to {ID_BYTES_MAX} bytes, got {}", text.len()))
+        false => Err(Error::invalid(format!("invalid id: want 1 to {ID_BYTES_MAX} bytes, got: {}", text.len()))
             .hint("a repeat uses the same id; omit it to generate one")),
     }
 }

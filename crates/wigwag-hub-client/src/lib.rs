@@ -1,9 +1,10 @@
 //! A client of the hub: JSON messages between named actors, over WebSocket.
 //!
-//! A hub is served at `/hub` of a wigwag server. A client may own addresses such as `@(worker/a)`, and send to others:
-//! one [`tell`](Client::tell) at most once, one [`ask`](Client::ask) until the hub confirms its outcome, one
-//! [`request`](Client::request) until the target replies. It may [`publish`](Client::publish) to all that
-//! [`subscribe`](Client::subscribe) to a topic, and [`broadcast`](Client::broadcast) to all sessions.
+//! A wigwag server serves its hub at `/hub`. A client registers addresses such as `@(worker/a)`, and sends messages to
+//! other addresses: [`tell`](Client::tell) sends at most once, [`ask`](Client::ask) retries until the hub confirms the
+//! outcome, and [`request`](Client::request) waits for the target's reply. A client can also
+//! [`publish`](Client::publish) to the [subscribers](Client::subscribe) of a topic, and
+//! [`broadcast`](Client::broadcast) to all sessions.
 //!
 //! ```no_run
 //! use wigwag_hub_client::Client;
@@ -36,8 +37,8 @@
 //! - If the hub signals backpressure, sending waits. The buffer is bounded: beyond [`Settings::buffer`] sending waits
 //!   for space, or fails with [`ErrorKind::BufferFull`] for [`Sending::try_send`].
 //!
-//! Left to the caller: a message that needs an acknowledgement is acknowledged by [`Message::ack`] only.
-//! A [`Gap`] lists the lost messages of a topic.
+//! Left to the caller: only [`Message::ack`] acknowledges a message that needs an acknowledgement. The caller also
+//! handles each [`Gap`], which reports lost messages of a topic.
 
 mod backoff;
 mod client;

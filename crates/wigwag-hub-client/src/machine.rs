@@ -1,8 +1,8 @@
-//! What a client does next: what to send and when, which answer belongs to whom, when to come back.
+//! The client's protocol as a state machine: frames to send, answers matched to calls, timeouts, and reconnects.
 //!
-//! Holds: no sockets, no clock, no chance but what is given. The loop around it opens the socket when the phase is
-//! [`Phase::Dialing`], writes what [`Machine::next_frame`] gives when there is room, hands over what comes, and calls
-//! [`Machine::tick`] at [`Machine::deadline`]. `W` is whoever waits for an answer.
+//! Holds: no sockets and no clock; time and randomness are arguments. The driver opens a socket in the phase
+//! [`Phase::Dialing`], writes the frames of [`Machine::next_frame`] while the socket has room, passes incoming frames
+//! to [`Machine::frame`], and calls [`Machine::tick`] at [`Machine::deadline`]. `W` is the receiver of a call's answer.
 
 mod answers;
 mod calls;
@@ -35,16 +35,16 @@ use super::frame::{Incoming, PROTOCOL, Pattern};
 use super::settings::Settings;
 use crate::limits::{MOVES_MAX, MOVES_WITHIN, SETTLED_AFTER, SILENT_HEARTBEATS_MAX};
 
-/// What the time is.
+/// The current time on two clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
-    /// For spans: it never steps.
+    /// Monotonic time, for durations and deadlines.
     pub(super) boot: Duration,
-    /// For others to read, in milliseconds since 1970.
+    /// Wall clock time in milliseconds since 1970, for timestamps in frames.
     pub(super) wall: u64,
 }
 
-/// How far the connection is.
+/// Phase of the connection.
 #[derive(Clone, Debug)]
 pub(super) enum Phase {
     Down {
@@ -63,31 +63,31 @@ pub(super) enum Phase {
     Ended(Error),
 }
 
-/// What the loop has to do.
+/// An action for the driver.
 #[derive(Debug)]
 pub(super) enum Output<W> {
     Answer(W, Result<Incoming, Error>),
-    /// A direct message.
+    /// A direct message for the inbox.
     Direct(Incoming),
-    /// For a subscription, and where it was before.
+    /// An item for a subscription, and the subscription's position before it.
     Topic {
         key: u64,
         item: Item,
         before: Option<Position>,
     },
     Event(Event),
-    /// The next connection is made to another server.
+    /// The next connection goes to another server.
     Move(String),
 }
 
-/// Why a connection is no more.
+/// The reason why a connection ended or could not be opened.
 #[derive(Clone, Debug)]
 pub(super) struct Lost {
     pub(super) code: Option<u16>,
     pub(super) what: String,
 }
 
-/// What is known of the connection that is open.
+/// State of the open connection.
 #[derive(Debug)]
 struct Link {
     up_since: Option<Duration>,
@@ -96,7 +96,7 @@ struct Link {
     is_paused: bool,
     interval: Duration,
     size_max: usize,
-    /// Why the hub said that it will close.
+    /// Reason for closing that the hub announced in `hub:disconnect`.
     said: Option<String>,
 }
 
@@ -108,27 +108,28 @@ impl Link {
     }
 }
 
-/// Who the hub takes this client for.
+/// The session that the hub assigned to this client.
 #[derive(Clone, Debug)]
 struct Session {
     id: String,
     address: String,
 }
 
-/// What waits to be sent.
+/// An entry of the outbox.
 #[derive(Debug)]
 enum Waiting<W> {
-    /// It is done once it is sent; until then it takes room in the buffer.
+    /// A message without an answer; it holds a permit of the send buffer until it is sent.
     Tell(Call, Option<W>),
     Ask(u64),
 }
 
-/// The client's side of the hub's protocol. It is one flat state, more than 15 fields: every input may change any of them.
+/// The client's side of the hub protocol. The state is flat, with more than 15 fields, because any
+/// input may change any field.
 #[derive(Debug)]
 pub(super) struct Machine<W> {
     settings: Settings,
     chance: fastrand::Rng,
-    /// Ids begin so; nobody else's do.
+    /// Random prefix that makes this client's ids unique.
     prefix: String,
     made: u64,
     phase: Phase,
@@ -136,21 +137,21 @@ pub(super) struct Machine<W> {
     session: Option<Session>,
     was_up: bool,
     is_closing: bool,
-    /// Tries to reconnect since the last good connection.
+    /// Reconnect attempts since the last good connection.
     tries: u32,
     token: Option<String>,
-    /// A token that was refused, and in which words.
+    /// The token that the hub rejected, and the error. The client does not try the same token again.
     refused: Option<(Option<String>, Error)>,
     greeting: Option<String>,
     calls: Calls<W>,
-    /// Calls of the client's own, before those of its users.
+    /// Calls of the client itself, sent before the users' calls.
     urgent: VecDeque<u64>,
     outbox: VecDeque<Waiting<W>>,
     /// Acknowledgements and progress notices to be sent: frame type and message id.
     acks: VecDeque<(&'static str, String)>,
-    /// When this client moved to another server.
+    /// Times of the recent moves to another server.
     moves: VecDeque<Duration>,
-    /// The hub said that it is too much until then.
+    /// End of the delay that the hub's rate limit imposed.
     hold_until: Duration,
     leases: Vec<Lease<W>>,
     topics: BTreeMap<u64, Topic<W>>,
@@ -199,7 +200,7 @@ impl<W> Machine<W> {
         !self.outputs.is_empty()
     }
 
-    /// Failed connections since the last good one.
+    /// Returns the number of reconnect attempts since the last good connection.
     pub(super) fn tries(&self) -> u32 {
         self.tries
     }
@@ -222,12 +223,12 @@ impl<W> Machine<W> {
         true
     }
 
-    /// Somebody waits for an answer.
+    /// Whether any call waits for its answer.
     pub(super) fn is_asked(&self) -> bool {
         self.calls.len() > 0
     }
 
-    /// A socket is about to be opened with that token.
+    /// Prepares a connection with this token. Ends the client if the hub rejected the same token before.
     pub(super) fn dial(&mut self, token: Option<String>) {
         match self.refused.take() {
             Some((refused, error)) if refused == token => self.end(&error),
@@ -235,7 +236,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// A socket is open.
+    /// Starts the greeting on a newly opened socket.
     pub(super) fn opened(&mut self, now: Now) {
         self.phase = Phase::Greeting { until: now.boot + self.settings.connect_timeout };
         self.link = Link::new(now);
@@ -246,7 +247,7 @@ impl<W> Machine<W> {
         self.greeting = Some(self.own_frame("hub:connect", Pattern::Ask, &payload, now));
     }
 
-    /// The socket is closed, or could not be opened.
+    /// Handles a connection that ended or could not be opened: schedules a reconnect, or ends the client.
     pub(super) fn broke(&mut self, lost: Lost, now: Now) {
         if matches!(self.phase, Phase::Down { .. } | Phase::Ended(_)) {
             return;
@@ -290,19 +291,21 @@ impl<W> Machine<W> {
         match kind {
             ErrorKind::TakenOver => {
                 let names: Vec<_> = self.leases.iter().map(|lease| lease.registration.address.as_str()).collect();
-                Error::new(kind, format!("another session has an address of this one ({}): `{what}`", names.join(", ")))
+                let names = names.join(", ");
+                Error::new(kind, format!("another session registered an address of this client ({names}): {what}"))
                     .hint("the newest registration wins; run one of the two, or give them different addresses")
             }
-            ErrorKind::Unauthorized => Error::new(kind, format!("the hub does not let this client in: {what}"))
-                .hint("use a token that is valid, and allows what is wanted"),
+            ErrorKind::Unauthorized => Error::new(kind, format!("the hub rejected this client: {what}"))
+                .hint("use a valid token with the required scopes"),
             ErrorKind::Unreachable => {
-                Error::new(kind, what).hint("check that the server runs, and its address; a hub is at `/hub`")
+                Error::new(kind, what).hint("check that the server runs, and the URL; a hub's path is `/hub`")
             }
             _ => Error::new(kind, format!("the hub closed the connection: {what}")),
         }
     }
 
-    /// Everything that was on its way waits to be sent again, in its order; the rest waits behind it.
+    /// Requeues the users' unanswered calls in their order, before the messages that were not yet sent. Addresses and
+    /// topics will be requested again.
     fn rewind(&mut self) {
         self.urgent.clear();
         for lease in &mut self.leases {
@@ -327,7 +330,7 @@ impl<W> Machine<W> {
         self.outbox = again;
     }
 
-    /// The user wants no more.
+    /// Closes the client: after the buffered messages if a session is open, else immediately.
     pub(super) fn close(&mut self) {
         match self.phase {
             Phase::Up | Phase::Restoring => self.is_closing = true,
@@ -336,7 +339,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Nothing will be sent any more.
+    /// Ends the client: all open calls fail with the error, and nothing more is sent.
     fn end(&mut self, error: &Error) {
         self.phase = Phase::Ended(error.clone());
         let calls = self.calls.keys();
@@ -352,7 +355,7 @@ impl<W> Machine<W> {
         self.outputs.extend(waiters.into_iter().map(|waiter| Output::Answer(waiter, Err(error.clone()))));
     }
 
-    /// When something is due, if nothing comes before.
+    /// Returns the next time at which [`Machine::tick`] has work.
     pub(super) fn deadline(&self, now: Now) -> Option<Duration> {
         let of_phase = match self.phase {
             Phase::Down { retry_at } => Some(retry_at),
@@ -371,12 +374,12 @@ impl<W> Machine<W> {
         leases.chain([beat, silence]).min().unwrap_or(beat)
     }
 
-    /// Time has passed.
+    /// Handles all deadlines that have passed.
     pub(super) fn tick(&mut self, now: Now) {
         match self.phase {
             Phase::Down { retry_at } if retry_at <= now.boot => self.phase = Phase::Dialing,
             Phase::Greeting { until } if until <= now.boot => {
-                self.broke(Lost { code: None, what: "the server did not greet in time".into() }, now);
+                self.broke(Lost { code: None, what: "the server did not answer `hub:connect` in time".into() }, now);
             }
             Phase::Closing { until } if until <= now.boot => self.end(&closed()),
             Phase::Restoring | Phase::Up => self.look_for_life(now),
@@ -390,12 +393,13 @@ impl<W> Machine<W> {
 
     fn look_for_life(&mut self, now: Now) {
         if self.link.heard_at + self.link.interval * SILENT_HEARTBEATS_MAX <= now.boot {
-            return self.broke(Lost { code: None, what: "nothing was heard of the server for too long".into() }, now);
+            return self.broke(Lost { code: None, what: "the server stopped answering heartbeats".into() }, now);
         }
         self.renew_leases(now);
     }
 
-    /// Asks for what is wanted, and goes on once all addresses are back.
+    /// Requests missing registrations; once all addresses are registered, ends the phase
+    /// `Restoring` and requests topics.
     fn advance(&mut self, now: Now) {
         if !matches!(self.phase, Phase::Restoring | Phase::Up) {
             return;
@@ -410,19 +414,19 @@ impl<W> Machine<W> {
         }
     }
 
-    /// A new id.
+    /// Returns an id that this client has not used before.
     fn new_id(&mut self) -> String {
         self.made += 1;
         format!("{}-{}", self.prefix, self.made)
     }
 }
 
-/// The user closed the client.
+/// Returns the error of calls on a closed client.
 pub(super) fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "the client is closed").hint("make another with `Client::connect`")
+    Error::new(ErrorKind::Closed, "the client is closed").hint("connect again with `Client::connect`")
 }
 
-/// What the hub says of a new session.
+/// Payload of `hub:connected`, which starts a session.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Connected {
@@ -431,11 +435,11 @@ struct Connected {
     #[serde(default)]
     resumed: bool,
     max_message_size: Option<usize>,
-    /// In milliseconds.
+    /// Interval of heartbeats in milliseconds.
     heartbeat_interval: Option<u64>,
 }
 
-/// An object of the protocol as the hub's own frames carry it.
+/// Returns the `reason` field of a frame's payload.
 fn reason_of(frame: &Incoming) -> Option<String> {
     let payload: Value = frame.payload().ok()?;
     Some(payload.get("reason")?.as_str()?.to_owned())

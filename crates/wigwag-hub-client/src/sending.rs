@@ -1,4 +1,4 @@
-//! Messages to be sent: what they say, to whom, and what is waited for.
+//! Outgoing messages and their outcomes.
 
 use std::future::IntoFuture;
 use std::pin::Pin;
@@ -16,9 +16,9 @@ use super::machine::{Call, Position};
 use super::messages::Message;
 use crate::limits::{ANSWER_SLACK, TTL, TTL_MAX};
 
-/// A message to be sent; `await` it. `T` is what is waited for: a [`Receipt`] of the hub, the [`Message`] that is the
-/// target's reply, what became of it in a topic ([`Published`]) or of a broadcast ([`Sent`]), or nothing.
-#[must_use = "it is sent when it is awaited"]
+/// A message to send; `await` it. `T` is the result: the hub's [`Receipt`], the target's reply as a [`Message`], the
+/// outcome of a publication ([`Published`]) or of a broadcast ([`Sent`]), or nothing.
+#[must_use = "a message is sent only when it is awaited"]
 #[derive(Debug)]
 pub struct Sending<'a, T> {
     client: &'a Client,
@@ -26,7 +26,7 @@ pub struct Sending<'a, T> {
     read: fn(&Client, Incoming) -> Result<T>,
 }
 
-/// A message as far as it is known.
+/// A message under construction, possibly with a validation error.
 #[derive(Debug)]
 struct Draft {
     frame: &'static str,
@@ -41,7 +41,7 @@ struct Draft {
     is_acknowledged: bool,
 }
 
-/// The payload as the protocol has it; what is absent is left out.
+/// Payload of the frame; absent fields are omitted.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Body {
@@ -72,47 +72,49 @@ struct Inner {
     payload: Box<RawValue>,
 }
 
-/// What became of a message.
+/// Outcome of a direct message.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Receipt {
-    /// The id it was sent with.
+    /// Id of the message.
     #[serde(default)]
     pub message_id: String,
-    /// When, in milliseconds since 1970 by the hub's clock.
+    /// When the hub delivered the message, in milliseconds since 1970 by the hub's clock.
     #[serde(default)]
     pub delivered_at: Option<u64>,
-    /// Whether it is there.
+    /// Whether the hub delivered or queued the message.
     pub status: Status,
 }
 
-/// Whether a message is there.
+/// Delivery status of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Status {
-    /// It was written to the target's connection; with [`Sending::require_ack`](Sending#method.require_ack), the target has dealt with it.
+    /// The hub wrote the message to the target's connection. With [`Sending::require_ack`](Sending#method.require_ack),
+    /// the target also acknowledged it.
     Delivered,
-    /// The target is away; it gets it when it comes back. A run has it, and does not wait for it yet.
+    /// The target is disconnected and receives the message when it reconnects. If the target is a run, the signal is
+    /// stored, and the run does not wait for it yet.
     Queued,
 }
 
-/// What became of a message to a topic.
+/// Outcome of a message to a topic.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Published {
-    /// Which topic.
+    /// The topic's name.
     pub topic: String,
-    /// Where in the topic it stands.
+    /// Position of the message in the topic.
     #[serde(flatten)]
     pub position: Position,
-    /// How many get it now.
+    /// Number of current subscribers.
     pub subscriber_count: u64,
 }
 
-/// What became of a broadcast.
+/// Outcome of a broadcast.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -120,11 +122,11 @@ pub struct Sent {
     /// The broadcast's id.
     #[serde(default)]
     pub message_id: String,
-    /// To how many connections it was handed.
+    /// Number of connections that the hub handed the broadcast to.
     pub delivered_count: u64,
-    /// To how many of these it has yet to be written, since they are behind.
+    /// Number of these connections for which the broadcast is still queued, because they read slowly.
     pub queued_count: u64,
-    /// How many did not get it, since they read too slowly.
+    /// Number of connections that missed the broadcast, because they read too slowly.
     pub failed_count: u64,
 }
 
@@ -150,7 +152,7 @@ impl Draft {
         }
     }
 
-    /// The frame that it becomes, or what is wrong with it.
+    /// Returns the call to send, or the first validation error.
     fn into_call(self, client: &Client) -> Result<Call> {
         if let Some(wrong) = self.wrong {
             return Err(wrong);
@@ -179,13 +181,13 @@ impl Draft {
 }
 
 impl<'a, T> Sending<'a, T> {
-    /// Remembers the first thing that is wrong.
+    /// Records the first validation error.
     fn check(mut self, checked: Result<()>) -> Self {
         self.draft.wrong = self.draft.wrong.or(checked.err());
         self
     }
 
-    /// The id of the message: what is sent again with the same is done once. Else one is made.
+    /// Sets the id of the message; a repeat with the same id takes effect once. By default, the client generates an id.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         let id = id.into();
         let checked = frame::id(&id);
@@ -193,7 +195,8 @@ impl<'a, T> Sending<'a, T> {
         self.check(checked)
     }
 
-    /// Which of this client's addresses sends it. Else it is the one that was registered first, or the session's own.
+    /// Sets the sender, one of this client's addresses. The default is the first registered address, or else
+    /// the session's own address.
     pub fn from(mut self, address: impl Into<String>) -> Self {
         let address = address.into();
         let checked = frame::address(&address);
@@ -201,20 +204,20 @@ impl<'a, T> Sending<'a, T> {
         self.check(checked)
     }
 
-    /// After this it is not delivered any more. For a reply or an acknowledgement it is how long is waited: else 30 s,
-    /// 300 s at most.
+    /// Sets the time to live, after which the hub no longer delivers the message. It also limits the wait for a reply
+    /// or an acknowledgement: 30 s by default, 300 s at most.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.draft.ttl = Some(ttl);
         self
     }
 
-    /// Something beside the data that the target can read, such as `traceId`.
+    /// Adds a metadata value for the target, such as `traceId`.
     pub fn metadata(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.draft.metadata.insert(name.into(), value.into());
         self
     }
 
-    /// The same without waiting for an answer.
+    /// Converts the message to a tell, which does not wait for an answer.
     fn into_tell(mut self) -> Sending<'a, ()> {
         self.draft.pattern = Pattern::Tell;
         Sending { client: self.client, draft: self.draft, read: |_, _| Ok(()) }
@@ -231,16 +234,16 @@ impl<'a> Sending<'a, ()> {
         Sending::ask(client, to, kind, data).into_tell()
     }
 
-    /// If the target is away it is kept until that comes back, as an ask is.
+    /// Queues the message for a disconnected target until it reconnects, like an ask.
     pub fn queue(self) -> Self {
         self.metadata("queue", true)
     }
 
-    /// Sends it if there is room in the send buffer, instead of waiting for room.
+    /// Sends the message without waiting for space in the send buffer.
     ///
     /// # Errors
     ///
-    /// [`BufferFull`](super::ErrorKind::BufferFull) if there is none.
+    /// Fails with [`BufferFull`](super::ErrorKind::BufferFull) if the send buffer is full.
     pub fn try_send(self) -> Result<()> {
         let call = self.draft.into_call(self.client)?;
         self.client.try_told(call)
@@ -264,7 +267,7 @@ impl<'a> Sending<'a, Receipt> {
         Self { client, draft, read: |_, answer| answer.payload() }.check(checked)
     }
 
-    /// It counts as delivered only when the target has acknowledged it: see [`Message::ack`].
+    /// Counts the message as delivered only once the target has acknowledged it: see [`Message::ack`].
     pub fn require_ack(self) -> Self {
         self.acknowledged()
     }
@@ -277,7 +280,7 @@ impl<'a> Sending<'a, Message> {
         Self { client, draft, read }.check(frame::address(to))
     }
 
-    /// The target is to acknowledge it too: see [`Message::ack`].
+    /// Requires an acknowledgement by the target in addition to the reply: see [`Message::ack`].
     pub fn require_ack(self) -> Self {
         self.acknowledged()
     }
@@ -290,7 +293,7 @@ impl<'a> Sending<'a, Published> {
         Self { client, draft, read: |_, answer| answer.payload() }.check(frame::topic(topic))
     }
 
-    /// Without waiting for the hub's answer: at most once.
+    /// Sends without waiting for the hub's answer: at most once.
     pub fn tell(self) -> Sending<'a, ()> {
         self.into_tell()
     }
@@ -303,19 +306,19 @@ impl<'a> Sending<'a, Sent> {
         Self { client, draft, read: |_, answer| answer.payload() }
     }
 
-    /// Not to this client's own addresses.
+    /// Excludes this client's own addresses from the broadcast.
     pub fn exclude_self(mut self) -> Self {
         self.draft.body.exclude_self = true;
         self
     }
 
-    /// Only to actors that name this capability.
+    /// Restricts the broadcast to actors with this capability.
     pub fn capability(mut self, name: impl Into<String>) -> Self {
         self.draft.body.capability = Some(name.into());
         self
     }
 
-    /// Without waiting for the hub's answer: at most once.
+    /// Sends without waiting for the hub's answer: at most once.
     pub fn tell(self) -> Sending<'a, ()> {
         self.into_tell()
     }

@@ -1,35 +1,38 @@
-//! How a client behaves: plain data with defaults.
+//! Settings of a client: plain data with defaults.
 
 use std::time::Duration;
 
 use super::error::{Error, Result};
 use crate::limits::SETTING_COUNT_MAX;
 
-/// How a client behaves. The defaults are the protocol's.
+/// Settings of a client. The defaults are the protocol's.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// How long an ask waits for its answer before it is repeated. 30 s.
+    /// Time to wait for the answer to one attempt of an ask. Default: 30 s.
     pub answer_timeout: Duration,
-    /// How often an ask is sent at most before it is given up; reconnects do not count. 3.
+    /// Maximum attempts of an ask; repeats after a reconnect do not count. Default: 3.
     pub attempts: u32,
-    /// The wait before the second attempt; before the third it is twice as long. 1 s.
+    /// Delay before the second attempt; the delay grows by as much for each further attempt. Default: 1 s.
     pub attempt_wait: Duration,
-    /// How long the way to a session may take: socket, TLS, greeting. 10 s.
+    /// Timeout for opening the socket including TLS, and again for the hub's greeting. Default: 10 s.
     pub connect_timeout: Duration,
-    /// The wait before the second try to reconnect; each is twice as long as the one before, with jitter. 100 ms.
+    /// Delay before the first reconnect attempt; it doubles with each further attempt, with jitter. Default: 100 ms.
     pub backoff_min: Duration,
-    /// The longest wait between two tries to reconnect. 30 s.
+    /// Maximum delay between two reconnect attempts. Default: 30 s.
     pub backoff_max: Duration,
-    /// How many messages may wait to be sent, or for their answers. Beyond, sending waits for room. 1,000.
+    /// Capacity of the send buffer: messages that wait to be sent or for their answers. Sending waits while the buffer
+    /// is full. Default: 1,000.
     pub buffer: usize,
-    /// How many direct messages may wait to be taken. Beyond, nothing more is read, and the hub lets senders wait. 1,000.
+    /// Capacity of the inbox of direct messages. While the inbox is full, the client reads nothing more, and the hub
+    /// applies backpressure to the senders. Default: 1,000.
     pub inbox: usize,
-    /// How many messages of a topic may wait to be taken. What comes beyond is asked for again later. 1,000.
+    /// Capacity of the buffer of each subscription. The client drops messages beyond it and requests
+    /// them again later. Default: 1,000.
     pub topic_buffer: usize,
-    /// How many ids of direct messages are remembered, so that none is given twice. 10,000.
+    /// Size of the dedup window: ids of direct messages that the client remembers to drop duplicates. Default: 10,000.
     pub seen: usize,
-    /// How long a registration holds without renewal; it is renewed at a third of that. 10 s to 1 h. 300 s.
+    /// Lease of a registration, from 10 s to 1 h; the client renews it after a third of that time. Default: 300 s.
     pub lease: Duration,
 }
 
@@ -66,7 +69,7 @@ impl Settings {
             ("backoff_min", self.backoff_min),
         ];
         if let Some((name, _)) = spans.into_iter().find(|(_, span)| span.is_zero()) {
-            return Err(wrong(name, "more than nothing", "0"));
+            return Err(wrong(name, "more than 0", "0"));
         }
         if self.backoff_max < self.backoff_min {
             return Err(wrong("backoff_max", "at least `backoff_min`", &format!("{:?}", self.backoff_max)));
@@ -80,7 +83,7 @@ impl Settings {
         }
     }
 
-    /// How long all attempts together take.
+    /// Returns the total time of all attempts and the delays between them.
     pub(super) fn patience(&self) -> Duration {
         let waits = self.attempts * (self.attempts - 1) / 2;
         self.answer_timeout * self.attempts + self.attempt_wait * waits
@@ -88,7 +91,7 @@ impl Settings {
 }
 
 fn wrong(name: &str, want: &str, got: &str) -> Error {
-    Error::invalid(format!("the setting `{name}` is {want}, got: {got}"))
+    Error::invalid(format!("invalid setting `{name}`: want {want}, got: {got}"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What handles and the loop behind them share: small notes that never wait, events, and why it ended.
+//! State shared by the handles and the driver: notes, events, and the reason why the client ended.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,8 @@ use super::frame::Incoming;
 use super::settings::Settings;
 use crate::limits::EVENTS_MAX;
 
-/// What the loop is told without waiting. Each message and subscription writes at most one note of a kind.
+/// Notes from handles to the driver, written without waiting. Each message and subscription writes at most one note of
+/// a kind, except for progress.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     pub(super) acknowledged: Vec<String>,
@@ -27,15 +28,15 @@ pub(super) struct Shared {
     pub(super) settings: Settings,
     notes: Mutex<Notes>,
     pub(super) attention: Notify,
-    /// Room in the send buffer.
+    /// Permits of the send buffer, one for each message.
     pub(super) room: Arc<Semaphore>,
     pub(super) inbox: tokio::sync::Mutex<mpsc::Receiver<Incoming>>,
-    /// Beyond so many messages nothing is read, unless somebody waits for an answer.
+    /// Number of messages at which the driver stops reading, unless a call waits for its answer.
     pub(super) inbox_soft: usize,
-    /// Somebody takes messages.
+    /// Whether the application receives messages.
     pub(super) is_taken: AtomicBool,
     pub(super) events: broadcast::Sender<Event>,
-    /// The session's address, once there is one, and why it ended.
+    /// The session's address once connected, and the error with which the client ended.
     session: watch::Sender<(Option<String>, Option<Error>)>,
     prefix: u64,
     count: AtomicU64,
@@ -59,7 +60,7 @@ impl Shared {
     }
 
     fn notes(&self) -> MutexGuard<'_, Notes> {
-        // Notes are whole at any time: a panic elsewhere leaves nothing half done.
+        // A poisoned lock is harmless: each write is a single push or assignment, so the notes are always consistent.
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -76,7 +77,7 @@ impl Shared {
         self.count.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// An id that nobody has used.
+    /// Returns an id that no other message has.
     pub(super) fn new_id(&self) -> String {
         format!("m{:016x}-{}", self.prefix, self.next_number())
     }
@@ -95,12 +96,12 @@ impl Shared {
         let _ = self.events.send(Event::Ended { error });
     }
 
-    /// Why it ended, if it did.
+    /// Returns the error with which the client ended.
     pub(super) fn error(&self) -> Error {
         self.session.borrow().1.clone().unwrap_or_else(super::machine::closed)
     }
 
-    /// Waits for the first session, or for the end.
+    /// Waits for the first session; fails if the client ends before it.
     pub(super) async fn first_session(&self) -> Result<(), Error> {
         let mut session = self.session.subscribe();
         let seen = session.wait_for(|(address, error)| address.is_some() || error.is_some()).await;

@@ -1,4 +1,4 @@
-//! One WebSocket: opened, written to as there is room, read from as there is somebody to read.
+//! One WebSocket connection: opens the socket, writes while it has room, and reads while the inbox has room.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
@@ -13,11 +13,11 @@ use tokio_websockets::{ClientBuilder, Connector, Error as WsError, Limits, Maybe
 use super::machine::{Lost, Machine, Now};
 use crate::limits::FRAME_BYTES_MAX;
 
-/// What came of waiting for the socket.
+/// Progress of the socket.
 #[derive(Debug)]
 pub(super) enum Turn {
     Text(Message),
-    /// Something was written, or answered by itself.
+    /// The socket wrote frames or handled a control frame, or the machine has outputs.
     Moved,
     Lost(Lost),
 }
@@ -25,13 +25,13 @@ pub(super) enum Turn {
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: WebSocketStream<MaybeTlsStream<TcpStream>>,
-    /// Something waits to be flushed.
+    /// Whether written frames are not yet flushed.
     is_dirty: bool,
 }
 
 impl Socket {
     pub(super) async fn open(url: Uri, token: Option<String>) -> Result<Self, Lost> {
-        // A provider is wanted for TLS; another may be installed already.
+        // TLS needs a crypto provider. An error means that the application has already installed its choice.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let stream = connect(&url).await.map_err(|error| not_opened(&url, &error))?;
         let limits = Limits::default().max_payload_len(Some(FRAME_BYTES_MAX));
@@ -44,7 +44,7 @@ impl Socket {
         Ok(Self { stream, is_dirty: false })
     }
 
-    /// Writes what may be written, and waits for what comes if it may be read.
+    /// Writes the pending frames, and waits for an incoming frame if `may_read` allows it.
     pub(super) async fn turn<W>(&mut self, machine: &mut Machine<W>, may_read: bool, now: impl Fn() -> Now) -> Turn {
         std::future::poll_fn(|context| {
             let wrote = match self.poll_write(machine, &now, context) {
@@ -52,7 +52,7 @@ impl Socket {
                 Err(error) => return Poll::Ready(Turn::Lost(lost(None, &error.to_string()))),
             };
             match self.poll_read(may_read, context) {
-                // What is too large is not written, but answered.
+                // An oversized frame is not written; its call fails, which is an output.
                 Poll::Pending if wrote || machine.has_output() => Poll::Ready(Turn::Moved),
                 polled => polled,
             }
@@ -98,20 +98,20 @@ impl Socket {
         })
     }
 
-    /// Answers the other side's good-bye.
+    /// Completes the closing handshake.
     pub(super) async fn finish(mut self) {
         let mut stream = pin!(&mut self.stream);
         let _ = std::future::poll_fn(|context| stream.as_mut().poll_close(context)).await;
     }
 }
 
-/// The way to the server: a name may stand for several addresses, of which only one is the server's.
+/// Connects to the server. If the host name resolves to several addresses, each is tried in turn.
 async fn connect(url: &Uri) -> Result<MaybeTlsStream<TcpStream>, WsError> {
     let is_tls = url.scheme_str() == Some("wss");
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let port = url.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
     let tcp = TcpStream::connect((host, port)).await?;
-    // A message is small, and waits for its answer: nothing is won by collecting more.
+    // Messages are small and their senders wait for answers, so Nagle's algorithm would only add latency.
     tcp.set_nodelay(true)?;
     let connector = if is_tls { Connector::new()? } else { Connector::Plain };
     connector.wrap(host, tcp).await
@@ -128,7 +128,8 @@ fn lost(code: Option<u16>, what: &str) -> Lost {
     Lost { code, what: what.to_owned() }
 }
 
-/// Why there is no socket; a server that wants a token says so before there is one.
+/// Describes why the socket could not be opened. A status of 401 or 403 counts as close code
+/// 4001: the token was rejected.
 fn not_opened(url: &Uri, error: &WsError) -> Lost {
     match error {
         WsError::Upgrade(Refused::DidNotSwitchProtocols(status @ (401 | 403))) => {

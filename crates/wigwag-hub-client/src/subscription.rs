@@ -1,4 +1,4 @@
-//! What is published to a topic, in order, with what is missed told.
+//! Subscriptions: the messages of a topic in order, with lost messages reported as gaps.
 
 use std::future::IntoFuture;
 use std::pin::Pin;
@@ -15,8 +15,8 @@ use super::frame;
 use super::machine::{Gap, Item, Position};
 use super::messages::Message;
 
-/// A subscription to be made; `await` it.
-#[must_use = "it is made when it is awaited"]
+/// Builder of a subscription; `await` it to subscribe.
+#[must_use = "a subscription starts only when it is awaited"]
 #[derive(Debug)]
 pub struct Subscribe<'a> {
     client: &'a Client,
@@ -29,7 +29,7 @@ impl<'a> Subscribe<'a> {
         Self { client, topic: topic.to_owned(), after: None }
     }
 
-    /// Also what came after this, as far as the hub still has it.
+    /// Starts right after this position, as far as the hub still has the messages.
     pub fn after(mut self, position: Position) -> Self {
         self.after = Some(position);
         self
@@ -40,10 +40,10 @@ impl<'a> Subscribe<'a> {
         let (sink, items) = self.client.sink();
         let is_behind = Arc::clone(&sink.is_behind);
         let key = self.client.shared.next_number();
-        // Whoever gives up waiting has dropped it.
+        // A caller that stops waiting drops the guard, which ends the subscription.
         let guard = Dropped { client: self.client.clone(), key };
         let at = self.client.subscribed(key, &self.topic, self.after, sink).await?;
-        // A run's log comes from its beginning.
+        // A subscription to a run starts at the beginning of its log.
         let first = if self.topic.starts_with("run/") { Position { seq: 0, ..at } } else { at };
         let position = self.after.unwrap_or(first);
         Ok(Subscription { topic: self.topic, position, items, is_behind, guard })
@@ -59,19 +59,20 @@ impl<'a> IntoFuture for Subscribe<'a> {
     }
 }
 
-/// What a subscription gives.
+/// An item of a subscription.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Delivery {
-    /// A message.
+    /// A message published to the topic.
     Message(Message),
-    /// Messages that are missed, and cannot be had from the hub any more.
+    /// Lost messages, which the hub no longer has.
     Gap(Gap),
-    /// The hub ended the subscription, for this reason: `ended` if the run has. Nothing comes after it.
+    /// The hub ended the subscription for this reason, for example `ended` after the end of a run. No item follows.
     Ended(String),
 }
 
-/// What is published to a topic; a stream. It survives reconnects, and goes on where it was. Dropping it unsubscribes.
+/// A stream of the messages published to a topic. It survives reconnects and resumes at
+/// its position. Dropping it unsubscribes.
 #[derive(Debug)]
 pub struct Subscription {
     topic: String,
@@ -82,24 +83,24 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// The topic's name.
+    /// Returns the topic's name.
     #[must_use]
     pub fn topic(&self) -> &str {
         &self.topic
     }
 
-    /// The last that was taken, or where it began: from here another subscription can go on.
+    /// Returns the position of the last received item, or the start. Another subscription can resume from it.
     #[must_use]
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// The next message or gap; `None` once the client or the subscription has ended.
+    /// Returns the next item; `None` once the client or the subscription has ended.
     pub async fn next(&mut self) -> Option<Delivery> {
         std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }
 
-    /// Says that there is room again, once all that was kept is taken.
+    /// Notifies the driver that there is space again, once the subscriber has received all buffered items.
     fn catch_up(&self) {
         if self.items.is_empty() && self.is_behind.swap(false, Ordering::SeqCst) {
             let key = self.guard.key;
@@ -132,7 +133,7 @@ impl Stream for Subscription {
     }
 }
 
-/// Tells the loop that nobody takes what comes any more.
+/// Guard that ends the subscription when it is dropped.
 #[derive(Debug)]
 struct Dropped {
     client: Client,

@@ -147,7 +147,7 @@ async fn a_listener_whose_address_is_taken_over_ends_with_an_error() {
     let _second = Listening::start(&place, &["@(worker/a)"]);
     assert_eq!(first.code(), Some(4));
     let said = first.said();
-    assert!(said.starts_with("error: another session has an address of this one (@(worker/a))"), "{said}");
+    assert!(said.starts_with("error: another session registered an address of this client (@(worker/a))"), "{said}");
     assert!(first.said().starts_with("hint: the newest registration wins"));
 }
 
@@ -158,7 +158,7 @@ async fn every_invalid_call_is_an_error_with_a_hint() {
     bad(&run(&["send", "worker", "job"]), 2, "invalid address: `worker`", "use the form `@(worker/a)`");
     bad(&run(&["send", "@(worker/a)", "job", "ada"]), 2, "invalid DATA: `ada`", "DATA is JSON");
     bad(&run(&["send", "@(nobody)", "job"]), 3, "@(nobody)", "");
-    bad(&run(&["send", "@(a)", "job", "--id", ""]), 2, "an id has 1 to 128 bytes, got 0", "the same id");
+    bad(&run(&["send", "@(a)", "job", "--id", ""]), 2, "invalid id: want 1 to 128 bytes, got: 0", "the same id");
     bad(&run(&["send", "@(workflow/none)", "job"]), 3, "none", "");
     bad(&run(&["listen", "worker"]), 2, "invalid address: `worker`", "use the form `@(worker/a)`");
     bad(&run(&["listen", "@(hub)"]), 1, "@(hub)", "");

@@ -1,4 +1,4 @@
-//! What comes: greetings, answers and refusals, messages, and what the hub says unasked.
+//! Incoming frames: greetings, answers, rejections, messages, and notices from the hub.
 
 use std::time::Duration;
 
@@ -40,12 +40,12 @@ struct GapTold {
 }
 
 impl<W> Machine<W> {
-    /// A text frame came.
+    /// Handles an incoming text frame.
     pub(crate) fn frame(&mut self, text: &str, now: Now) {
         self.link.heard_at = now.boot;
         let frame = match Incoming::read(text) {
             Ok(frame) => frame,
-            Err(error) => return tracing::warn!(%error, "a frame of the hub is passed over"),
+            Err(error) => return tracing::warn!(%error, "ignored an invalid frame from the hub"),
         };
         match (&self.phase, frame.kind.as_str()) {
             (Phase::Greeting { .. }, _) => self.greeted(&frame, now),
@@ -56,7 +56,7 @@ impl<W> Machine<W> {
         self.advance(now);
     }
 
-    /// The answer to `hub:connect`.
+    /// Handles the answer to `hub:connect`.
     fn greeted(&mut self, frame: &Incoming, now: Now) {
         if frame.kind == "hub:connected" {
             return match frame.payload::<Connected>() {
@@ -68,7 +68,7 @@ impl<W> Machine<W> {
             Some(error) if error.kind() == ErrorKind::Unauthorized => {
                 self.broke(Lost { code: Some(4001), what: error.to_string() }, now);
             }
-            // A hub that cannot go on with the session may begin another.
+            // A hub that cannot resume the session may start a new one.
             Some(error) if error.is_retryable() || (error.kind() == ErrorKind::Invalid && self.session.is_some()) => {
                 self.session = self.session.take().filter(|_| error.is_retryable());
                 self.broke(Lost { code: None, what: error.to_string() }, now);
@@ -94,7 +94,7 @@ impl<W> Machine<W> {
         self.outputs.push_back(Output::Event(Event::Connected { address, resumed }));
     }
 
-    /// A frame of the hub itself.
+    /// Handles a frame from the hub itself.
     fn told(&mut self, frame: Incoming, now: Now) {
         match (frame.kind.as_str(), &frame.correlation_id) {
             ("hub:heartbeat_ack", _) => {}
@@ -129,7 +129,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Several messages have arrived: each is answered as if it had been told alone.
+    /// Handles a batch of acknowledgements like one `hub:delivery_ack` for each message.
     fn acknowledged(&mut self, frame: &Incoming, now: Now) {
         let Ok(Acks { status, delivered_at, message_ids }) = frame.payload() else { return };
         let one = Incoming { kind: "hub:delivery_ack".to_owned(), ..frame.clone() };
@@ -142,7 +142,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// An error that belongs to no call is about something that was told.
+    /// Reports an error that belongs to no call: it rejects a message sent with `tell`.
     fn refused_told(&mut self, frame: &Incoming, now: Now) {
         let Some(error) = Error::told(&frame.kind, frame.payload.get()) else { return };
         self.hold(&error, now);
@@ -150,7 +150,7 @@ impl<W> Machine<W> {
         self.outputs.push_back(Output::Event(Event::Refused { id, error }));
     }
 
-    /// If it was too much, nothing is sent for a while.
+    /// Delays all sending after a rate limit error. Returns whether the error was one.
     fn hold(&mut self, error: &Error, now: Now) -> bool {
         let is_too_much = error.kind() == ErrorKind::RateLimited;
         if is_too_much {
@@ -162,7 +162,7 @@ impl<W> Machine<W> {
 
     fn answered(&mut self, key: u64, frame: Incoming, now: Now) {
         let Some(pending) = self.calls.get(key) else { return };
-        // Said again over another connection, it is an error that the address is nobody's: that is what was wanted.
+        // A repeated `hub:unregister` fails if the first attempt removed the address: that counts as success.
         let is_done = pending.call.kind == "hub:unregister" && pending.sent > 1;
         if let Some(error) = Error::told(&frame.kind, frame.payload.get()).filter(|_| !is_done) {
             return self.refused(key, error, now);
@@ -212,7 +212,7 @@ impl<W> Machine<W> {
                 self.not_registered(key, &address, error, now);
             }
             Who::Renew(address) => {
-                // The lease has run out, or the hub has begun anew: the address is asked for again.
+                // The lease has expired, or the hub has restarted: the address is registered again.
                 let address = address.clone();
                 self.calls.remove(key);
                 if let Some(lease) = self.lease_mut(&address) {
@@ -223,12 +223,12 @@ impl<W> Machine<W> {
                 let topic = *topic;
                 self.not_subscribed(key, topic, error, now);
             }
-            // It had ended by itself.
+            // The subscription has already ended.
             Who::Unsubscribe => drop(self.calls.remove(key)),
         }
     }
 
-    /// It goes first once the hub takes more.
+    /// Puts a rate limited call back at the front of its queue.
     fn hold_back(&mut self, key: u64) {
         let Some(pending) = self.calls.get(key) else { return };
         match pending.who {
@@ -238,7 +238,7 @@ impl<W> Machine<W> {
         self.calls.set(key, State::Held, None);
     }
 
-    /// Ends a user's call.
+    /// Completes a user's call, or a registration that failed, with its outcome.
     pub(super) fn answer(&mut self, key: u64, outcome: Result<Incoming, Error>) {
         match self.calls.remove(key).map(|pending| pending.who) {
             Some(Who::User(waiter)) => self.outputs.push_back(Output::Answer(waiter, outcome)),
@@ -282,7 +282,7 @@ impl<W> Machine<W> {
         });
     }
 
-    /// Whoever asks for the first time is told; an address that was ours is asked for until that is hopeless.
+    /// Fails a first registration. Retries an address that was registered before, while the error is retryable.
     fn not_registered(&mut self, key: u64, address: &str, error: Error, now: Now) {
         let is_first = self.lease_mut(address).is_some_and(|lease| lease.waiter.is_some());
         match error.is_retryable() && !is_first {
@@ -317,7 +317,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Whoever wanted it has dropped it meanwhile.
+    /// Ends a subscription that was dropped before the hub's answer arrived.
     fn subscribed_late(&mut self, frame: &Incoming, now: Now) {
         if let Ok(Subscribed { subscription_id: Some(id), .. }) = frame.payload() {
             self.let_go(&id, now);
@@ -341,7 +341,7 @@ impl<W> Machine<W> {
         });
     }
 
-    /// The hub ends a subscription by itself.
+    /// Handles the end of a subscription by the hub.
     fn topic_ended(&mut self, frame: &Incoming) {
         #[derive(Deserialize)]
         struct Ended {
@@ -364,14 +364,14 @@ impl<W> Machine<W> {
         self.outputs.extend(given.map(|(item, before)| Output::Topic { key, item, before }));
     }
 
-    /// A message of somebody else.
+    /// Handles a message from another client.
     fn delivered(&mut self, frame: Incoming) {
         if let Some(name) = frame.to.strip_prefix("@(topic/").and_then(|rest| rest.strip_suffix(')')) {
             let name = name.to_owned();
             return self.published(&name, frame);
         }
         if let Some(id) = &frame.correlation_id {
-            // A reply; one that nobody waits for any more came too late.
+            // A reply completes its request; without an open request, the reply arrived too late and is ignored.
             let key = self.calls.key_of(id).filter(|key| self.calls.get(*key).is_some_and(|known| known.call.reply));
             return key.into_iter().for_each(|key| self.answer(key, Ok(frame.clone())));
         }
@@ -392,7 +392,8 @@ impl<W> Machine<W> {
         self.outputs.extend(given.into_iter().map(|(item, before)| Output::Topic { key, item, before }));
     }
 
-    /// The time of a call is over: for this attempt, for its rest, or for good.
+    /// Handles a deadline of a call: its attempt timed out, the delay before the next attempt is over, or the
+    /// whole call timed out.
     pub(super) fn call_due(&mut self, key: u64, now: Now) {
         let wait = self.settings.attempt_wait;
         let Some(pending) = self.calls.get_mut(key) else { return };
@@ -412,7 +413,7 @@ impl<W> Machine<W> {
                 }
                 self.calls.set(key, State::Held, None);
             }
-            // These are due only when they are given up.
+            // In these states, a call's only deadline is `give_up_at`.
             State::Held | State::Accepted => {}
         }
     }
@@ -425,7 +426,7 @@ impl<W> Machine<W> {
                 (format!("`{kind}` could not be sent in time"), "the hub is unreachable, or applies backpressure")
             }
             (_, State::Accepted) => {
-                ("no reply came in time".into(), "the target received the message and did not reply")
+                ("the target did not reply in time".into(), "the target received the message and did not reply")
             }
             _ => (format!("the hub did not answer `{kind}`, sent {} times", pending.sent), REPEAT),
         };
@@ -446,7 +447,7 @@ impl<W> Machine<W> {
                 self.leases.retain(|lease| lease.registration.address != address);
                 self.unregistered(address, waiter, error);
             }
-            // A hub that does not answer this is as good as away.
+            // A hub that does not answer the client's own calls counts as disconnected.
             _ => self.broke(Lost { code: None, what: error.to_string() }, now),
         }
     }
@@ -454,7 +455,7 @@ impl<W> Machine<W> {
 
 const REPEAT: &str = "the request may have succeeded; a repeat with the same id takes effect once";
 
-/// Messages that have arrived.
+/// Payload of `hub:delivery_acks`, which acknowledges several messages.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Acks {

@@ -1,4 +1,4 @@
-//! Calls that wait for their answers, each with the next moment at which something is due.
+//! Open calls, each with its next deadline.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -8,46 +8,46 @@ use serde_json::{Map, Value};
 
 use crate::frame::Pattern;
 
-/// A frame to be sent, and sent again: everything but who sends it and which attempt it is.
+/// A frame that can be sent repeatedly: all fields except the default sender and the attempt number.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) kind: &'static str,
     pub(crate) id: String,
     pub(crate) pattern: Pattern,
-    /// Else it is the session's main address.
+    /// Address of the sender; `None` stands for the client's main address.
     pub(crate) from: Option<String>,
-    /// When it was made, so that its time to live counts from there.
+    /// When the call was created, which is the start of its time to live.
     pub(crate) timestamp: u64,
     pub(crate) payload: Box<RawValue>,
     pub(crate) metadata: Map<String, Value>,
     pub(crate) ttl: Option<u64>,
-    /// A reply of the target is waited for, not only the hub's word that it was delivered.
+    /// Whether the call waits for the target's reply, not only for the hub's delivery acknowledgement.
     pub(crate) reply: bool,
-    /// It is not given up before this, however often it is sent.
+    /// Minimum time before the call times out, regardless of the number of attempts.
     pub(crate) patience: Duration,
 }
 
-/// Who made a call.
+/// The origin of a call, which receives the answer.
 #[derive(Debug)]
 pub(super) enum Who<W> {
     User(W),
     Register(String),
     Renew(String),
     Subscribe(u64),
-    /// Nobody waits for what comes of it.
+    /// The answer is ignored.
     Unsubscribe,
 }
 
-/// How far a call is.
+/// State of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It waits to be sent.
+    /// The call waits to be sent.
     Held,
-    /// It waits for its answer.
+    /// The call was sent and waits for its answer.
     Sent,
-    /// It waits until it is sent again.
+    /// The call waits for the delay before its next attempt.
     Resting,
-    /// The hub has it; the target's reply is waited for.
+    /// The hub accepted the message; the target's reply is outstanding.
     Accepted,
 }
 
@@ -56,18 +56,18 @@ pub(super) struct Pending<W> {
     pub(super) call: Call,
     pub(super) who: Who<W>,
     pub(super) state: State,
-    /// How often it was sent.
+    /// Number of attempts that were sent.
     pub(super) sent: u32,
-    /// How often its answer did not come in time.
+    /// Number of attempts that timed out.
     pub(super) late: u32,
     pub(super) give_up_at: Duration,
-    /// When it is looked at next.
+    /// Next deadline of the call, at most `give_up_at`.
     due: Duration,
 }
 
 #[derive(Debug)]
 pub(super) struct Calls<W> {
-    /// In the order in which they were made.
+    /// Calls by key; keys grow in the order of creation.
     pending: BTreeMap<u64, Pending<W>>,
     keys: HashMap<String, u64>,
     due: BTreeSet<(Duration, u64)>,
@@ -105,7 +105,7 @@ impl<W> Calls<W> {
         self.pending.get(&key)
     }
 
-    /// Moves a call on; it is looked at again at `due`, or when it is given up.
+    /// Sets the state of a call, and its next deadline: `due`, but at most `give_up_at`.
     pub(super) fn set(&mut self, key: u64, state: State, due: Option<Duration>) {
         let Some(pending) = self.pending.get_mut(&key) else { return };
         self.due.remove(&(pending.due, key));
@@ -114,7 +114,7 @@ impl<W> Calls<W> {
         self.due.insert((pending.due, key));
     }
 
-    /// Gives a call more time.
+    /// Extends the deadlines of a call.
     pub(super) fn extend(&mut self, key: u64, due: Duration, give_up_at: Duration) {
         let Some(pending) = self.pending.get_mut(&key) else { return };
         pending.give_up_at = pending.give_up_at.max(give_up_at);
@@ -129,12 +129,12 @@ impl<W> Calls<W> {
         Some(pending)
     }
 
-    /// When the next call is due.
+    /// Returns the earliest deadline of all calls.
     pub(super) fn deadline(&self) -> Option<Duration> {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// A call that is due by now.
+    /// Returns a call whose deadline has passed.
     pub(super) fn next_due(&mut self, now: Duration) -> Option<u64> {
         self.due.first().filter(|(due, _)| *due <= now).map(|(_, key)| *key)
     }

@@ -1,10 +1,10 @@
-//! Registrations: made, renewed at a third of their time, made again after a reconnect.
+//! Registrations of addresses, which are renewed after a third of their lease and repeated after a reconnect.
 
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-/// An address to be owned, and what others find under it.
+/// An address to register, with the capabilities and metadata that other clients can find.
 #[derive(Clone, Debug)]
 pub(crate) struct Registration {
     pub(crate) address: String,
@@ -12,10 +12,10 @@ pub(crate) struct Registration {
     pub(crate) metadata: Map<String, Value>,
 }
 
-/// How far a registration is.
+/// State of a registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It is to be asked for as soon as that can be.
+    /// The address is to be requested as soon as the connection allows.
     Wanted,
     Asked,
     Held {
@@ -29,12 +29,12 @@ pub(super) enum State {
 pub(super) struct Lease<W> {
     pub(super) registration: Registration,
     pub(super) state: State,
-    /// Who waits for the first answer.
+    /// Receiver of the first answer.
     pub(super) waiter: Option<W>,
 }
 
 impl<W> Lease<W> {
-    /// The session owns the address.
+    /// Whether the session owns the address.
     pub(super) fn is_held(&self) -> bool {
         matches!(self.state, State::Held { .. } | State::Renewing)
     }

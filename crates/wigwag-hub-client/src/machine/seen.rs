@@ -1,8 +1,8 @@
-//! Which direct messages were given already, and which of them were dealt with. Bounded: the oldest is forgotten.
+//! Dedup window of direct messages: the ids that were delivered or acknowledged. Bounded: the oldest id is evicted.
 
 use std::collections::{HashMap, VecDeque};
 
-/// What became of a message.
+/// Delivery state of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Given,
@@ -12,7 +12,8 @@ pub(super) enum Fate {
 #[derive(Debug)]
 pub(super) struct Seen {
     most: usize,
-    /// Each with the turn in which it came, so that an id that was forgotten and came again is not taken for the first.
+    /// State of each id, with the number of its insertion: the eviction of an old entry must not remove an id that was
+    /// forgotten and inserted again.
     fates: HashMap<String, (u64, Fate)>,
     order: VecDeque<(u64, String)>,
     turn: u64,
@@ -23,7 +24,7 @@ impl Seen {
         Self { most, fates: HashMap::new(), order: VecDeque::new(), turn: 0 }
     }
 
-    /// What became of it if it came before; else it is remembered as given.
+    /// Returns the state of a known id, or inserts a new id as delivered.
     pub(super) fn note(&mut self, id: &str) -> Option<Fate> {
         if let Some((_, fate)) = self.fates.get(id) {
             return Some(*fate);
@@ -40,14 +41,14 @@ impl Seen {
         None
     }
 
-    /// It was dealt with.
+    /// Marks a message as acknowledged.
     pub(super) fn acknowledge(&mut self, id: &str) {
         if let Some((_, fate)) = self.fates.get_mut(id) {
             *fate = Fate::Acknowledged;
         }
     }
 
-    /// It was not dealt with: if it comes again, it is given again.
+    /// Forgets a message that was not acknowledged, so that a redelivery reaches the application.
     pub(super) fn forget(&mut self, id: &str) {
         if self.fates.get(id).is_some_and(|(_, fate)| *fate == Fate::Given) {
             self.fates.remove(id);
@@ -67,12 +68,12 @@ mod tests {
         seen.acknowledge("a");
         assert_eq!(seen.note("a"), Some(Fate::Acknowledged));
         seen.forget("a");
-        assert_eq!(seen.note("a"), Some(Fate::Acknowledged), "what was dealt with stays so");
+        assert_eq!(seen.note("a"), Some(Fate::Acknowledged), "an acknowledged message stays acknowledged");
         assert_eq!(seen.note("b"), None);
         seen.forget("b");
-        assert_eq!(seen.note("b"), None, "what was not dealt with is given again");
+        assert_eq!(seen.note("b"), None, "a forgotten message is delivered again");
         assert_eq!(seen.note("c"), None);
-        assert_eq!(seen.note("a"), None, "the oldest is out");
+        assert_eq!(seen.note("a"), None, "the oldest id was evicted");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What is sent next: heartbeats and acks before all else, then the client's own calls, then its users'.
+//! Outgoing frames by priority: heartbeats and acks first, then calls of the client itself, then the users' calls.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::frame::{Outgoing, Pattern, null, raw};
 use crate::limits::CLOSE_TIMEOUT;
 
 impl<W> Machine<W> {
-    /// A user's call that is answered.
+    /// Queues a user's message that expects an answer.
     pub(crate) fn ask(&mut self, call: Call, waiter: W, now: Now) {
         if self.calls.knows(&call.id) {
             let error = Error::invalid(format!("another call with this id waits for its answer: `{}`", call.id))
@@ -27,18 +27,18 @@ impl<W> Machine<W> {
         self.outbox.push_back(Waiting::Ask(key));
     }
 
-    /// A user's message that is not answered; `waiter` is let go once it is sent.
+    /// Queues a user's message without an answer; `waiter` is dropped once the message is sent.
     pub(crate) fn tell(&mut self, call: Call, waiter: W) {
         self.outbox.push_back(Waiting::Tell(call, Some(waiter)));
     }
 
-    /// An address is to be owned.
+    /// Registers an address, now and after each reconnect.
     pub(crate) fn register(&mut self, registration: Registration, waiter: W, now: Now) {
         let lease = Lease { registration, state: leases::State::Wanted, waiter: Some(waiter) };
         let is_same = |known: &&mut Lease<W>| known.registration.address == lease.registration.address;
         match self.leases.iter_mut().find(is_same) {
             Some(known) if known.waiter.is_some() => {
-                let error = Error::invalid(format!("`{}` is being registered", lease.registration.address));
+                let error = Error::invalid(format!("`{}` is already being registered", lease.registration.address));
                 self.outputs.extend(lease.waiter.map(|waiter| Output::Answer(waiter, Err(error))));
             }
             Some(known) => *known = lease,
@@ -47,7 +47,7 @@ impl<W> Machine<W> {
         self.advance(now);
     }
 
-    /// An address is not to be owned any more, whatever becomes of the call that says so.
+    /// Stops registering and renewing an address, even if the call `hub:unregister` fails.
     pub(crate) fn disown(&mut self, address: &str) {
         self.leases.retain(|lease| lease.registration.address != address);
     }
@@ -62,7 +62,7 @@ impl<W> Machine<W> {
         self.advance(now);
     }
 
-    /// Nobody takes what comes of a topic any more.
+    /// Ends a subscription whose subscriber was dropped.
     pub(crate) fn unsubscribe(&mut self, key: u64, now: Now) {
         let Some(topic) = self.topics.remove(&key) else { return };
         let asked = |pending: &super::calls::Pending<W>| matches!(pending.who, Who::Subscribe(of) if of == key);
@@ -76,14 +76,14 @@ impl<W> Machine<W> {
         }
     }
 
-    /// Ends a subscription by its own name: there may be another one to the same topic by now.
+    /// Ends a subscription by its id, because the same topic may already have a newer subscription.
     pub(super) fn let_go(&mut self, subscription: &str, now: Now) {
         if matches!(self.phase, Phase::Up) {
             self.ask_hub("hub:unsubscribe", &json!({"subscriptionId": subscription}), Who::Unsubscribe, now);
         }
     }
 
-    /// There is room again for what comes of a topic.
+    /// Requests a topic again after its slow subscriber has caught up.
     pub(crate) fn caught_up(&mut self, key: u64, now: Now) {
         if let Some(topic) = self.topics.get_mut(&key).filter(|topic| topic.state == topics::State::Behind) {
             topic.state = topics::State::Wanted;
@@ -91,7 +91,7 @@ impl<W> Machine<W> {
         self.advance(now);
     }
 
-    /// There was no room for what came of a topic when the subscriber was there.
+    /// Marks a subscriber as slow: it had no space for the item after the position `before`.
     pub(crate) fn fell_behind(&mut self, key: u64, before: Option<Position>) {
         if let Some(topic) = self.topics.get_mut(&key) {
             topic.behind(before);
@@ -102,10 +102,10 @@ impl<W> Machine<W> {
         self.topics.get(&key).is_some_and(|topic| topic.state != topics::State::Behind)
     }
 
-    /// A message was dealt with.
+    /// Queues the acknowledgement of a message.
     pub(crate) fn acknowledge(&mut self, id: String) {
         self.seen.acknowledge(&id);
-        // What is not sent for long comes again, and is acknowledged then.
+        // A full queue drops the acknowledgement; the hub redelivers the message, which is then acknowledged again.
         if self.acks.len() < self.settings.seen {
             self.acks.push_back(("hub:ack", id));
         }
@@ -118,12 +118,12 @@ impl<W> Machine<W> {
         }
     }
 
-    /// A message was not dealt with: if it comes again, it is given again.
+    /// Forgets a message that was not acknowledged, so that a redelivery reaches the application.
     pub(crate) fn forget(&mut self, id: &str) {
         self.seen.forget(id);
     }
 
-    /// The next frame to be written, if there is one that may be.
+    /// Returns the next frame to write, if the phase and the hub's limits allow one.
     pub(crate) fn next_frame(&mut self, now: Now) -> Option<String> {
         let frame = match self.phase {
             Phase::Greeting { .. } => self.greeting.take()?,
@@ -177,7 +177,7 @@ impl<W> Machine<W> {
         None
     }
 
-    /// An attempt of a call, unless it is over or can never be sent.
+    /// Returns the next attempt of a call, unless the call is closed or too large.
     fn send(&mut self, key: u64, now: Now) -> Option<String> {
         let pending = self.calls.get_mut(key).filter(|pending| pending.state == State::Held)?;
         pending.sent += 1;
@@ -203,7 +203,7 @@ impl<W> Machine<W> {
     }
 
     fn too_large(&self, size: usize) -> Error {
-        let what = format!("a message of {size} bytes is too large: the hub takes {}", self.link.size_max);
+        let what = format!("a message of {size} bytes is too large: the hub accepts {}", self.link.size_max);
         Error::new(ErrorKind::TooLarge, what).hint("store the data elsewhere and send a reference")
     }
 
@@ -216,7 +216,7 @@ impl<W> Machine<W> {
         outgoing(call, from, &metadata).encode()
     }
 
-    /// The address that was registered first, or else the session's.
+    /// Returns the first registered address, or else the session's address.
     fn main_address(&self) -> &str {
         let held = self.leases.iter().find(|lease| lease.is_held());
         held.map_or_else(|| self.session_address(), |lease| lease.registration.address.as_str())
@@ -226,7 +226,7 @@ impl<W> Machine<W> {
         self.session.as_ref().map_or("@(session/new)", |session| session.address.as_str())
     }
 
-    /// A frame of the client itself, which is not waited for.
+    /// Encodes a frame of the client itself whose answer is not awaited.
     pub(super) fn own_frame(&mut self, kind: &'static str, pattern: Pattern, payload: &Value, now: Now) -> String {
         let call = self.own_call(kind, pattern, payload, now);
         outgoing(&call, self.session_address(), &call.metadata).encode()
@@ -247,7 +247,7 @@ impl<W> Machine<W> {
         }
     }
 
-    /// A call of the client itself.
+    /// Queues a call of the client itself.
     pub(super) fn ask_hub(&mut self, kind: &'static str, payload: &Value, who: Who<W>, now: Now) {
         let call = self.own_call(kind, Pattern::Ask, payload, now);
         let key = self.calls.insert(call, who, now.boot + self.settings.patience());

@@ -1,4 +1,4 @@
-//! Scenes: what comes and when, and what is sent then.
+//! Scenarios: incoming frames and elapsed time, and the frames and outputs that result.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::frame::raw;
 use crate::limits::CLOSE_TIMEOUT;
 
-/// A machine, what time it is, and what it had to say.
+/// A machine with its simulated time and the outputs so far.
 struct Scene {
     machine: Machine<&'static str>,
     now: Now,
@@ -26,7 +26,7 @@ impl Scene {
         Self { machine, now, said: Vec::new() }
     }
 
-    /// Connected, with nothing registered.
+    /// Returns a connected machine without registrations.
     fn up() -> Self {
         let mut scene = Self::new(settings());
         scene.connect("s-1", false);
@@ -43,7 +43,7 @@ impl Scene {
         greeting
     }
 
-    /// Lets time pass without looking at what is due on the way.
+    /// Advances the time in one step, past any deadlines in between.
     fn wait(&mut self, span: Duration) {
         self.now.boot += span;
         self.now.wall += u64::try_from(span.as_millis()).unwrap();
@@ -51,7 +51,7 @@ impl Scene {
         self.listen();
     }
 
-    /// Lets time pass until something is due; says how long it was.
+    /// Advances the time to the next deadline, and returns the elapsed time.
     fn wait_until_due(&mut self) -> Duration {
         let due = self.machine.deadline(self.now).unwrap();
         let span = due.saturating_sub(self.now.boot);
@@ -84,7 +84,7 @@ impl Scene {
         sent
     }
 
-    /// What is sent, by type.
+    /// Returns the types of the frames to send.
     fn sent_types(&mut self) -> Vec<String> {
         self.sent().iter().map(|frame| frame["type"].as_str().unwrap().to_owned()).collect()
     }
@@ -140,7 +140,7 @@ impl Scene {
         self.answer(to, "hub:registered", &payload);
     }
 
-    /// Runs until the wait for the next try is over.
+    /// Waits for the reconnect delay, then connects.
     fn reconnect(&mut self, session: &str, resumed: bool) -> Value {
         while matches!(self.machine.phase(), Phase::Down { .. }) {
             self.wait_until_due();
@@ -149,7 +149,7 @@ impl Scene {
     }
 }
 
-/// Everything that is sent is as the protocol's own description says.
+/// Asserts that a frame matches the protocol's JSON schema.
 fn assert_described(frame: &Value) {
     static TO_HUB: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
         let page = include_str!("../../../../docs/reference/hub.schema.json");
@@ -206,7 +206,7 @@ fn an_ask_is_repeated_with_the_same_id_and_then_given_up() {
             attempts.push((frame["metadata"]["attemptNumber"].clone(), (scene.now.boot - start).as_secs()));
         }
         scene.wait_until_due();
-        // Heartbeats are answered, so that the connection stands.
+        // Heartbeats are answered, so that the connection stays open.
         scene.come(&json!({"type": "hub:heartbeat_ack"}));
     }
     assert_eq!(attempts, [(json!(1), 0), (json!(2), 31), (json!(3), 63)]);
@@ -229,17 +229,21 @@ fn after_a_reconnect_asks_are_repeated_at_once_in_their_order_before_what_waits(
     scene.ask("q-3");
     scene.reconnect("s-1", true);
     let first = scene.sent();
-    assert_eq!((first.len(), &first[0]["type"]), (1, &json!("hub:register")), "nothing before the addresses are back");
+    assert_eq!(
+        (first.len(), &first[0]["type"]),
+        (1, &json!("hub:register")),
+        "nothing else is sent before the addresses are registered"
+    );
     scene.registered(&first[0], 2);
     let sent = scene.sent();
     assert_eq!(ids(&sent), ["q-1", "q-2", "t-1", "q-3"]);
     assert_eq!(sent[0]["metadata"]["attemptNumber"], 2);
-    assert_eq!(sent[2]["metadata"], json!({}), "what is told has no attempts");
+    assert_eq!(sent[2]["metadata"], json!({}), "a tell has no attempt number");
     assert!(sent.iter().all(|frame| frame["from"] == "@(a)"));
     scene.said();
     scene.answer(&sent[0], "hub:delivery_ack", &json!({"status": "delivered"}));
     scene.answer(&sent[0], "hub:delivery_ack", &json!({"status": "delivered"}));
-    assert_eq!(scene.said(), [r#"q-1: hub:delivery_ack {"status":"delivered"}"#], "a late second answer is nobody's");
+    assert_eq!(scene.said(), [r#"q-1: hub:delivery_ack {"status":"delivered"}"#], "a second answer is ignored");
 }
 
 #[test]
@@ -257,7 +261,7 @@ fn several_answers_at_once_are_each_what_one_alone_would_be() {
         |id: &str| format!(r#"{id}: hub:delivery_ack {{"deliveredAt":5,"messageId":"{id}","status":"delivered"}}"#);
     assert_eq!(scene.said(), [answer("q-1"), answer("q-3")]);
     scene.come(&json!({"type": "hub:delivery_acks", "payload": {"messageIds": "q-2"}}));
-    assert_eq!(scene.said(), [] as [String; 0], "what cannot be read answers nothing");
+    assert_eq!(scene.said(), [] as [String; 0], "an invalid frame answers no call");
     scene.answer(&sent[1], "hub:delivery_ack", &json!({"status": "queued"}));
     assert_eq!(scene.said(), [r#"q-2: hub:delivery_ack {"status":"queued"}"#]);
 }
@@ -301,9 +305,9 @@ fn too_much_is_sent_again_when_the_hub_says_so() {
     assert!(scene.sent().is_empty());
     assert_eq!(scene.wait_until_due(), Duration::from_millis(250));
     assert_eq!(ids(&scene.sent()), ["q-1", "q-2"]);
-    assert!(scene.said().is_empty(), "nobody had to be told");
+    assert!(scene.said().is_empty(), "a retried ask causes no event");
     scene.answer(&json!({"id": "t"}), "hub:rate_limited", &json!({"retryAfter": 250, "message": "m"}));
-    assert_eq!(scene.said(), ["Refused"], "what was told is lost, and that is said");
+    assert_eq!(scene.said(), ["Refused"], "a lost tell is reported");
 }
 
 #[test]
@@ -317,7 +321,7 @@ fn a_request_waits_for_the_reply_and_not_only_for_the_delivery() {
     scene.answer(&sent[0], "hub:delivery_ack", &json!({"status": "queued"}));
     assert!(scene.said().is_empty());
     scene.wait(Duration::from_secs(80));
-    assert_eq!(scene.sent_types(), ["hub:heartbeat"], "what the hub has is not repeated");
+    assert_eq!(scene.sent_types(), ["hub:heartbeat"], "an accepted message is not repeated");
     scene.come(&json!({"id": "h", "type": "done", "correlationId": "q", "payload": 7, "from": "@(b)", "to": "@(a)"}));
     scene.come(&json!({"id": "h", "type": "done", "correlationId": "q", "payload": 7, "from": "@(b)", "to": "@(a)"}));
     assert_eq!(scene.said(), ["q: done 7"]);
@@ -403,7 +407,10 @@ fn what_a_close_code_says_is_done() {
         match (ends, scene.machine.phase().clone()) {
             (Some(kind), Phase::Ended(error)) => {
                 assert_eq!(error.kind(), kind);
-                assert!(scene.said().last().unwrap().starts_with(&format!("q: {kind:?} ")), "who waits is told");
+                assert!(
+                    scene.said().last().unwrap().starts_with(&format!("q: {kind:?} ")),
+                    "the open call fails with the reason"
+                );
             }
             (None, Phase::Down { retry_at }) => assert_eq!(retry_at == scene.now.boot, code == Some(1001), "{code:?}"),
             (_, phase) => panic!("{code:?}: {phase:?}"),
@@ -432,7 +439,7 @@ fn waits_between_tries_grow_until_a_connection_has_lasted() {
     scene.connect("s-1", true);
     scene.said();
     scene.lose(Some(1001));
-    assert_ne!(scene.said(), ["disconnected 0"], "at once is once");
+    assert_ne!(scene.said(), ["disconnected 0"], "only the first reconnect has no delay");
 }
 
 #[test]
@@ -444,7 +451,7 @@ fn a_first_connection_that_fails_is_told_and_not_tried_again() {
     scene.machine.opened(scene.now);
     scene.sent();
     scene.wait_until_due();
-    assert!(matches!(scene.machine.phase(), Phase::Ended(_)), "who does not greet is no hub");
+    assert!(matches!(scene.machine.phase(), Phase::Ended(_)), "a server without a greeting is not a hub");
     let mut scene = Scene::new(settings());
     scene.machine.opened(scene.now);
     scene.come(&json!({"type": "hub:error", "payload": {"code": "version_mismatch", "message": "m"}}));
@@ -474,11 +481,11 @@ fn a_message_is_given_once_and_acknowledged_as_often_as_it_comes() {
     scene.come(&message);
     scene.come(&message);
     assert_eq!(scene.said(), ["direct h-1"]);
-    assert!(scene.sent().is_empty(), "it is not dealt with yet");
+    assert!(scene.sent().is_empty(), "the application has not acknowledged it");
     scene.machine.acknowledge("h-1".into());
     assert_eq!(scene.sent()[0]["payload"], json!({"messageId": "h-1"}));
     scene.come(&message);
-    assert_eq!(scene.sent_types(), ["hub:ack"], "the first was lost on the way");
+    assert_eq!(scene.sent_types(), ["hub:ack"], "the first acknowledgement may have been lost");
     scene.come(&json!({"id": "h-2", "type": "job", "to": "@(a)"}));
     scene.machine.forget("h-2");
     scene.come(&json!({"id": "h-2", "type": "job", "to": "@(a)"}));
@@ -527,7 +534,7 @@ fn a_subscription_goes_on_after_the_last_that_was_given() {
     scene.come(&message(15));
     assert!(scene.said().is_empty());
     scene.answer(&sent[0], "hub:error", &json!({"code": "invalid_message", "message": "no such subscription"}));
-    assert!(scene.said().is_empty(), "nobody wants to know");
+    assert!(scene.said().is_empty(), "the answer to an unsubscribe is ignored");
 }
 
 #[test]
@@ -540,7 +547,7 @@ fn a_subscription_that_is_dropped_before_it_is_there_is_ended_then() {
     let second = scene.sent().remove(0);
     scene.said();
     scene.answer(&first, "hub:subscribed", &json!({"epoch": 4, "seq": 9, "subscriptionId": "x"}));
-    assert_eq!(scene.sent()[0]["payload"], json!({"subscriptionId": "x"}), "and not the one after it");
+    assert_eq!(scene.sent()[0]["payload"], json!({"subscriptionId": "x"}), "the newer subscription stays");
     scene.answer(&second, "hub:subscribed", &json!({"epoch": 4, "seq": 9, "subscriptionId": "y"}));
     assert!(scene.said().remove(0).starts_with("second: hub:subscribed"));
 }
@@ -596,7 +603,7 @@ fn closing_sends_what_waits_and_then_says_good_bye() {
     scene.machine.close();
     scene.sent();
     assert_eq!(scene.wait_until_due(), CLOSE_TIMEOUT);
-    assert!(matches!(scene.machine.phase(), Phase::Ended(_)), "a hub that does not answer is left");
+    assert!(matches!(scene.machine.phase(), Phase::Ended(_)), "the client ends without the hub's answer");
 }
 
 #[test]
@@ -621,9 +628,9 @@ fn an_ask_for_an_actor_of_another_server_is_repeated_there() {
     scene.answer(&sent[0], "hub:error", &elsewhere);
     assert_eq!(scene.said(), ["move ws://two/hub", "Moved"]);
     let greeting = scene.reconnect("s-1", true);
-    assert_eq!(greeting["payload"]["resume"]["sessionId"], "s-1", "it is the same session there");
+    assert_eq!(greeting["payload"]["resume"]["sessionId"], "s-1", "the session resumes on the other server");
     let register = scene.sent().remove(0);
-    assert_eq!(register["type"], "hub:register", "addresses move along");
+    assert_eq!(register["type"], "hub:register", "the addresses are registered again");
     scene.registered(&register, 2);
     assert_eq!(ids(&scene.sent()), ["one", "two"]);
 }
@@ -643,7 +650,7 @@ fn a_client_that_is_sent_to_and_fro_gives_up() {
     let sent = scene.sent().remove(0);
     scene.answer(&sent, "hub:error", &elsewhere);
     assert_eq!(scene.said(), ["one: Elsewhere m"]);
-    // Another day it moves again.
+    // After the time window of the limit, the client moves again.
     scene.wait(Duration::from_secs(11));
     scene.ask("two");
     let sent = scene.sent();

@@ -1,67 +1,69 @@
-//! Subscriptions: what of a topic is given, what is missed, and from where on it is asked for again.
+//! Subscriptions: the items to deliver, the gaps to report, and the positions to resume from.
 //!
-//! Holds: a subscriber sees numbers that only grow; what lies between two of them and was not given is told as a gap.
+//! Holds: a subscriber sees growing sequence numbers; every message missing between two of them is reported in a gap.
 
 use serde::{Deserialize, Serialize};
 
 use crate::frame::Incoming;
 
-/// A place in a topic: everything up to `seq` is behind it.
+/// A position in a topic, right after the message with number `seq`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Position {
-    /// Which life of the topic: another one if its numbers began anew.
+    /// Epoch of the topic, which changes when the numbering restarts.
     pub epoch: u64,
-    /// The number of a message in it, from 1; 0 is before the first.
+    /// Sequence number of a message in the epoch, starting at 1; 0 is before the first message.
     pub seq: u64,
 }
 
-/// Messages of a topic that are missed, and cannot be had any more.
+/// A range of messages that a subscriber missed and that the hub no longer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// The epoch in which it goes on.
+    /// Epoch in which the subscription continues.
     pub epoch: u64,
-    /// The first message that is missed; `None` if the topic began anew, and nobody knows how many are.
+    /// Number of the first missed message; `None` if a new epoch has started, so that the number
+    /// of missed messages is unknown.
     pub from: Option<u64>,
-    /// The last message that is missed.
+    /// Number of the last missed message.
     pub to: u64,
 }
 
-/// What a subscriber is given.
+/// An item for a subscriber.
 #[derive(Clone, Debug)]
 pub(crate) enum Item {
     Message(Incoming, Position),
     Gap(Gap),
-    /// The hub ended the subscription; why.
+    /// The hub ended the subscription for this reason.
     End(String),
 }
 
-/// How far a subscription is.
+/// State of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It is to be asked for as soon as that can be.
+    /// The topic is to be requested as soon as the connection allows.
     Wanted,
-    /// It was asked for. What comes before the answer is of the subscription before it, and will be sent again.
+    /// The topic was requested. Messages before the answer belong to the previous subscription, and
+    /// the hub sends them again.
     Asked,
     Live,
-    /// The subscriber did not keep up: what comes is dropped, and asked for again once there is room.
+    /// The subscriber is slow: its messages are dropped, and requested again once it has caught up.
     Behind,
 }
 
 #[derive(Debug)]
 pub(super) struct Topic<W> {
     pub(super) name: String,
-    /// The last that was given, or from where on it was asked for.
+    /// Position of the last delivered message, or the start of the subscription.
     pub(super) position: Option<Position>,
-    /// Where it was when it was last asked for: what is missed right after that cannot be had.
+    /// Position of the last request: the hub no longer has messages that are missing right after it.
     asked_from: Option<Position>,
     pub(super) state: State,
-    /// The hub's name for the subscription.
+    /// The hub's id of the subscription.
     pub(super) id: Option<String>,
-    /// Who waits for the first answer.
+    /// Receiver of the first answer.
     pub(super) waiter: Option<W>,
 }
 
-/// What is given, and where the subscriber was before.
+/// An item for the subscriber, and the subscriber's position before it.
 pub(super) type Given = (Item, Option<Position>);
 
 impl<W> Topic<W> {
@@ -69,13 +71,13 @@ impl<W> Topic<W> {
         Self { name, position: after, asked_from: after, state: State::Wanted, id: None, waiter: Some(waiter) }
     }
 
-    /// It is asked for, from where it is.
+    /// Marks the topic as requested, and returns the position to resume from.
     pub(super) fn ask(&mut self) -> Option<Position> {
         (self.state, self.asked_from) = (State::Asked, self.position);
         self.position
     }
 
-    /// The hub has answered. A run's log comes from its beginning, anything else from now on.
+    /// Handles the hub's answer. A run's log starts at its beginning, any other topic at the hub's current position.
     pub(super) fn subscribed(&mut self, now: Position) {
         self.state = State::Live;
         if self.position.is_none() && !self.name.starts_with("run/") {
@@ -83,7 +85,8 @@ impl<W> Topic<W> {
         }
     }
 
-    /// A message of the topic: nothing if it is not for now or came before, a gap first if some are missed.
+    /// Returns the items for a message: none if the topic is not live or the message is a duplicate, and a gap before
+    /// the message if messages are missing.
     pub(super) fn message(&mut self, frame: Incoming, at: Position) -> Vec<Given> {
         let known = self.position.filter(|last| last.epoch == at.epoch);
         if self.state != State::Live || known.is_some_and(|last| at.seq <= last.seq) {
@@ -100,7 +103,8 @@ impl<W> Topic<W> {
         given
     }
 
-    /// Some are missed. They are asked for once; if they are missed again, they are gone, and the subscriber is told.
+    /// Handles missing messages: requests them once; if they are still missing, the hub has lost them and the
+    /// subscriber gets a gap.
     pub(super) fn gap(&mut self, gap: Gap) -> Option<Given> {
         let is_old = self.position.is_some_and(|last| last.epoch == gap.epoch && gap.to <= last.seq);
         if self.state != State::Live || (is_old && gap.from.is_some()) {
@@ -113,7 +117,7 @@ impl<W> Topic<W> {
         Some((Item::Gap(gap), self.position.replace(Position { epoch: gap.epoch, seq: gap.to })))
     }
 
-    /// There was no room for what was given when the subscriber was here.
+    /// Marks the subscriber as slow, and resets its position to that before the undelivered item.
     pub(super) fn behind(&mut self, before: Option<Position>) {
         if self.state == State::Live {
             (self.state, self.position) = (State::Behind, before);
@@ -136,7 +140,7 @@ mod tests {
         topic
     }
 
-    /// What a message of that number leads to: numbers as they are, gaps as texts.
+    /// Receives a message and returns the resulting items as text.
     fn come(topic: &mut Topic<()>, epoch: u64, seq: u64) -> Vec<String> {
         let frame = Incoming::read(r#"{"type": "a"}"#).unwrap();
         topic.message(frame, at(epoch, seq)).into_iter().map(|(item, _)| shown(item)).collect()
@@ -153,12 +157,12 @@ mod tests {
     #[test]
     fn each_message_is_given_once_and_in_order() {
         let mut topic = live(None);
-        assert!(come(&mut topic, 1, 5).is_empty(), "it was there before the subscription");
+        assert!(come(&mut topic, 1, 5).is_empty(), "the message is older than the subscription");
         assert_eq!(come(&mut topic, 1, 6), ["1:6"]);
         assert_eq!(come(&mut topic, 1, 7), ["1:7"]);
         assert!(come(&mut topic, 1, 7).is_empty());
         topic.ask();
-        assert!(come(&mut topic, 1, 8).is_empty(), "it comes again after the answer");
+        assert!(come(&mut topic, 1, 8).is_empty(), "the hub sends it again after its answer");
         topic.subscribed(at(1, 9));
         assert_eq!(come(&mut topic, 1, 8), ["1:8"]);
     }
@@ -170,16 +174,16 @@ mod tests {
         assert_eq!(
             topic.gap(gap).map(|(item, _)| shown(item)).unwrap(),
             "gap Some(3) to 1:4",
-            "the hub has it no more"
+            "the hub no longer has the messages"
         );
         assert_eq!(come(&mut topic, 1, 5), ["1:5"]);
         assert!(topic.gap(Gap { epoch: 1, from: Some(6), to: 8 }).is_none());
-        assert_eq!(topic.state, State::Wanted, "a slow reader asks again");
-        assert!(come(&mut topic, 1, 9).is_empty(), "until then nothing is given");
+        assert_eq!(topic.state, State::Wanted, "the topic is requested again");
+        assert!(come(&mut topic, 1, 9).is_empty(), "nothing is delivered before the answer");
         assert_eq!(topic.ask(), Some(at(1, 5)));
         topic.subscribed(at(1, 9));
         assert_eq!(come(&mut topic, 1, 6), ["1:6"]);
-        assert!(come(&mut topic, 1, 9).is_empty(), "a hole that nobody told of is a gap too");
+        assert!(come(&mut topic, 1, 9).is_empty(), "a missing number without `hub:gap` is also a gap");
         assert_eq!((topic.state, topic.ask()), (State::Wanted, Some(at(1, 6))));
         topic.subscribed(at(1, 9));
         assert_eq!(come(&mut topic, 1, 9), ["gap Some(7) to 1:8", "1:9"]);
