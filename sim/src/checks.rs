@@ -187,8 +187,8 @@ fn an_acknowledged_signal_is_never_gone(runs: &[Told], views: &Views, known: &Kn
         let acknowledged = known.sent.iter().filter(|sent| sent.run == id);
         for (sent, suffix) in acknowledged.filter_map(|sent| Some((sent, sent.suffix.as_ref()?))) {
             match signals.iter().find(|signal| signal.suffix == *suffix).map(|signal| &signal.fate) {
-                None => wrong.push(format!("acknowledged, and gone: {sent:?}")),
-                Some(Fate::Unacknowledged) => wrong.push(format!("acknowledged, and never looked at again: {sent:?}")),
+                None => wrong.push(format!("an acknowledged signal is gone: {sent:?}")),
+                Some(Fate::Unacknowledged) => wrong.push(format!("no scan found an acknowledged signal: {sent:?}")),
                 Some(_) => {}
             }
         }
@@ -223,7 +223,7 @@ async fn what_was_consumed_was_heard(memory: &Memory, runs: &[Told]) -> Vec<Stri
         consumed.sort_unstable();
         if plain && heard != consumed {
             let id = &told.run.run.id;
-            wrong.push(format!("`{id}` consumed {consumed:?} and heard {heard:?}"));
+            wrong.push(format!("`{id}` consumed {consumed:?}, but its code received {heard:?}"));
         }
     }
     wrong

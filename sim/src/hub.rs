@@ -52,17 +52,17 @@ fn name_of(server: usize) -> String {
 /// Outcome of a seed.
 #[derive(Debug, Default)]
 pub struct HubOutcome {
-    /// Violated guarantees.
+    /// Guarantees that the hub violated.
     pub broken: Vec<String>,
     /// Trace of all events.
     pub trace: String,
-    /// Messages that were acknowledged.
+    /// Number of messages that were acknowledged.
     pub acknowledged: u64,
-    /// Connections that were cut.
+    /// Number of connections that were cut.
     pub cuts: u64,
-    /// Deaths of the hub.
+    /// Number of times that the hub died.
     pub deaths: u64,
-    /// Store operations.
+    /// Number of store operations.
     pub operations: u64,
 }
 

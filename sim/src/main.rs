@@ -81,7 +81,7 @@ fn main() -> ExitCode {
     report(broken, &args)
 }
 
-/// Simulates all seeds in several threads. Returns those that violate a guarantee.
+/// Simulates all seeds in several threads. Returns the seeds that violate a guarantee.
 fn simulate_all(args: &Args, mutation: Option<Mutation>) -> (Vec<(Options, Outcome)>, Counts) {
     let next = AtomicU64::new(args.first);
     let end = args.first + args.seeds;

@@ -11,9 +11,9 @@ use crate::store::Process;
 /// How processes of a world notify each other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Notification {
-    /// No notifications, not even of their own writes.
+    /// No notifications, not even within the process that writes.
     None,
-    /// Notifications of their own writes only.
+    /// Notifications only within the process that writes.
     Process,
     /// All processes notify each other, with a share of lost notifications. At 100 % every process still believes that it is notified.
     Fleet {

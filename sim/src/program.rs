@@ -22,7 +22,7 @@ pub fn schema() -> Value {
 /// One act of a program. Times are in milliseconds, names are positions in [`NAMES`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the fields say what they are")]
+#[expect(missing_docs, reason = "the names of the fields explain them")]
 pub enum Act {
     /// A step that fails a number of times before it succeeds.
     Step { fails: u32, undo: Undo },

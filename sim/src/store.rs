@@ -41,7 +41,7 @@ pub struct Network {
 pub struct NetworkSettings {
     /// Probability that a process dies at an operation.
     pub deaths: f64,
-    /// Longest latency of an operation in microseconds; one of twenty operations takes up to ten times as long.
+    /// Longest latency of an operation in microseconds; one in twenty operations is up to ten times slower.
     pub latency: u64,
     /// Longest additional latency of a put, in microseconds.
     pub put_latency: u64,

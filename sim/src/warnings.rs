@@ -20,11 +20,11 @@ pub struct Warnings(Arc<Mutex<Vec<Warning>>>);
 /// A warning of the engine.
 #[derive(Clone, Debug)]
 pub struct Warning {
-    /// Simulated time.
+    /// Simulated time of the warning.
     pub at: Duration,
     /// Id of the run.
     pub run: String,
-    /// Error text.
+    /// Text of the error in the warning.
     pub error: String,
 }
 

@@ -43,7 +43,7 @@ const LEASE: Duration = Duration::from_secs(8);
 /// Outcome of a world.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Violated guarantees.
+    /// Guarantees that the world violated.
     pub broken: Vec<Breach>,
     /// Every operation, in order, if the options ask for it.
     pub trace: String,
@@ -83,7 +83,7 @@ counts! {
     runs "runs",
     /// Signals that were acknowledged.
     signals "signals",
-    /// Store operations.
+    /// Operations on the store.
     operations "operations",
     /// Workers that died or left.
     deaths "deaths",
@@ -332,7 +332,7 @@ impl World {
     fn builder(&self, store: Arc<dyn Store>) -> Builder {
         let builder = Engine::builder(store).clock(Arc::new(self.clock.clone()));
         match self.notification {
-            // By default the engine would notify itself of its own writes.
+            // By default, the engine notifies itself after each local write.
             Notification::None => builder.notices(Notices::new()),
             _ => builder,
         }

@@ -104,8 +104,8 @@ fn seeds_that_broke_a_promise_with_small_limits_keep_it() {
     }
 }
 
-/// Several hundred worlds, in four tests that run in parallel. `WIGWAG_SEEDS`, `WIGWAG_SEED` and `WIGWAG_LIMITS` select
-/// others.
+/// Simulates a quarter of several hundred worlds; four tests run in parallel. `WIGWAG_SEEDS`, `WIGWAG_SEED` and
+/// `WIGWAG_LIMITS` select other worlds.
 fn a_quarter(number: u64) {
     let count = |name, default| std::env::var(name).ok().and_then(|count| count.parse().ok()).unwrap_or(default);
     let (first, seeds): (u64, u64) = (count("WIGWAG_SEED", 0), count("WIGWAG_SEEDS", 400) / 4);

@@ -52,7 +52,7 @@ pub(super) fn senders_are_heard_in_order(runs: &[Told], known: &Known) -> Vec<St
         for sent in consumed(told, known) {
             let before = last.insert((sent.sender, &sent.name), sent.number);
             if before.is_some_and(|before| before > sent.number) {
-                wrong.push(format!("sender {} of `{}` is heard out of order", sent.sender, told.run.run.id));
+                wrong.push(format!("sender {} of `{}` is consumed out of order", sent.sender, told.run.run.id));
             }
         }
     }

@@ -372,7 +372,7 @@ impl Client {
             None => self.place = Some((epoch, seq)),
             Some(known) => {
                 ledger.breach(format!(
-                    "client {} heard {seq} of epoch {epoch} after {known:?}, and of no gap",
+                    "client {} received {seq} of epoch {epoch} after {known:?} without a gap",
                     self.number
                 ));
             }

@@ -58,7 +58,7 @@ impl World {
         broken
     }
 
-    /// Deletes wake-ups and index objects at random; then the sweeper must restore what is needed.
+    /// Deletes wake-ups and index objects at random; then the sweeper must restore the needed ones.
     async fn damage_is_repaired(&self, client: &Client) -> Vec<Breach> {
         let mut chance = self.chance(77);
         self.clock.sleep(OLD_ENOUGH).await;
