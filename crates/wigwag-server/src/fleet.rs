@@ -11,8 +11,8 @@ use wigwag_store::Advertisement;
 use crate::chance;
 use crate::settings::Settings;
 
-/// The token that processes of the fleet present, found in this server's record in the bucket. It grants notifications and
-/// nothing else.
+/// The token that processes of the fleet present, found in this server's record in the bucket. It grants only
+/// the right to send notifications.
 pub(crate) struct FleetKey {
     text: String,
     sha256: [u8; 32],

@@ -179,7 +179,7 @@ pub struct Problem {
     pub detail: String,
     /// Stable error code.
     pub code: Code,
-    /// Suggested fix.
+    /// Hint on how to fix the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     /// Recorded error of a failed run.

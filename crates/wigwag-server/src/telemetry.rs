@@ -72,8 +72,7 @@ pub fn init() -> Result<Telemetry, Error> {
 }
 
 impl Telemetry {
-    /// Reads the variables, for a program that installs [`Telemetry::layer`] itself. Later errors are logged
-    /// as warnings.
+    /// Reads the variables, for a program that installs [`Telemetry::layer`] itself. Logs later errors as warnings.
     pub fn from_env() -> Result<Self, Error> {
         Self::made(|what| tracing::warn!("{what}"))
     }

@@ -227,8 +227,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         }
     }
 
-    /// Sends the close code, and reads incoming frames for a moment: closing a connection with unread data would discard our
-    /// last frame.
+    /// Sends the close code, and reads incoming frames for a moment: closing a connection with unread data would
+    /// discard our last frame.
     async fn refuse(mut self, code: CloseCode) {
         let mut buffer = vec![0; LINGER_BUFFER];
         let taking = async {

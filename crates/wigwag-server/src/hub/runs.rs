@@ -305,8 +305,8 @@ async fn tell_run(shell: &Shell, told: Told, key: &str) -> wigwag::Result<()> {
     Ok(())
 }
 
-/// Returns the type of a run or task, or `None` if it was removed or the id belongs to the other family: keys of ends do not
-/// name it.
+/// Returns the type of a run or task, or `None` if it was removed or the id belongs to the other family: keys of
+/// ends do not name the family.
 async fn type_of(client: &Client, family: Family, id: &str) -> wigwag::Result<Option<String>> {
     let handle = if family == Family::Task { client.task(id) } else { client.run(id) };
     let Ok(handle) = handle else { return Ok(None) };
