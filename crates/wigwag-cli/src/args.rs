@@ -91,8 +91,8 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Create an API token for a server
     ///
-    /// Prints the token on standard output and the matching lines for `wigwag.toml` on standard error. The file holds only the SHA-256 of
-    /// the token.
+    /// Prints the token on standard output and the matching lines for `wigwag.toml` on standard error. The file holds only
+    /// the SHA-256 of the token.
     #[command(after_help = "Example:\n  wigwag token ci --scope runs:read --scope signals:approval --expires 90d")]
     Token(Token),
     /// Check a store and every run in it
