@@ -103,8 +103,8 @@ fn find_end(text: &[u8], piece: &[u8], count: &mut usize) -> Option<usize> {
     None
 }
 
-/// For each prefix of the piece: the length of its longest proper prefix that is also its suffix (the KMP failure
-/// function).
+/// Returns the KMP failure function: for each prefix of the piece, the length of its longest proper prefix that is
+/// also its suffix.
 fn borders(piece: &[u8], count: &mut usize) -> Vec<usize> {
     let mut borders = vec![0; piece.len()];
     let mut length = 0;

@@ -409,7 +409,7 @@ impl Awaiting {
         Some(out)
     }
 
-    /// Removes and returns all unacknowledged messages, and drops those that timed out.
+    /// Removes and returns all unacknowledged messages, and drops timed out messages.
     pub(crate) fn take_all(&mut self) -> Vec<Out> {
         self.late.clear();
         self.bytes = 0;

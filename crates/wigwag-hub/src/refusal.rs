@@ -17,7 +17,7 @@ fn error(code: &str, message: &str, hint: &str, details: &Value, retryable: bool
 }
 
 pub(crate) fn invalid(message: &str) -> Refusal {
-    error("invalid_message", message, "see docs/reference/hub.md for what is expected", &Value::Null, false)
+    error("invalid_message", message, "see docs/reference/hub.md for the expected fields", &Value::Null, false)
 }
 
 pub(crate) fn version_mismatch(theirs: &str) -> Refusal {

@@ -177,7 +177,7 @@ impl Seen {
         Some(Known::Answered(Answer { number: entry.number, at: entry.at, said }))
     }
 
-    /// Looks up an ask. A new ask, or one that was rejected before, becomes pending; `number` is used for a new one.
+    /// Looks up an ask. A new or previously rejected ask becomes pending; a new ask gets the `number`.
     pub(crate) fn meet(
         &mut self,
         print: Print,
@@ -272,7 +272,7 @@ impl Seen {
     }
 
     /// Records that a stored message of an id expired. Returns whether to notify the sender: not if the message was
-    /// delivered, nor while a repeat is in progress, which gets an answer of its own.
+    /// delivered, nor while a repeat is in progress, which gets a separate answer.
     pub(crate) fn expire_print(&mut self, print: Print, at: Millis) -> bool {
         let Some(mark) = self.find(print) else { return true };
         let entry = self.place(mark).and_then(|place| self.entries.get(place));

@@ -158,7 +158,7 @@ impl Hub {
         }
     }
 
-    /// Admits a new request, or one that was rejected before; `tag` identifies its target. A repeat gets the same
+    /// Admits a new or previously rejected request; `tag` identifies its target. A repeat gets the same
     /// answer as the original, even after its TTL; one id for two messages is a conflict.
     pub(super) fn admit(
         &mut self,

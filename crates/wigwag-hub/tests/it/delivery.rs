@@ -293,7 +293,7 @@ fn acknowledgements_of_one_batch_are_combined_in_one_frame_on_request() {
     let ids: Vec<&Value> = asks.iter().map(|ask| &ask["id"]).collect();
     assert_eq!(told["payload"], json!({"status": "delivered", "deliveredAt": world.now, "messageIds": ids}));
     assert_eq!(world.next("a"), None);
-    // A repeat gets an acknowledgement of its own with the same content.
+    // A repeat gets a separate acknowledgement with the same content.
     world.send("a", &asks[1]);
     let again = world.answer("a", &asks[1]);
     assert_eq!(again["type"], "hub:delivery_ack");

@@ -85,7 +85,7 @@ fn an_ask_is_remembered_for_120_seconds_or_its_ttl_but_not_longer_than_300() {
         frame["ttl"] = ttl.clone();
         world.ask_frame("a", &frame);
         world.now += span;
-        // A repeat has a timestamp of its own.
+        // A repeat has a new timestamp.
         frame["timestamp"] = json!(world.now);
         world.ask_frame("a", &frame);
         assert_eq!(notes(&world.all("b")), [1], "ttl {ttl}");
