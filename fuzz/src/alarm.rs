@@ -10,7 +10,7 @@ fn seen() -> Vec<String> {
     std::mem::take(&mut *SEEN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Runs a closure, and panics if any thread panicked meanwhile, even if the panic was caught.
+/// Runs a closure, and panics if any thread panicked during the call, even if the panic was caught.
 ///
 /// # Panics
 ///

@@ -46,7 +46,7 @@ fn a_frame_is_answered_or_rejected() {
                 assert!(value["type"].is_string(), "{frame}");
             }
         }
-        // The hub works for other sessions whatever it received before.
+        // The hub works for other sessions regardless of the earlier input.
         world.join_as("c", "@(c)");
         let own = world.ask("c", "@(c)", "hub:send", json!({"to": "@(c)", "type": "note"}));
         assert_eq!(own["payload"]["status"], "delivered", "{own}");

@@ -89,7 +89,7 @@ impl Damage {
         assert!(!wrong, "{what} of a store in which {self:?}: {kind:?}: {error}");
         if kind == ErrorKind::Damaged && !self.foreign {
             let named = error.to_string().contains(&self.key);
-            // A missing object is reported by the one that refers to it; a surplus one by the key that it blocks.
+            // A missing object is reported under the key of the object that refers to it, a surplus object under the key that it blocks.
             assert!(named || self.body.is_none(), "{what} does not name `{}`: {error}", self.key);
             assert!(error.advice().is_some(), "{what} gives no advice: {error}");
         }

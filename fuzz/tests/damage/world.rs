@@ -1,6 +1,5 @@
 //! A store with every kind of object: runs that wait, sleep, are paused or have ended; signals, idempotency keys,
 //! large payloads, children, chunks.
-//! children, chunks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
