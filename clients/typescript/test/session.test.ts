@@ -528,7 +528,7 @@ describe("topics", () => {
     for (const seq of [6, 7, 8, 9]) assert.deepEqual(play.topic("news", seq), [`topic news 7:${seq}`]);
   });
 
-  test("a gap is requested again; one that the hub cannot fill is reported", () => {
+  test("a gap is requested again, and reported if the hub cannot fill it", () => {
     const play = subscribed();
     play.topic("news", 5);
     assert.deepEqual(gap(play, 6, 8), ["send hub:subscribe news"]);
@@ -576,7 +576,7 @@ describe("topics", () => {
     play.expect(subscribe("news", 2), "reject 2 already_subscribed");
   });
 
-  test("a rejected subscription ends, and so does one that the hub ends", () => {
+  test("a subscription ends when the hub rejects or ends it", () => {
     const play = new Play();
     play.connect();
     play.put(subscribe("news", 1));
