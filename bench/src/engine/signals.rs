@@ -113,7 +113,7 @@ async fn record(path: &Path) -> Result<Script, Box<dyn std::error::Error>> {
     let engine = with_go(Engine::builder(Arc::clone(&store) as _)).start().await?;
     let (client, mut runs) = (engine.client(), Vec::new());
     for _ in 0..RECORDED {
-        // The id has the same length as those that replace it.
+        // The id has the same length as its replacements.
         let run = client.start(GO, &()).id(new_id().as_str()).await?;
         until_parked(&engine, &run).await?;
         signal(&client, &run).await?;

@@ -84,7 +84,7 @@ pub(crate) async fn run_once(client: &Client, of: &str) {
 async fn record(path: &Path) -> Result<Script, Box<dyn std::error::Error>> {
     let store = Arc::new(Recorder::new(Embedded::open(path)?));
     let engine = Engine::builder(Arc::clone(&store) as _).function("three", 1, three).start().await?;
-    // The id has the same length as those that replace it.
+    // The id has the same length as its replacements.
     let run = engine.client().start("three", &39_u64).id(new_id().as_str()).await?;
     run.result::<u64>().await?;
     // After the stop, all writes of the run are recorded, including those after the answer.

@@ -11,7 +11,7 @@ use super::Result;
 use super::process::raise_files;
 use crate::engine::workloads;
 
-/// Room for ten thousand waiting connections, and for those that send signals.
+/// Room for ten thousand waiting connections, and for the connections that send signals.
 const CONNECTIONS_MAX: usize = 15_000;
 
 /// Serves until it is asked to end, or until the parent process has ended.
