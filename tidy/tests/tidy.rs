@@ -185,6 +185,18 @@ fn every_page_is_in_the_contents_of_the_site() {
 }
 
 #[test]
+fn every_error_code_is_in_troubleshooting() {
+    let codes = fs::read_to_string(root().join("docs/reference/errors.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/troubleshooting.md")).unwrap();
+    let codes: Vec<&str> =
+        codes.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(code, _)| code).collect();
+    assert!(codes.len() > 30, "the reference has {} codes", codes.len());
+    for code in codes {
+        assert!(page.contains(&format!("`{code}`")), "docs/troubleshooting.md does not explain `{code}`");
+    }
+}
+
+#[test]
 fn every_rust_block_of_the_docs_is_a_doc_test() {
     let included = fs::read_to_string(root().join("examples/src/docs.rs")).unwrap();
     for (path, text) in files(".md").iter().filter(|(path, _)| path.starts_with("docs/") || path == "README.md") {

@@ -9,6 +9,8 @@ mod error;
 mod input;
 mod output;
 #[cfg(test)]
+mod pages;
+#[cfg(test)]
 mod reference;
 mod remote;
 mod schema;

@@ -22,6 +22,8 @@ use crate::error::Failed;
 use crate::input::Rate;
 use crate::output::{line, talk};
 use config::Config;
+#[cfg(test)]
+pub(crate) use config::check_settings;
 
 const DEFAULT_BIND: &str = "127.0.0.1:7070";
 

@@ -69,7 +69,14 @@ struct Token {
     name: String,
     sha256: String,
     scopes: Vec<String>,
+    #[serde(default, deserialize_with = "any_time")]
     expires: Option<Time>,
+}
+
+/// Reads a time in RFC 3339, as people write it: the offset and the fraction of a second are free.
+fn any_time<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Time>, D::Error> {
+    let text = String::deserialize(from)?;
+    crate::input::time(&text).map(Some).map_err(|wrong| serde::de::Error::custom(wrong.replace("\nhint:", ":")))
 }
 
 /// An access key of `/s3`. Checking signatures needs the secret itself, so it lives in a separate file.
@@ -106,7 +113,7 @@ impl Config {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => return Ok(Self::default()),
             Err(error) => return Err(unreadable(path, &error)),
         };
-        let mut config: Self = toml::from_str(&text).map_err(|error| {
+        let mut config = Self::parse(&text).map_err(|error| {
             Failed::wrong(format!(
                 "invalid configuration file `{}`: {}",
                 path.display(),
@@ -116,6 +123,10 @@ impl Config {
         })?;
         config.start_from(path.parent().unwrap_or(Path::new("")));
         Ok(config)
+    }
+
+    fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        toml::from_str(text)
     }
 
     fn start_from(&mut self, folder: &Path) {
@@ -286,6 +297,12 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failed {
 fn line_of(text: &str, error: &toml::de::Error) -> usize {
     let place = error.span().map_or(0, |span| span.start);
     text.get(..place).map_or(0, |before| before.matches('\n').count()) + 1
+}
+
+/// Whether this text is a settings file that a server accepts.
+#[cfg(test)]
+pub(crate) fn check_settings(text: &str) -> Result<(), String> {
+    Config::parse(text).map(|_| ()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
