@@ -7,6 +7,7 @@
 mod python;
 mod sbom;
 mod servers;
+mod site;
 mod tools;
 
 use std::path::Path;
@@ -70,9 +71,7 @@ fn test(long: bool) -> Result<(), String> {
     }
     let mut docs = cargo(["doc", "--workspace", "--no-deps", "--all-features"]);
     step("docs", docs.env("RUSTDOCFLAGS", "-D warnings"))?;
-    if tools.mdbook() {
-        step("documentation site", Command::new("mdbook").arg("build"))?;
-    }
+    site::site(&mut tools, node)?;
 
     let running = servers.map(|bin| Servers::start(&bin, &mut tools.skipped)).transpose()?;
     let mut tests = if nextest {
@@ -169,13 +168,7 @@ fn in_test_environment<'a>(command: &'a mut Command, servers: Option<&Servers>) 
     for name in ["AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"] {
         command.env_remove(name);
     }
-    // `cargo run` sets variables of this package, which would make nested builds differ from plain
-    // ones and rebuild everything.
-    for (name, _) in std::env::vars().filter(|(name, _)| {
-        name.starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR" || name == "CARGO_MANIFEST_PATH"
-    }) {
-        command.env_remove(name);
-    }
+    without_own_package(command);
     command.env("AWS_EC2_METADATA_DISABLED", "true");
     command.env("AWS_CONFIG_FILE", "/dev/null").env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null");
     command.envs(servers.into_iter().flat_map(Servers::environment))
@@ -184,7 +177,17 @@ fn in_test_environment<'a>(command: &'a mut Command, servers: Option<&Servers>) 
 fn cargo<const N: usize>(args: [&str; N]) -> Command {
     let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
     command.args(args);
+    without_own_package(&mut command);
     command
+}
+
+/// Removes the variables that `cargo run` sets for this package: build scripts watch them, so that builds with and without
+/// them would rebuild each other's crates.
+fn without_own_package(command: &mut Command) {
+    let is_own = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars().filter(|(name, _)| is_own(name)) {
+        command.env_remove(name);
+    }
 }
 
 fn step<'a>(name: &str, command: impl Into<Step<'a>>) -> Result<(), String> {

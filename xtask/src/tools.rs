@@ -33,7 +33,9 @@ impl Tools {
             return true;
         }
         say(&format!("installing {package} (once)"));
-        let installed = loud("cargo", &["install", package, "--locked"]) && quiet("cargo", &[command, "--version"]);
+        // Not optimised: it runs for seconds, and an optimised build of it takes minutes more.
+        let installed =
+            loud("cargo", &["install", package, "--locked", "--debug"]) && quiet("cargo", &[command, "--version"]);
         if !installed {
             self.skipped.push(format!("{package} could not be installed: {otherwise}"));
         }
@@ -47,7 +49,8 @@ impl Tools {
             return true;
         }
         say("installing mdbook (once)");
-        let installed = loud("cargo", &["install", "mdbook", "--locked", "--no-default-features"]) && works();
+        let installed =
+            loud("cargo", &["install", "mdbook", "--locked", "--debug", "--no-default-features"]) && works();
         if !installed {
             self.skipped.push("mdbook could not be installed: the documentation site is not built".into());
         }
@@ -88,8 +91,7 @@ impl Tools {
             self.skipped.push("Node 20.10 could not be installed: the TypeScript client is not tried".into());
             return false;
         }
-        let has_browser =
-            || BROWSERS.iter().any(|path| Path::new(path).exists()) || std::env::var_os("CHROMIUM").is_some();
+        let has_browser = || chromium().is_some();
         if !has_browser() {
             say("installing Chromium (once)");
             apt_install("chromium");
@@ -146,6 +148,12 @@ impl Tools {
             }
         }
     }
+}
+
+/// Returns the path of the browser: `CHROMIUM`, or else an installed one.
+pub(crate) fn chromium() -> Option<PathBuf> {
+    let named = std::env::var_os("CHROMIUM").map(PathBuf::from);
+    named.or_else(|| BROWSERS.iter().map(PathBuf::from).find(|path| path.exists()))
 }
 
 fn install_packages(home: &Path, packages: &str) -> Result<(), String> {
