@@ -14,8 +14,6 @@ mod idempotency;
 mod inline;
 mod message;
 mod send;
-mod senders;
-mod stamps;
 
 use std::future::IntoFuture;
 use std::sync::Arc;

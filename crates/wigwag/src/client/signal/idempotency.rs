@@ -8,7 +8,7 @@ use wigwag_store::Batch;
 
 use super::message::Message;
 use super::send::StoredSignal;
-use super::stamps::least_stamp;
+use super::send::least_stamp;
 use super::{Receipt, id_in, new_id};
 use crate::engine_core::EngineCore;
 use crate::error::{Error, ErrorKind, Result};

@@ -24,7 +24,7 @@ use wigwag_store::{Clear, Version};
 
 use super::message::Message;
 use super::new_id;
-use super::stamps::least_stamp;
+use super::send::least_stamp;
 use crate::engine_core::{EngineCore, Now, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{INLINE_BACKOFF, INLINE_POINTS_MAX, INLINE_RECENT_SIGNALS_MAX};

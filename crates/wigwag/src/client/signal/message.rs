@@ -1,7 +1,11 @@
 //! A signal that is about to be sent: validation against the run, its open waits and its definition.
+//!
+//! Holds: a sender cannot use up the idempotency key of another. Keys of authenticated senders are separate from keys of
+//! senders that only claim the name.
 
 use wigwag_core::{
-    Bound, Key, Mode, Name, Path, Payload, Point, Refusal, Run, RunRef, Signal, Source, Time, Wait, limits, sha256_hex,
+    Bound, Definition, Key, Mode, Name, Path, Payload, Point, Refusal, Run, RunRef, SenderMisfit, Signal, Source, Time,
+    Wait, limits, sha256_hex,
 };
 
 use super::call::SignalCall;
@@ -57,7 +61,7 @@ impl Message {
         &self,
         inner: &EngineCore,
         run: &Run,
-        definition: Option<&wigwag_core::Definition>,
+        definition: Option<&Definition>,
         now: Time,
     ) -> Result<Option<Bound>> {
         self.check_running(run)?;
@@ -83,7 +87,7 @@ impl Message {
     }
 
     /// Checks that the addressed step is an open wait, or a step that the graph has not reached yet.
-    fn check_point(&self, run: &Run, definition: Option<&wigwag_core::Definition>, now: Time) -> Result<()> {
+    fn check_point(&self, run: &Run, definition: Option<&Definition>, now: Time) -> Result<()> {
         let Some(point) = &self.point else { return Ok(()) };
         let to_come = definition.and_then(|definition| definition.step(point)).is_some_and(|node| {
             node.signal.as_ref().is_some_and(|signal| signal.name == self.name) && !run.points.contains_key(point)
@@ -101,7 +105,7 @@ impl Message {
     }
 
     /// Checks the payload against the schema in the definition, if there is one.
-    pub(super) fn check_declared(&self, inner: &EngineCore, definition: &wigwag_core::Definition) -> Result<()> {
+    pub(super) fn check_declared(&self, inner: &EngineCore, definition: &Definition) -> Result<()> {
         match definition.signal(&self.name).and_then(|signal| signal.schema.as_ref()) {
             Some(schema) => self.check_schemas(inner, &[schema]),
             None => Ok(()),
@@ -112,7 +116,7 @@ impl Message {
     /// schema in the definition.
     ///
     /// A wait keeps the schema of its opening: it is recorded, and workers use it too.
-    fn check_payload(&self, inner: &EngineCore, run: &Run, definition: Option<&wigwag_core::Definition>) -> Result<()> {
+    fn check_payload(&self, inner: &EngineCore, run: &Run, definition: Option<&Definition>) -> Result<()> {
         let declared = definition.and_then(|definition| definition.signal(&self.name)?.schema.as_ref());
         let open = self.waits(run);
         let schemas: Vec<&serde_json::Value> = match open.is_empty() {
@@ -200,6 +204,48 @@ impl Message {
 
     pub(super) fn key_in_inbox(&self, name: &Name, suffix: &str) -> String {
         Key::Signal { run: self.run.clone(), name: name.clone(), suffix: suffix.into() }.to_string()
+    }
+
+    /// Why no open wait takes signals of this sender, if none does; while none is open the definition counts.
+    fn sender_misfit(&self, run: &Run, definition: Option<&Definition>) -> Option<SenderMisfit> {
+        let open = self.waits(run);
+        if !open.is_empty() {
+            // `None` is the minimum: one accepting wait is enough.
+            return open.iter().map(|(_, _, wait)| wait.rejects_sender(&self.source)).min().flatten();
+        }
+        let declared =
+            definition.into_iter().flat_map(|definition| &definition.steps).filter_map(|node| node.signal.as_ref());
+        let declared = declared.filter(|signal| signal.name == self.name);
+        declared.map(|signal| SenderMisfit::of(signal.quorum, signal.authenticated, &self.source)).min().flatten()
+    }
+
+    /// Rejects an unauthenticated sender if a wait demands an authenticated one.
+    pub(super) fn check_sender(&self, run: &Run, definition: Option<&Definition>) -> Result<()> {
+        match self.sender_misfit(run, definition) {
+            Some(misfit @ SenderMisfit::Unauthenticated) => {
+                let what =
+                    format!("run `{}` rejects this signal at its wait for `{}`: {misfit}", run.run.id, self.name);
+                Err(Error::new(ErrorKind::RejectedSender, what)
+                    .hint("send it over HTTP or the hub with a token, or use a signed link"))
+            }
+            Some(SenderMisfit::Nameless) | None => Ok(()),
+        }
+    }
+
+    /// Warns that a signal without a sender does not count towards a quorum. It is kept: a plain wait may
+    /// consume it later.
+    pub(super) fn sender_warning(&self, run: &Run, definition: Option<&Definition>) -> Option<String> {
+        let misfit = self.sender_misfit(run, definition).filter(|misfit| *misfit == SenderMisfit::Nameless)?;
+        Some(format!("{misfit}; name it with `by`, or use a token"))
+    }
+
+    /// Hash of an idempotency key of this sender.
+    pub(super) fn hash_of_key(&self, key: &str) -> String {
+        match (&self.source.by, self.source.authenticated) {
+            (None, _) => sha256_hex(&[key]),
+            (Some(by), false) => sha256_hex(&[key, by]),
+            (Some(by), true) => sha256_hex(&[key, by, "authenticated"]),
+        }
     }
 }
 

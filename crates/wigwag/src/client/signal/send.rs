@@ -1,4 +1,5 @@
-//! Sending: writes the signal into the inbox, rereads the run, and wakes the run if a wait for it is open.
+//! Sending: stamps the signal (the stamp is its place in the inbox, and so the order of consumption), writes it into the inbox,
+//! rereads the run, and wakes the run if a wait for it is open.
 //!
 //! On a bucket the wake-up of a wait that was open before the signal was written is put concurrently with the second read: both follow the
 //! signal, and neither depends on the other. What if we die here? A wake-up leads to a run whose inbox holds the signal;
@@ -9,20 +10,20 @@ use std::time::Duration;
 
 use futures_util::future;
 use wigwag_core::{
-    Bound, Key, Mode, Name, Order, Run, RunRef, Time, TypeName, deliberate_bug, limits, stamp_of, suffix,
+    Bound, Key, Mode, Name, Order, Run, RunRef, Time, TypeName, deliberate_bug, limits, prefix, stamp_of, suffix,
 };
 use wigwag_store::{Batch, STAMP};
 
 use super::idempotency::put_with_key;
 use super::message::Message;
-use super::stamps::{Stamps, least_stamp};
 use super::{SignalState, new_id};
 use crate::client::inbox::newest_definition;
 use crate::client::{RunHandle, StartCall, control};
-use crate::engine_core::{EngineCore, time};
+use crate::engine_core::{EngineCore, lock, time};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::SLOW_READ_TRIES_MAX;
+use crate::limits::{SLOW_READ_TRIES_MAX, STAMP_AHEAD_MAX};
 use crate::log::{self, Loaded};
+use crate::pages::Pages;
 
 pub(super) async fn read_or_start(inner: &Arc<EngineCore>, message: &Message) -> Result<Loaded> {
     let handle = RunHandle::new(inner, message.run.clone());
@@ -211,4 +212,54 @@ pub(super) async fn settle(
         _ = handle.poke(None);
     }
     Ok(SignalState::Waiting)
+}
+
+/// State of the run and clock before a signal is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stamps {
+    /// The run was read at this moment or later, by the clock that counts suspended time.
+    pub(super) read_at: Duration,
+    /// The newest stamp in the inbox, if it is near the store's time or ahead of it; at least the start of the listing.
+    pub(super) newest: Option<Time>,
+}
+
+/// The newest stamp in the inbox, where the sender knows the store's time by an estimate only.
+///
+/// Signals of senders that wait for each other must be consumed in the order of acknowledgement. Each sender stamps by the
+/// earliest time it can be, so no stamp is ahead of the store's time; but an estimate may be behind by twice its
+/// uncertainty. Every signal acknowledged before is in the inbox, and the next stamp is later than theirs. It is also later
+/// than the place where the listing began: the next estimate may be less certain, and earlier signals were not listed.
+pub(super) async fn newest_stamp(inner: &EngineCore, message: &Message) -> Result<Option<Time>> {
+    if inner.store.traits().atomic {
+        return Ok(None);
+    }
+    let now = inner.now().await?;
+    if now.uncertainty.is_zero() {
+        return Ok(None);
+    }
+    let prefix = prefix::inbox(&message.run, &message.name);
+    let from = now.at.before(now.uncertainty * 2);
+    let mut pages = Pages::after(&*inner.store, &prefix, &format!("{prefix}{from}"));
+    let mut newest = None;
+    while let Some(entries) = pages.next().await? {
+        let stamps = entries.iter().filter_map(|listed| stamp_of(listed.key.rsplit('/').next()?));
+        newest = stamps.max().max(newest);
+    }
+    // A stamp that is further ahead than clocks may differ is ignored.
+    let ahead = now.at.after(limits::UNCERTAINTY_MAX * 2);
+    Ok(newest.filter(|newest| *newest <= ahead).max(Some(from)))
+}
+
+/// Returns the minimum stamp of a new signal: after the run's cursor, and after the last stamp that this process sent.
+pub(super) fn least_stamp(inner: &EngineCore, message: &Message, run: &Run, now: Time) -> Time {
+    let micro = Duration::from_micros(1);
+    let cursor = run.signals.get(&message.name).and_then(|inbox| stamp_of(&inbox.cursor));
+    let mut last = lock(&inner.senders.last_stamp);
+    let mut stamp = now.max(cursor.map_or(now, |cursor| cursor.after(micro)));
+    // A stamp that a cursor far ahead caused, further than clocks differ, does not bind signals to other runs.
+    if *last <= now.after(STAMP_AHEAD_MAX) {
+        stamp = stamp.max(last.after(micro));
+    }
+    *last = stamp;
+    stamp
 }
