@@ -118,16 +118,19 @@ impl Error {
         self
     }
 
+    #[cfg(any(feature = "embedded", feature = "_bucket"))]
     pub(crate) fn because(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
         self
     }
 
+    #[cfg(any(feature = "_bucket", test))]
     pub(crate) fn wait(mut self, retry_after: Option<Duration>) -> Self {
         self.0.retry_after = retry_after;
         self
     }
 
+    #[cfg(feature = "_bucket")]
     pub(crate) fn of_settings(mut self) -> Self {
         self.0.concerns_settings = true;
         self

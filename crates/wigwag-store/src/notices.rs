@@ -8,7 +8,9 @@
 //! Does not hold: that every write is announced. A notification may be lost or repeated, and silence proves nothing.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+#[cfg(any(feature = "_bucket", test))]
+use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 
@@ -85,6 +87,7 @@ impl WeakNotices {
 }
 
 /// Notices of this process by the address of their store, so that two handles to one bucket share notifications.
+#[cfg(any(feature = "_bucket", test))]
 static BY_ADDRESS: Mutex<Vec<(String, WeakNotices)>> = Mutex::new(Vec::new());
 
 impl Notices {
@@ -95,6 +98,7 @@ impl Notices {
     }
 
     /// Returns those of a store address, shared by all of this process that open it.
+    #[cfg(any(feature = "_bucket", test))]
     pub(crate) fn of(address: &str) -> Self {
         let mut all = BY_ADDRESS.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|(_, notices)| notices.0.strong_count() > 0);

@@ -76,7 +76,7 @@ struct Token {
 /// Reads a time in RFC 3339, as people write it: the offset and the fraction of a second are free.
 fn any_time<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Time>, D::Error> {
     let text = String::deserialize(from)?;
-    crate::input::time(&text).map(Some).map_err(|wrong| serde::de::Error::custom(wrong.replace("\nhint:", ":")))
+    input::time(&text).map(Some).map_err(|wrong| serde::de::Error::custom(wrong.replace("\nhint:", ":")))
 }
 
 /// An access key of `/s3`. Checking signatures needs the secret itself, so it lives in a separate file.

@@ -63,6 +63,7 @@ impl Profile {
     }
 
     /// Access key and secret of the profile.
+    #[cfg(feature = "remote")]
     pub(super) fn keys(&self) -> Option<(String, String)> {
         let (id, secret) = (self.get("aws_access_key_id")?, self.get("aws_secret_access_key")?);
         Some((id.to_owned(), secret.to_owned()))
