@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use wigwag_store::{Advertisement, Clock as _, Notices, Notifier, WeakNotices};
 
 use crate::clock::SimClock;
@@ -81,6 +82,7 @@ struct Member {
     process: Arc<Process>,
 }
 
+#[async_trait]
 impl Notifier for Member {
     fn send(&self, keys: &[String]) {
         let members = self.exchange.members.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -106,6 +108,9 @@ impl Notifier for Member {
     fn advertise(&self, _: Advertisement) {}
 
     fn withdraw(&self) {}
+
+    /// Notifications travel outside the process that sent them.
+    async fn flush(&self) {}
 }
 
 #[cfg(test)]

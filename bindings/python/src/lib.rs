@@ -19,6 +19,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use tokio::runtime::Runtime;
+use wigwag_store::limits::NOTIFY_FLUSH_MAX;
 
 /// A guard of shared state. A thread that panicked left it as it was between two statements.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -49,6 +50,16 @@ pub(crate) fn runtime() -> std::io::Result<&'static Runtime> {
     Ok(made)
 }
 
+/// Delivers the pending notifications of this process, for at most a second. A forked child that used no store has none.
+fn flush() {
+    let runtime = *lock(&RUNTIME);
+    if let Some((process, runtime)) = runtime
+        && process == std::process::id()
+    {
+        runtime.block_on(wigwag_store::flush_notifications(&wigwag_store::System, NOTIFY_FLUSH_MAX));
+    }
+}
+
 /// The functions of this module are called by the Python package alone.
 #[pymodule(gil_used = false)]
 mod _native {
@@ -69,6 +80,12 @@ mod _native {
     #[pyfunction]
     fn main(py: Python<'_>, args: Vec<OsString>) -> u8 {
         py.detach(|| wigwag_cli::run(args))
+    }
+
+    /// Delivers pending notifications: called before the interpreter ends.
+    #[pyfunction]
+    fn flush(py: Python<'_>) {
+        py.detach(crate::flush);
     }
 
     /// Returns the version of the engine.

@@ -19,6 +19,9 @@ mod target;
 
 use std::ffi::OsString;
 
+use wigwag_store::limits::NOTIFY_FLUSH_MAX;
+use wigwag_store::{System, flush_notifications};
+
 use args::Command;
 
 /// Runs a call of the command, whose first argument is the name of the program; returns the exit code.
@@ -33,7 +36,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     };
     let runtime = runtime.enable_all().build();
     let outcome = match runtime {
-        Ok(runtime) => runtime.block_on(commands::run(args)),
+        Ok(runtime) => runtime.block_on(async {
+            let outcome = commands::run(args).await;
+            // Other processes on a bucket poll rarely while they are notified.
+            flush_notifications(&System, NOTIFY_FLUSH_MAX).await;
+            outcome
+        }),
         Err(error) => Err(error.into()),
     };
     match outcome {

@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod common;
+#[path = "it/notified.rs"]
+mod notified;
 #[path = "common/process.rs"]
 mod process;
 

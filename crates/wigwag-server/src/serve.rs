@@ -193,6 +193,8 @@ async fn run(listener: TcpListener, door: Door, app: App, places: Places, mut st
         () = System.sleep(grace) => debug!("the grace time is over"),
     }
     connections.shutdown().await;
+    // Other processes no longer post to this server.
+    client.flush().await;
 }
 
 /// Accepts the next connection, once there is a slot for it.

@@ -10,23 +10,29 @@
 //! Holds: all processes that see the same records choose the same servers.
 //! Does not hold: that a notification arrives. A process that has not read a new server's record yet does not post to it.
 //!
-//! What if we die here? A record expires, and is deleted by any process that finds it long after.
+//! What if we die here? A record expires, and is deleted by any process that finds it long after. Keys that were not posted
+//! yet are lost: other processes find the writes by polling. A process that ends in order delivers them first
+//! ([`Notifier::flush`], [`flush_notifications`]).
 
 mod link;
 mod membership;
+mod outgoing;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
-use crate::limits::{FLEET_PENDING_KEYS_MAX, SERVERS_MAX};
+use crate::limits::{FLEET_PENDING_KEYS_MAX, NOTIFY_FLUSH_MAX, SERVERS_MAX};
 use crate::{Advertisement, Clock, Notices, Notifier, Store, System, WeakNotices};
 use link::Link;
+pub use outgoing::flush_notifications;
+use outgoing::{Outgoing, Undelivered};
 
 /// The least time between two reads of the records: a crowd of broken streams causes one.
 const REFRESH_MIN: Duration = Duration::from_secs(1);
@@ -70,6 +76,9 @@ struct Shared {
     settings: FleetSettings,
     http: reqwest::Client,
     state: Mutex<State>,
+    undelivered: Arc<Undelivered>,
+    /// Held while this server's record is written or removed, so that none is written after the removal.
+    record: tokio::sync::Mutex<()>,
     /// Something is to be done before the interval is over.
     wake: Arc<Notify>,
     /// A key was sent since the records were last read.
@@ -85,9 +94,11 @@ struct State {
     is_followed: bool,
     links: BTreeMap<String, Link>,
     /// Keys sent before the records were read for the first time.
-    pending: Vec<String>,
+    pending: Vec<Outgoing>,
     is_known: bool,
     task: Option<JoinHandle<()>>,
+    /// Keeps the fleet while keys are pending, although their sender may have dropped it.
+    keeper: Option<JoinHandle<()>>,
 }
 
 impl Fleet {
@@ -106,6 +117,8 @@ impl Fleet {
             settings,
             http,
             state: Mutex::default(),
+            undelivered: Undelivered::new(),
+            record: tokio::sync::Mutex::default(),
             wake: Arc::default(),
             is_sending: AtomicBool::new(false),
             is_stale: AtomicBool::new(false),
@@ -123,8 +136,26 @@ impl Fleet {
             state.task = Some(runtime.spawn(run(Arc::downgrade(&self.shared))));
         }
     }
+
+    /// Keeps the fleet until its keys are delivered, for a bounded time.
+    fn keep(&self) {
+        let mut state = self.shared.state();
+        if state.keeper.as_ref().is_none_or(JoinHandle::is_finished)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let shared = Arc::clone(&self.shared);
+            state.keeper = Some(runtime.spawn(async move {
+                tokio::select! {
+                    biased;
+                    () = shared.undelivered.settled() => {}
+                    () = shared.settings.clock.sleep(NOTIFY_FLUSH_MAX) => {}
+                }
+            }));
+        }
+    }
 }
 
+#[async_trait]
 impl Notifier for Fleet {
     fn send(&self, keys: &[String]) {
         let wanted: Vec<&String> = keys.iter().filter(|key| (self.shared.settings.is_wanted)(key)).collect();
@@ -137,13 +168,15 @@ impl Notifier for Fleet {
         }
         self.shared.is_sending.store(true, Ordering::Release);
         if state.is_known {
-            state.links.values().for_each(|link| link.post(&wanted));
+            state.links.values().for_each(|link| link.post(&wanted, &self.shared.undelivered));
             return;
         }
         let room = FLEET_PENDING_KEYS_MAX.saturating_sub(state.pending.len());
-        state.pending.extend(wanted.into_iter().take(room).cloned());
+        let outgoing = wanted.into_iter().take(room).map(|key| Outgoing::new(key, &self.shared.undelivered));
+        state.pending.extend(outgoing);
         drop(state);
         self.start();
+        self.keep();
         self.shared.wake.notify_one();
     }
 
@@ -173,8 +206,18 @@ impl Notifier for Fleet {
         drop(state);
         let shared = Arc::clone(&self.shared);
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { shared.remove_record(&own.id).await });
+            // Counted as a key on its way, so that a flush waits for the removal.
+            let outgoing = Outgoing::new(&membership::key(&own.id), &shared.undelivered);
+            runtime.spawn(async move {
+                let _guard = shared.record.lock().await;
+                shared.remove_record(&own.id).await;
+                drop(outgoing);
+            });
         }
+    }
+
+    async fn flush(&self) {
+        self.shared.undelivered.settled().await;
     }
 }
 
@@ -207,7 +250,10 @@ impl Shared {
     async fn round(self: &Arc<Self>) -> crate::Result<()> {
         let own = self.state().own.clone();
         if let Some(own) = &own {
-            self.write_record(own).await?;
+            let _guard = self.record.lock().await;
+            if self.state().own.as_ref() == Some(own) {
+                self.write_record(own).await?;
+            }
         }
         let running = self.running(own.as_ref()).await?;
         let chosen = membership::chosen(running, own.as_ref(), SERVERS_MAX);
@@ -220,12 +266,13 @@ impl Shared {
             }
         }
         let pending = std::mem::take(&mut state.pending);
-        state.links.values().for_each(|link| link.post(&pending.iter().collect::<Vec<_>>()));
+        let keys: Vec<&String> = pending.iter().map(|outgoing| &outgoing.key).collect();
+        state.links.values().for_each(|link| link.post(&keys, &self.undelivered));
         let is_first = !std::mem::replace(&mut state.is_known, true);
         if let Some(own) = own.filter(|_| is_first) {
             // Processes that follow another server learn of this one at once.
             let record = membership::key(&own.id);
-            state.links.values().for_each(|link| link.post(&[&record]));
+            state.links.values().for_each(|link| link.post(&[&record], &self.undelivered));
         }
         Ok(())
     }

@@ -77,7 +77,7 @@ pub use error::{Action, Error, ErrorKind, Result};
 #[cfg(feature = "testing")]
 pub use faulty::{Faults, Faulty};
 #[cfg(feature = "_bucket")]
-pub use fleet::{Fleet, FleetSettings};
+pub use fleet::{Fleet, FleetSettings, flush_notifications};
 pub use layout::{LAYOUT_KEY, Layout, Proof};
 pub use memory::Memory;
 pub use meter::{Cost, Meter, Usage};

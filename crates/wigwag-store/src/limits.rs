@@ -49,6 +49,10 @@ pub const FLEET_PENDING_KEYS_MAX: usize = 4_096;
 /// How large the body of one post of notifications is: some hundred keys.
 pub const NOTIFY_BYTES_MAX: usize = 64 * 1024;
 
+/// Time for which a process that ends waits until its notifications are delivered: some round trips. A server that is slower
+/// finds the writes by polling.
+pub const NOTIFY_FLUSH_MAX: Duration = Duration::from_secs(1);
+
 /// Maximum lead of a requested stamp over the store's time; a larger one indicates a faulty caller.
 pub const STAMP_AHEAD_MAX: Duration = Duration::from_secs(3_600);
 

@@ -15,14 +15,16 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 
 use crate::changes::Followers;
+use crate::limits::NOTIFY_FLUSH_MAX;
 use crate::{
-    Batch, Changes, Notifications, Now, Object, Operation, Page, Peers, Receipt, Result, STAMP, Store, Traits,
+    Batch, Changes, Clock, Notifications, Now, Object, Operation, Page, Peers, Receipt, Result, STAMP, Store, Traits,
 };
 
 /// Carries notifications between the processes that share a store.
 ///
 /// Notifications are best-effort: a transport may drop, repeat, delay and reorder them. It passes received keys to
 /// [`Notices::receive`], and each known gap to [`Notices::report_gap`].
+#[async_trait]
 pub trait Notifier: fmt::Debug + Send + Sync + 'static {
     /// Sends keys of objects that this process put. Returns at once.
     fn send(&self, keys: &[String]);
@@ -38,6 +40,10 @@ pub trait Notifier: fmt::Debug + Send + Sync + 'static {
 
     /// Withdraws the advertisement.
     fn withdraw(&self);
+
+    /// Waits until the keys sent so far are delivered or abandoned, and an advertisement is withdrawn. Never fails; may take
+    /// long if a server does not answer.
+    async fn flush(&self);
 }
 
 /// How other processes reach a server that relays notifications.
@@ -132,6 +138,17 @@ impl Notices {
         self.post(keys);
         if let Some(notifier) = self.notifier() {
             notifier.send(keys);
+        }
+    }
+
+    /// Delivers what was announced to other processes, for at most [`NOTIFY_FLUSH_MAX`]; undelivered notifications are lost
+    /// without an error.
+    pub async fn flush(&self, clock: &dyn Clock) {
+        let Some(notifier) = self.notifier() else { return };
+        tokio::select! {
+            biased;
+            () = notifier.flush() => {}
+            () = clock.sleep(NOTIFY_FLUSH_MAX) => {}
         }
     }
 
@@ -291,6 +308,7 @@ mod tests {
         connected: AtomicBool,
     }
 
+    #[async_trait]
     impl Notifier for Sent {
         fn send(&self, keys: &[String]) {
             self.keys.lock().unwrap().extend_from_slice(keys);
@@ -301,6 +319,26 @@ mod tests {
         }
         fn advertise(&self, _: Advertisement) {}
         fn withdraw(&self) {}
+        async fn flush(&self) {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Time that passes only by waiting.
+    #[derive(Debug, Default)]
+    struct Waited(Mutex<std::time::Duration>);
+
+    #[async_trait]
+    impl Clock for Waited {
+        fn wall(&self) -> crate::Stamp {
+            crate::Stamp::default()
+        }
+        fn boot(&self) -> std::time::Duration {
+            *self.0.lock().unwrap()
+        }
+        async fn sleep(&self, span: std::time::Duration) {
+            *self.0.lock().unwrap() += span;
+        }
     }
 
     fn put(key: &str) -> Option<Change> {
@@ -358,6 +396,16 @@ mod tests {
         assert_eq!(notices.coverage(), Notifications::Process, "not connected yet");
         sent.connected.store(true, Ordering::Relaxed);
         assert_eq!(notices.coverage(), Notifications::Fleet);
+    }
+
+    #[tokio::test]
+    async fn a_transport_that_does_not_deliver_is_waited_for_a_bounded_time() {
+        let (notices, clock) = (Notices::new(), Waited::default());
+        notices.flush(&clock).await;
+        assert_eq!(clock.boot(), std::time::Duration::ZERO, "no transport, no wait");
+        notices.connect(Arc::new(Sent::default()));
+        notices.flush(&clock).await;
+        assert_eq!(clock.boot(), NOTIFY_FLUSH_MAX);
     }
 
     #[tokio::test]

@@ -106,6 +106,16 @@ impl Client {
         &self.inner.store
     }
 
+    /// Delivers pending notifications to the servers on the same bucket, for at most a second; it never fails.
+    ///
+    /// Notifications are sent in the background. A program that starts or signals runs and ends at once should call this
+    /// first, or the workers find its writes only by polling. [`Engine::stop`](crate::Engine::stop) calls it.
+    pub async fn flush(&self) {
+        if let Some(notices) = &self.inner.notices {
+            notices.flush(&*self.inner.clock).await;
+        }
+    }
+
     /// Notifications of this process, where the store itself announces none.
     #[must_use]
     pub fn notices(&self) -> Option<&wigwag_store::Notices> {

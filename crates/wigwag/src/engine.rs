@@ -98,7 +98,8 @@ impl Engine {
         self.inner.active_count()
     }
 
-    /// Stops the engine: no new work starts, running steps may finish within the grace time, and all runs are released.
+    /// Stops the engine: no new work starts, running steps may finish within the grace time, and all runs are released. On a
+    /// bucket it also delivers pending notifications, for at most a second.
     pub async fn stop(mut self) {
         self.inner.set_stop(Stop::Drain);
         let deadline = self.inner.clock.boot() + self.inner.settings.grace;
@@ -118,6 +119,8 @@ impl Engine {
         for task in self.tasks.drain(..) {
             let _ = task.await;
         }
+        // Other workers continue the released runs.
+        self.client().flush().await;
     }
 }
 

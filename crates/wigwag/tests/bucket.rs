@@ -323,6 +323,7 @@ async fn a_signal_of_the_same_process_is_not_found_by_polling() {
 #[derive(Debug)]
 struct Lossy;
 
+#[async_trait]
 impl wigwag_store::Notifier for Lossy {
     fn send(&self, _: &[String]) {}
     fn subscribed(&self) {}
@@ -331,6 +332,7 @@ impl wigwag_store::Notifier for Lossy {
     }
     fn advertise(&self, _: wigwag_store::Advertisement) {}
     fn withdraw(&self) {}
+    async fn flush(&self) {}
 }
 
 /// Returns a client whose process gets no notifications of other processes' writes, although it expects them.

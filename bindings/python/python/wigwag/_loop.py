@@ -7,6 +7,7 @@ call; requests of the code are passed to the engine with one call for each round
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import logging
 import os
@@ -20,6 +21,9 @@ from .errors import WigwagError, _error_of
 
 if TYPE_CHECKING:
     from .context import Context, Point
+
+# On a bucket, notifications to other processes are sent in the background: a script that ends at once delivers them first.
+atexit.register(_native.flush)
 
 BEGIN, CALL, REPLY, GONE, DROPPED, ANSWER, FORGET, CANCELLED, LOG = range(1, 10)
 ASK, DROP, ACK, RETURN, DONE, BELOW = range(1, 7)

@@ -10,10 +10,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tracing::debug;
 
-use super::{Shared, membership};
-use crate::Advertisement;
+use super::{Outgoing, Shared, Undelivered, membership};
 use crate::events::{Events, Sink};
 use crate::limits::{FLEET_PENDING_KEYS_MAX, NOTIFY_BYTES_MAX, NUDGE_SILENCE_MAX};
+use crate::{Advertisement, Clock};
 
 /// Time for which keys are collected before they are posted together.
 const GATHER: Duration = Duration::from_millis(2);
@@ -33,18 +33,19 @@ const POST_TRIES: u32 = 3;
 pub(super) struct Link {
     server: Advertisement,
     is_live: Arc<AtomicBool>,
-    posts: mpsc::Sender<String>,
-    queue: Mutex<Option<mpsc::Receiver<String>>>,
+    posts: mpsc::Sender<Outgoing>,
+    queue: Mutex<Option<mpsc::Receiver<Outgoing>>>,
     /// Keys were dropped since the last post.
     has_gap: Arc<AtomicBool>,
     stream: Option<JoinHandle<()>>,
-    poster: Option<JoinHandle<()>>,
+    has_poster: bool,
 }
 
 impl Drop for Link {
+    /// Closes the stream. The poster ends by itself once it has posted what is enqueued.
     fn drop(&mut self) {
-        for task in [&self.stream, &self.poster].into_iter().flatten() {
-            task.abort();
+        if let Some(stream) = &self.stream {
+            stream.abort();
         }
     }
 }
@@ -53,7 +54,7 @@ impl Link {
     pub(super) fn new(server: Advertisement) -> Self {
         let (posts, queue) = mpsc::channel(FLEET_PENDING_KEYS_MAX);
         let (is_live, has_gap) = Default::default();
-        Self { server, is_live, posts, queue: Mutex::new(Some(queue)), has_gap, stream: None, poster: None }
+        Self { server, is_live, posts, queue: Mutex::new(Some(queue)), has_gap, stream: None, has_poster: false }
     }
 
     pub(super) fn server(&self) -> &Advertisement {
@@ -70,21 +71,22 @@ impl Link {
     }
 
     /// Enqueues keys. If the server is too slow they are dropped, and it is notified of the gap.
-    pub(super) fn post(&self, keys: &[&String]) {
+    pub(super) fn post(&self, keys: &[&String], undelivered: &Arc<Undelivered>) {
         for key in keys {
-            if self.posts.try_send((*key).clone()).is_err() {
+            if self.posts.try_send(Outgoing::new(key, undelivered)).is_err() {
                 self.has_gap.store(true, Ordering::Release);
             }
         }
     }
 
     pub(super) fn start_posts(&mut self, shared: &Arc<Shared>) {
-        if self.poster.is_some() {
+        if std::mem::replace(&mut self.has_poster, true) {
             return;
         }
         let Some(queue) = self.queue.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         let (http, server, has_gap) = (shared.http.clone(), self.server.clone(), Arc::clone(&self.has_gap));
-        self.poster = Some(tokio::spawn(Poster { http, server, has_gap, shared: Arc::downgrade(shared) }.run(queue)));
+        let clock = Arc::clone(&shared.settings.clock);
+        tokio::spawn(Poster { http, server, has_gap, clock }.run(queue));
     }
 
     pub(super) fn open_stream(&mut self, shared: &Arc<Shared>) {
@@ -182,61 +184,67 @@ struct Poster {
     http: reqwest::Client,
     server: Advertisement,
     has_gap: Arc<AtomicBool>,
-    shared: Weak<Shared>,
+    clock: Arc<dyn Clock>,
 }
 
 #[derive(Serialize)]
 struct Post<'a> {
-    keys: &'a [String],
+    keys: Vec<&'a str>,
     gap: bool,
 }
 
 impl Poster {
-    async fn run(self, mut queue: mpsc::Receiver<String>) {
-        let mut left: Option<String> = None;
+    /// Posts what is enqueued, until the link is dropped and the queue is empty.
+    async fn run(self, mut queue: mpsc::Receiver<Outgoing>) {
+        let mut left: Option<Outgoing> = None;
         loop {
             let first = match left.take() {
-                Some(key) => key,
+                Some(outgoing) => outgoing,
                 None => match queue.recv().await {
-                    Some(key) => key,
+                    Some(outgoing) => outgoing,
                     None => return,
                 },
             };
-            let Some(clock) = self.shared.upgrade().map(|shared| Arc::clone(&shared.settings.clock)) else { return };
-            clock.sleep(GATHER).await;
+            self.clock.sleep(GATHER).await;
             // Quotes, comma, and JSON escapes: keys are almost always ASCII.
-            let room = |key: &str| key.len() + 8;
+            let room = |outgoing: &Outgoing| outgoing.key.len() + 8;
             let mut bytes = 64 + room(&first);
-            let mut keys = vec![first];
-            while let Ok(key) = queue.try_recv() {
-                if bytes + room(&key) > NOTIFY_BYTES_MAX {
-                    left = Some(key);
+            let mut batch = vec![first];
+            while let Ok(outgoing) = queue.try_recv() {
+                if bytes + room(&outgoing) > NOTIFY_BYTES_MAX {
+                    left = Some(outgoing);
                     break;
                 }
-                bytes += room(&key);
-                keys.push(key);
+                bytes += room(&outgoing);
+                batch.push(outgoing);
             }
-            self.post(&keys, &*clock).await;
+            let is_posted = self.post(&batch).await;
+            if !is_posted && queue.is_closed() {
+                // The server is gone, or this process is done with the store: no further attempts.
+                return;
+            }
         }
     }
 
     /// Posts keys; reports a gap with the next post if that fails.
-    async fn post(&self, keys: &[String], clock: &dyn crate::Clock) {
+    async fn post(&self, batch: &[Outgoing]) -> bool {
         let gap = self.has_gap.swap(false, Ordering::AcqRel);
+        let keys = batch.iter().map(|outgoing| outgoing.key.as_str()).collect();
         let body = serde_json::to_vec(&Post { keys, gap }).unwrap_or_default();
         let url = format!("{}/v1/notify", self.server.url.trim_end_matches('/'));
         for tried in 1..=POST_TRIES {
             let request = self.http.post(&url).bearer_auth(&self.server.key).timeout(POST_MAX);
             let request = request.header("content-type", "application/json").body(body.clone());
             match request.send().await {
-                Ok(response) if response.status().is_success() => return,
+                Ok(response) if response.status().is_success() => return true,
                 Ok(response) => debug!(url, status = %response.status(), tried, "a notification was rejected"),
                 Err(error) => debug!(url, error = %error.without_url(), tried, "a notification could not be sent"),
             }
             if tried < POST_TRIES {
-                clock.sleep(PAUSE_FIRST * tried).await;
+                self.clock.sleep(PAUSE_FIRST * tried).await;
             }
         }
         self.has_gap.store(true, Ordering::Release);
+        false
     }
 }

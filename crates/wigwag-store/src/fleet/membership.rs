@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use tracing::debug;
 
@@ -14,6 +15,9 @@ pub(super) const PREFIX: &str = "servers/";
 
 /// Number of intervals after which an expired record is deleted.
 const DELETED_AFTER: u32 = 10;
+
+/// Records that are read concurrently.
+const RECORD_READS_CONCURRENT: usize = 16;
 
 /// The stored form of a server.
 #[derive(Debug, Serialize, Deserialize)]
@@ -56,7 +60,7 @@ impl Shared {
         let page = self.store.list(PREFIX, "", LIST_PAGE).await?;
         let now = self.store.now().await?;
         let expiry = self.settings.interval * 5 / 4 + now.uncertainty + Duration::from_secs(1);
-        let (mut running, mut old) = (Vec::new(), Batch::new());
+        let (mut running, mut unknown, mut old) = (Vec::new(), Vec::new(), Batch::new());
         for listed in page.entries {
             let Some(id) = id_of(&listed.key) else { continue };
             let age = now.at.since(listed.modified);
@@ -65,12 +69,15 @@ impl Shared {
                 continue;
             }
             let known = own.filter(|own| own.id == id).cloned();
-            let known = known.or_else(|| self.state().links.get(id).map(|link| link.server().clone()));
-            match known {
+            match known.or_else(|| self.state().links.get(id).map(|link| link.server().clone())) {
                 Some(server) => running.push(server),
-                None => running.extend(self.read_record(&listed.key).await?),
+                None => unknown.push(listed.key),
             }
         }
+        // At the same time: a short program waits for this before it ends.
+        let read = unknown.into_iter().map(|key| async move { self.read_record(&key).await });
+        let read: Vec<_> = stream::iter(read).buffered(RECORD_READS_CONCURRENT).try_collect().await?;
+        running.extend(read.into_iter().flatten());
         if !old.operations().is_empty() {
             self.store.write(old).await?;
         }
