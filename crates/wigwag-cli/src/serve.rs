@@ -119,7 +119,9 @@ pub(crate) async fn dev(args: &StoreArgs, wanted: &Dev) -> Result<(), Failed> {
     no_server(args)?;
     let telemetry = logs::start()?;
     let mut stop = Stop::listen()?;
-    let opened = wigwag_store::open(&args.store, &settings(args))?;
+    let mut store = settings(args);
+    store.retry = RetrySettings::default();
+    let opened = wigwag_store::open(&args.store, &store)?;
     let mut tuned = Settings::default();
     tuned.link_secret = Some(dev_secret(args, &opened)?);
     let counted = opened.clone();

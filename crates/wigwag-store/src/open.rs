@@ -135,8 +135,9 @@ fn open_bucket(scheme: &str, rest: &str, _: &OpenSettings) -> Result<Opened> {
 fn open_bucket(scheme: &str, rest: &str, settings: &OpenSettings) -> Result<Opened> {
     let (name, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     let bucket = Bucket::open(&format!("{scheme}://{name}"), &settings.bucket)?;
-    let opened = layered(Meter::new(Prefix::new(bucket, prefix)?), settings);
     let endpoint = settings.bucket.endpoint.as_deref().unwrap_or_default();
+    let meter = Meter::new(Prefix::new(bucket, prefix)?);
+    let opened = layered(meter, settings, &format!("{scheme}://{name} {endpoint}"));
     let notices = Notices::of(&format!("{scheme}://{name}/{prefix} {endpoint}"));
     let fleet = FleetSettings { clock: Arc::clone(&settings.bucket.clock), ..settings.fleet.clone() };
     // `None` if another handle of this process has connected it already.
@@ -173,12 +174,13 @@ fn open_server(url: &str, settings: &OpenSettings) -> Result<Opened> {
     let bucket = Bucket::open("s3://wigwag", &reached)?;
     let (connect_max, clock) = (reached.connect_max, Arc::clone(&reached.clock));
     let source = Source { url: changes, keys, connect_max, clock };
-    Ok(layered(Meter::new(Nudged::new(bucket, source)), settings))
+    Ok(layered(Meter::new(Nudged::new(bucket, source)), settings, url))
 }
 
 #[cfg(feature = "_bucket")]
-fn layered<S: Store + Clone>(meter: Meter<S>, settings: &OpenSettings) -> Opened {
+fn layered<S: Store + Clone>(meter: Meter<S>, settings: &OpenSettings, address: &str) -> Opened {
     let retry = Retry::with_clock(meter.clone(), settings.retry.clone(), Arc::clone(&settings.bucket.clock));
+    let retry = retry.throttled_with(address);
     let store: Arc<dyn Store> = if settings.unproven { Arc::new(retry) } else { Arc::new(Proven::new(retry)) };
     Opened { store, ..Opened::measured(meter) }
 }

@@ -10,12 +10,14 @@
 //! | time or attempts are exhausted | `Unknown` if any attempt may have landed or part of the batch did, else `Unavailable` |
 //!
 //! Retries are limited by time, not by number: an outage shorter than [`RetrySettings::time_max`] causes no error. When
-//! the store throttles (a response with `Retry-After`), all writes through this layer wait together, each with some
-//! jitter, so that they do not return at the same moment.
+//! the store throttles any request (a response with `Retry-After`), all writes of this process to that store wait, and each
+//! returns up to a quarter later at random, so that they do not all return at the same moment.
 //!
 //! Where the store draws stamps beforehand ([`Traits::stamps_at_commit`] is false), this layer draws them once,
 //! so that every attempt writes the same key.
 
+#[cfg(any(feature = "_bucket", test))]
+use std::sync::Weak;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -39,6 +41,8 @@ pub struct RetrySettings {
     pub pause_max: Duration,
     /// No further attempt starts after this time, and no delay exceeds it, whatever the server demands.
     pub time_max: Duration,
+    /// Source of jitter: returns numbers from 0 up to, but not including, 1.
+    pub random: fn() -> f64,
 }
 
 impl Default for RetrySettings {
@@ -48,6 +52,7 @@ impl Default for RetrySettings {
             pause_first: Duration::from_millis(50),
             pause_max: Duration::from_secs(2),
             time_max: Duration::from_secs(60),
+            random: fastrand::f64,
         }
     }
 }
@@ -69,14 +74,31 @@ pub struct Retry<S> {
     throttle: Arc<Throttle>,
 }
 
-/// Throttling by the store; shared by all clones.
+/// Throttling by a store; shared by all layers of this process around that store.
 #[derive(Debug, Default)]
 struct Throttle {
     /// End of the throttling, by the monotonic clock.
     until: Mutex<Duration>,
 }
 
+/// Throttles of this process by the address of their store.
+#[cfg(any(feature = "_bucket", test))]
+static THROTTLES: Mutex<Vec<(String, Weak<Throttle>)>> = Mutex::new(Vec::new());
+
 impl Throttle {
+    /// Returns the one of a store's address.
+    #[cfg(any(feature = "_bucket", test))]
+    fn of(address: &str) -> Arc<Self> {
+        let mut all = THROTTLES.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(_, throttle)| throttle.strong_count() > 0);
+        let known = all.iter().find(|(known, _)| known == address).and_then(|(_, throttle)| throttle.upgrade());
+        known.unwrap_or_else(|| {
+            let throttle = Arc::new(Self::default());
+            all.push((address.to_owned(), Arc::downgrade(&throttle)));
+            throttle
+        })
+    }
+
     fn until(&self) -> MutexGuard<'_, Duration> {
         self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -89,14 +111,26 @@ impl Throttle {
         }
     }
 
-    /// Waits until the store wants writes again, and up to a quarter of that longer. Returns at once if that is not within
+    /// Waits until the store accepts writes again, and a little longer ([`spread`]). Returns at once if that is not within
     /// `left`: the store decides about one more attempt.
-    async fn pass(&self, clock: &dyn Clock, left: Duration) {
+    async fn pass(&self, clock: &dyn Clock, left: Duration, random: fn() -> f64) {
         let span = self.until().saturating_sub(clock.boot());
         if !span.is_zero() && span < left {
-            clock.sleep(span + span.mul_f64(fastrand::f64() / 4.0)).await;
+            clock.sleep(spread(span, random())).await;
         }
     }
+}
+
+/// A delay that the store demands, and up to a quarter of it longer, so that writers rejected together return at different
+/// times and not as one burst.
+fn spread(demanded: Duration, random: f64) -> Duration {
+    demanded + demanded.mul_f64(random / 4.0)
+}
+
+/// The delay before the attempt after `tries` others: half to all of a backoff that doubles, or what the store demands.
+fn pause(settings: &RetrySettings, tries: u32, demanded: Option<Duration>, random: f64) -> Duration {
+    let backoff = settings.pause_first.saturating_mul(1 << tries.min(16)).min(settings.pause_max);
+    backoff.mul_f64(0.5 + random / 2.0).max(spread(demanded.unwrap_or_default(), random))
 }
 
 impl<S: Store> Retry<S> {
@@ -110,8 +144,15 @@ impl<S: Store> Retry<S> {
         Self { inner, settings, clock, throttle: Arc::default() }
     }
 
+    /// Shares throttling with all layers of this process around the store of this address.
+    #[cfg(any(feature = "_bucket", test))]
+    pub(crate) fn throttled_with(self, address: &str) -> Self {
+        Self { throttle: Throttle::of(address), ..self }
+    }
+
     fn patience(&self) -> Patience<'_> {
-        Patience { settings: &self.settings, clock: &*self.clock, since: self.clock.boot(), tries: 0 }
+        let (settings, clock, throttle) = (&self.settings, &*self.clock, &*self.throttle);
+        Patience { settings, clock, throttle, since: clock.boot(), tries: 0 }
     }
 
     /// Reads back the rejected conditional put.
@@ -138,6 +179,7 @@ enum ReadBack {
 struct Patience<'a> {
     settings: &'a RetrySettings,
     clock: &'a dyn Clock,
+    throttle: &'a Throttle,
     since: Duration,
     tries: u32,
 }
@@ -147,14 +189,14 @@ impl Patience<'_> {
         self.settings.time_max.saturating_sub(self.clock.boot().saturating_sub(self.since))
     }
 
-    /// Waits before another attempt; `false` if there will be none.
+    /// Records throttling, and waits before another attempt; `false` if there will be none.
     async fn again(&mut self, error: &Error) -> bool {
+        self.throttle.note(error, self.clock);
         let spent = self.clock.boot().saturating_sub(self.since);
         if self.tries >= self.settings.tries_max {
             return false;
         }
-        let pause = self.settings.pause_first.saturating_mul(1 << self.tries.min(16)).min(self.settings.pause_max);
-        let pause = pause.mul_f64(0.5 + fastrand::f64() / 2.0).max(error.retry_after().unwrap_or_default());
+        let pause = pause(self.settings, self.tries, error.retry_after(), (self.settings.random)());
         if spent + pause > self.settings.time_max {
             return false;
         }
@@ -188,7 +230,7 @@ impl<S: Store> Store for Retry<S> {
         let mut attempt = Attempt { rest: batch, versions: Vec::new(), landed: 0, doubtful: false };
         let mut patience = self.patience();
         loop {
-            self.throttle.pass(&*self.clock, patience.left()).await;
+            self.throttle.pass(&*self.clock, patience.left(), self.settings.random).await;
             let error = match self.inner.write(attempt.rest.clone()).await {
                 Ok(rest) => {
                     attempt.versions.extend(rest.versions);
@@ -197,7 +239,6 @@ impl<S: Store> Store for Retry<S> {
                 Err(error) => error,
             };
             attempt.advance(&error);
-            self.throttle.note(&error, &*self.clock);
             if error.is_lost() && attempt.doubtful {
                 match self.read_back(&attempt.rest, &error).await {
                     Ok(ReadBack::Ours(version)) => attempt.pass(&version, self.inner.traits().atomic),
@@ -394,17 +435,68 @@ mod tests {
         assert!((58..=60).contains(&clock.boot().as_secs()), "{:?}", clock.boot());
     }
 
+    #[test]
+    fn delays_grow_and_no_two_writers_that_were_rejected_together_return_together() {
+        let settings = RetrySettings::default();
+        let ms = Duration::from_millis;
+        for (tries, demanded, random, expected) in [
+            (0, None, 0.0, ms(25)),
+            (0, None, 1.0, ms(50)),
+            (1, None, 1.0, ms(100)),
+            (5, None, 0.5, ms(1_200)),
+            (9, None, 1.0, ms(2_000)),
+            (u32::MAX, None, 0.0, ms(1_000)),
+            (0, Some(ms(8_000)), 0.0, ms(8_000)),
+            (0, Some(ms(8_000)), 0.5, ms(9_000)),
+            (0, Some(ms(8_000)), 1.0, ms(10_000)),
+            // What the store demands is less than the backoff.
+            (9, Some(ms(100)), 0.0, ms(1_000)),
+        ] {
+            assert_eq!(pause(&settings, tries, demanded, random), expected, "{tries} {demanded:?} {random}");
+        }
+    }
+
     #[tokio::test]
-    async fn throttling_slows_all_writers_together() {
-        let (store, clock, asked) = down(7, Some(7));
-        store.write(Batch::new().put("one", "v")).await.unwrap();
-        assert_eq!(asked.load(Ordering::Relaxed), 2, "the second try comes when the store asked for it");
-        // Throttled again: another writer makes no attempt before the time is over.
-        store.throttle.note(&Error::of_kind(ErrorKind::Unavailable).wait(Some(Duration::from_secs(5))), &*clock);
-        let (before, begun) = (asked.load(Ordering::Relaxed), clock.boot());
-        store.write(Batch::new().put("other", "v")).await.unwrap();
-        assert_eq!(asked.load(Ordering::Relaxed), before + 1);
-        let waited = clock.boot() - begun;
-        assert!(waited >= Duration::from_secs(5) && waited <= Duration::from_millis(6_300), "{waited:?}");
+    async fn a_rejected_writer_returns_later_than_demanded_by_its_jitter() {
+        for (random, expected) in [((|| 0.0) as fn() -> f64, 8_000), (|| 0.5, 9_000), (|| 1.0, 10_000)] {
+            let (mut store, clock, asked) = down(8, Some(8));
+            store.settings.random = random;
+            store.write(Batch::new().put("k", "v")).await.unwrap();
+            assert_eq!(asked.load(Ordering::Relaxed), 2, "the second attempt comes when the store demanded it");
+            assert_eq!(clock.boot(), Duration::from_millis(expected));
+        }
+    }
+
+    /// How a handle learns that the store throttles.
+    #[derive(Clone, Copy, Debug)]
+    enum Learns {
+        Get,
+        List,
+        Write,
+    }
+
+    #[tokio::test]
+    async fn throttling_of_any_request_slows_all_writers_of_the_process() {
+        for how in [Learns::Get, Learns::List, Learns::Write] {
+            let address = format!("s3://throttled by {how:?}");
+            let (store, clock, _) = down(8, Some(8));
+            let told = Retry { settings: RetrySettings::new(0, Duration::ZERO), ..store }.throttled_with(&address);
+            let other = |address: &str| {
+                let mut settings = RetrySettings::default();
+                settings.random = || 0.5;
+                Retry::with_clock(Memory::bucket(), settings, clock.clone()).throttled_with(address)
+            };
+            let (same, elsewhere) = (other(&address), other("s3://another"));
+            let failed = match how {
+                Learns::Get => told.get("k").await.is_err(),
+                Learns::List => told.list("", "", 1).await.is_err(),
+                Learns::Write => told.write(Batch::new().put("k", "v")).await.is_err(),
+            };
+            assert!(failed, "{how:?}");
+            for (writer, expected) in [(elsewhere, 0), (same.clone(), 9), (same, 9)] {
+                writer.write(Batch::new().put("k", "v")).await.unwrap();
+                assert_eq!(clock.boot(), Duration::from_secs(expected), "{how:?}");
+            }
+        }
     }
 }

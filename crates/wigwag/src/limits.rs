@@ -187,6 +187,12 @@ pub(crate) const FLEET_POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// How long a waiter or follower tolerates an outage of the store: long waits must not fail for a short one.
 pub(crate) const OUTAGE_PATIENCE: Duration = Duration::from_secs(600);
 
+/// First interval at which a large result is read again during an outage; it doubles.
+pub(crate) const OUTAGE_POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
+
+/// Longest interval at which a large result is read again during an outage.
+pub(crate) const OUTAGE_POLL_INTERVAL_MAX: Duration = Duration::from_secs(2);
+
 /// Rows of the list of waits that are read concurrently.
 pub(crate) const WAITING_ROWS_AT_ONCE: usize = 16;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use wigwag::{Builder, Client, Ctx, Engine, Failure, RunHandle, Settings, Status};
+use wigwag::{Builder, Client, Ctx, Engine, Failure, RunHandle, Settings, Status, permanent};
 use wigwag_store::{
     Announced, Batch, Changes, Clock, Error, ErrorKind, LAYOUT_KEY, Memory, Meter, Notices, Notifications, Now, Object,
     Operation, Page, Peers, Receipt, Retry, RetrySettings, Stamp, Store, Traits,
@@ -45,6 +45,8 @@ struct Deep {
     memory: Memory,
     clock: Paused,
     is_down: Arc<AtomicBool>,
+    /// Large values cannot be read.
+    has_lost_blobs: Arc<AtomicBool>,
     /// The process that uses this view of the bucket is dead.
     is_dead: Arc<AtomicBool>,
 }
@@ -56,6 +58,7 @@ impl Deep {
             memory: Memory::bucket_with_clock(Arc::new(clock.clone())),
             clock,
             is_down: Arc::default(),
+            has_lost_blobs: Arc::default(),
             is_dead: Arc::default(),
         }
     }
@@ -81,6 +84,9 @@ impl Deep {
 impl Store for Deep {
     async fn get(&self, key: &str) -> wigwag_store::Result<Option<Object>> {
         self.request().await?;
+        if key.contains("/steps/") && self.has_lost_blobs.load(Ordering::Relaxed) {
+            return Err(Error::of_kind(ErrorKind::Unavailable));
+        }
         self.memory.get(key).await
     }
 
@@ -141,6 +147,11 @@ fn code(engine: Builder) -> Builder {
             Ok::<_, Failure>(3)
         })
         .function("go", 1, |ctx: Ctx, (): ()| async move { ctx.wait::<Value>("go").await })
+        .function("large", 1, |_: Ctx, (): ()| async move { Ok::<_, Failure>("x".repeat(100_000)) })
+        .function("breaks", 1, |ctx: Ctx, (): ()| async move {
+            ctx.wait::<Value>("go").await?;
+            Err::<(), _>(permanent("no"))
+        })
         .function("notes", 1, |ctx: Ctx, (): ()| async move {
             ctx.step("note", || async {
                 BEGAN.set(Some(tokio::time::Instant::now()));
@@ -365,6 +376,57 @@ async fn with_a_stream_a_waiter_costs_a_request_in_30_s_and_finds_an_end_of_whic
     assert!(depth < 1_200, "a look comes after 30 s: {depth}");
 }
 
+/// Hands the keys that concern others to another process, as a server does.
+#[derive(Debug)]
+struct Relay(Notices);
+
+#[async_trait]
+impl wigwag_store::Notifier for Relay {
+    fn send(&self, keys: &[String]) {
+        let wanted: Vec<String> = keys.iter().filter(|key| wigwag::concerns_others(key)).cloned().collect();
+        self.0.receive(&wanted);
+    }
+    fn subscribed(&self) {}
+    fn is_connected(&self) -> bool {
+        true
+    }
+    fn advertise(&self, _: wigwag_store::Advertisement) {}
+    fn withdraw(&self) {}
+    async fn flush(&self) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_in_another_process_is_notified_of_every_kind_of_end() {
+    let world = World::start().await;
+    let there = Notices::new();
+    there.connect(Arc::new(Lossy));
+    world.notices.connect(Arc::new(Relay(there.clone())));
+    let store = Announced::new(world.meter.clone(), there.clone());
+    let clock = Arc::new(world.deep.clock.clone());
+    let client =
+        Engine::builder(Arc::new(store)).notices(there).settings(settings()).clock(clock).client().await.unwrap();
+    for (of, expected) in [("go", Status::Completed), ("breaks", Status::Failed), ("go", Status::Cancelled)] {
+        let run = world.client().start(of, &()).id(format!("{expected:?}").to_lowercase()).await.unwrap();
+        world.pass(100).await;
+        let waiting = tokio::spawn({
+            let run = client.run(run.id().as_str()).unwrap();
+            async move { run.wait().await.unwrap().status() }
+        });
+        world.pass(100).await;
+        let (depth, status) = world
+            .depth(async {
+                match expected {
+                    Status::Cancelled => _ = run.cancel().await.unwrap(),
+                    _ => _ = run.signal("go", &json!(7)).await.unwrap(),
+                }
+                waiting.await.unwrap()
+            })
+            .await;
+        assert_eq!(status, expected);
+        assert!(depth < 60, "a look of its own would come after up to 300: {expected:?} after {depth}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn following_a_parked_run_backs_off_to_one_request_in_15_s() {
     let world = World::start().await;
@@ -424,6 +486,42 @@ async fn an_outage_of_half_a_minute_fails_no_wait_follow_start_or_signal() {
     for done in join_all(waits.into_iter().chain(follows).chain(signals)).await {
         done.unwrap().unwrap();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_result_is_read_once_the_store_is_back() {
+    let world = World::start().await;
+    let run = world.client().start("large", &()).id("r").await.unwrap();
+    run.wait().await.unwrap();
+    let client = deaf_client(&world).await;
+    world.deep.has_lost_blobs.store(true, Ordering::Relaxed);
+    let reading = tokio::spawn({
+        let run = client.run("r").unwrap();
+        async move { run.result::<String>().await }
+    });
+    world.pass(300).await;
+    assert!(!reading.is_finished(), "it waits for the store");
+    world.deep.has_lost_blobs.store(false, Ordering::Relaxed);
+    assert_eq!(reading.await.unwrap().unwrap().len(), 100_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_and_a_client_can_start_during_an_outage() {
+    let deep = Deep::new();
+    deep.memory.write(Batch::new().put(LAYOUT_KEY, "{\"layout\":1,\"shards\":1}")).await.unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(deep.clock.clone());
+    deep.is_down.store(true, Ordering::Relaxed);
+    let builder = || {
+        let patient = Retry::with_clock(deep.clone(), RetrySettings::default(), Arc::clone(&clock));
+        Engine::builder(Arc::new(patient)).settings(settings()).clock(Arc::clone(&clock))
+    };
+    let starting = (tokio::spawn(code(builder()).start()), tokio::spawn(builder().client()));
+    deep.clock.sleep(Duration::from_secs(50)).await;
+    assert!(!starting.0.is_finished() && !starting.1.is_finished(), "both wait for the store");
+    deep.is_down.store(false, Ordering::Relaxed);
+    let (engine, client) = (starting.0.await.unwrap().unwrap(), starting.1.await.unwrap().unwrap());
+    assert_eq!(engine.client().start("steps", &()).await.unwrap().result::<u32>().await.unwrap(), 3);
+    client.check().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -110,7 +110,7 @@ async fn a_start_and_a_signal_by_commands_reach_a_worker_that_polls_every_ten_mi
 async fn a_command_ends_in_time_and_without_a_word_although_an_announced_server_does_not_answer() {
     let folder = tempfile::tempdir().unwrap();
     let (_bucket, endpoint) = bucket().await;
-    // The system accepts its connections, and nobody reads them.
+    // The system accepts its connections, and no program reads them.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let record =
         json!({"id": "silent", "url": format!("http://{}", silent.local_addr().unwrap()), "key": "k", "at": ""});
@@ -122,4 +122,17 @@ async fn a_command_ends_in_time_and_without_a_word_although_an_announced_server_
     assert_eq!(good(&output), "order-1\n");
     // One attempt to post may take 5 s, and there are three.
     assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_starts_during_an_outage_of_its_bucket_waits_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let outage = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = outage.local_addr().unwrap();
+    let endpoint = format!("http://{place}/s3");
+    let mut serving = Serving::spawn(on_bucket(folder.path(), &endpoint, &["serve", "--bind", "127.0.0.1:0"]));
+    // Its first request is dropped, and the next ones are refused until the bucket is there.
+    drop(tokio::task::spawn_blocking(move || outage.accept().unwrap()).await.unwrap());
+    let (_bucket, _) = bucket_at(place).await;
+    tokio::task::spawn_blocking(move || serving.address()).await.unwrap();
 }

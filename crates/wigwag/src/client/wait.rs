@@ -5,13 +5,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use wigwag_core::{Family, Key, Payload, Run, RunRef, Status};
+use wigwag_core::{Data, Family, Key, Payload, Run, RunRef, Status};
 use wigwag_store::{Change, Clock, Notifications};
 
 use super::{RunHandle, RunView};
 use crate::engine_core::EngineCore;
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{FLEET_POLL_INTERVAL, OUTAGE_PATIENCE, RESULT_POLL_INTERVAL, RESULT_POLL_INTERVAL_MAX};
+use crate::limits::{
+    FLEET_POLL_INTERVAL, OUTAGE_PATIENCE, OUTAGE_POLL_INTERVAL_MAX, OUTAGE_POLL_INTERVAL_MIN, RESULT_POLL_INTERVAL,
+    RESULT_POLL_INTERVAL_MAX,
+};
 use crate::log;
 
 /// Tolerance of a waiting caller for store outages: a wait of hours does not fail for a minute without the bucket.
@@ -82,7 +85,7 @@ impl RunHandle {
         let run = self.ended().await?;
         let id = &self.run.id;
         match (run.status, &run.result) {
-            (Status::Completed, Some(result)) => self.inner.payload(&self.run, None, result).await,
+            (Status::Completed, Some(result)) => self.read_result(result).await,
             (Status::Completed, None) => Ok(Payload::null()),
             (Status::Cancelled, _) => {
                 let reason = run.cancel.as_ref().and_then(|cancel| cancel.reason.as_deref());
@@ -98,6 +101,19 @@ impl RunHandle {
                     None => error,
                 })
             }
+        }
+    }
+
+    /// Reads the result of an ended run, from its own object if it is large. Tolerates an outage, as the wait before it does.
+    async fn read_result(&self, result: &Data) -> Result<Payload> {
+        let (mut patience, mut pause) = (StorePatience::default(), OUTAGE_POLL_INTERVAL_MIN);
+        loop {
+            match self.inner.payload(&self.run, None, result).await {
+                Err(error) => patience.bear(error, &*self.inner.clock)?,
+                payload => return payload,
+            }
+            self.inner.clock.sleep(pause).await;
+            pause = (pause * 2).min(OUTAGE_POLL_INTERVAL_MAX);
         }
     }
 
