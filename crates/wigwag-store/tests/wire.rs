@@ -109,6 +109,14 @@ impl Server {
                 let dates = "ETag: \"x\"\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n";
                 (200, dates.into(), objects[&path].clone())
             }
+            ("POST", _) if path.contains("?delete") => {
+                // The answer names every key of the request.
+                let (text, mut answer) = (String::from_utf8(body).unwrap(), String::new());
+                for key in text.split("<Key>").skip(1).filter_map(|rest| rest.split("</Key>").next()) {
+                    answer += &format!("<Deleted><Key>{key}</Key></Deleted>");
+                }
+                (200, String::new(), format!("<DeleteResult>{answer}</DeleteResult>").into_bytes())
+            }
             _ => (404, String::new(), error_body("NoSuchKey")),
         }
     }
@@ -365,4 +373,12 @@ async fn a_server_in_trouble_says_how_long_it_wants_to_be_left_alone() {
     let server = Server::start(&[Fate::Busy(7)]).await;
     let error = server.bucket().get("key").await.unwrap_err();
     assert_eq!((error.kind(), error.retry_after()), (ErrorKind::Unavailable, Some(Duration::from_secs(7))));
+}
+
+#[tokio::test]
+async fn many_deletes_in_a_row_are_one_request() {
+    let server = Server::start(&[]).await;
+    let deletes = (0..900).fold(Batch::new().put("first", "x"), |batch, number| batch.delete(format!("old/{number}")));
+    server.bucket().write(deletes).await.unwrap();
+    assert_eq!(server.requests(), ["PUT /b/first", "POST /b?delete"]);
 }

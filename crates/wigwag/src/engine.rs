@@ -219,10 +219,10 @@ impl Builder {
         let queues = self.queues.iter().map(Name::new).collect::<std::result::Result<Vec<_>, _>>()?;
         let queues = if queues.is_empty() { vec![default_queue()] } else { queues };
         let registry = Registry::new(self.workflows, self.tasks, queues)?;
-        let shards = shards(&*self.store).await?;
+        let Plan { shards, scatters_ids } = plan(&*self.store).await?;
         let (store, notices) = announced(self.store, self.notices);
         let mut core = EngineCore::new(store, self.clock, self.settings, registry, shards);
-        core.notices = notices;
+        (core.notices, core.scatters_ids) = (notices, scatters_ids);
         Ok(Arc::new(core))
     }
 
@@ -272,11 +272,27 @@ fn announced(store: Arc<dyn Store>, notices: Option<Notices>) -> (Arc<dyn Store>
     (Arc::new(Announced::new(store, notices.clone())), Some(notices))
 }
 
-/// Returns the number of shards of the due index, which is fixed when the store is created.
-async fn shards(store: &dyn Store) -> Result<u16> {
+/// How keys are laid out in a store.
+struct Plan {
+    /// Number of parts of the due index.
+    shards: u16,
+    /// Whether new run ids begin with random characters.
+    scatters_ids: bool,
+}
+
+/// Reads the layout, which was fixed when the store was created.
+///
+/// A bucket splits its keys into partitions by their first characters, so ids are scattered there. A server's `/s3` is a
+/// bucket by its traits, too; if an embedded store is behind it, its layout has no proof, and ids stay ordered by time:
+/// in one index, new keys next to each other are cheaper.
+async fn plan(store: &dyn Store) -> Result<Plan> {
+    let traits = store.traits();
     if let Some(object) = store.get(LAYOUT_KEY).await? {
-        return Ok(Layout::read(&object.body)?.shards.max(1));
+        let layout = Layout::read(&object.body)?;
+        let is_server_of_one_machine = traits.kind == "bucket" && layout.proof.is_none();
+        let scatters_ids = !traits.atomic && !is_server_of_one_machine;
+        return Ok(Plan { shards: layout.shards.max(1), scatters_ids });
     }
     // Only a memory store has no stored layout; if it behaves like a bucket, it gets the shards of a bucket.
-    Ok(if store.traits().atomic { 1 } else { 4 })
+    Ok(Plan { shards: if traits.atomic { 1 } else { 4 }, scatters_ids: !traits.atomic })
 }

@@ -40,6 +40,8 @@ pub(crate) struct EngineCore {
     pub(crate) peer: Option<String>,
     /// Number of shards of the due index.
     pub(crate) shards: u16,
+    /// Whether new run ids begin with random characters.
+    pub(crate) scatters_ids: bool,
     nonces: AtomicU64,
     last_read: LastRead,
     pub(crate) turns: Turns,
@@ -86,6 +88,7 @@ impl EngineCore {
         registry: Registry,
         shards: u16,
     ) -> Self {
+        let scatters_ids = !store.traits().atomic;
         let peer = store.peers().map(|peers| peers.me().to_owned());
         let chance = fastrand::u32(..);
         let worker = match &peer {
@@ -100,6 +103,7 @@ impl EngineCore {
             worker,
             peer,
             shards,
+            scatters_ids,
             nonces: AtomicU64::new(0),
             last_read: LastRead::default(),
             turns: Turns::new(settings.turns_max),
@@ -193,7 +197,7 @@ impl EngineCore {
     /// spread over partitions.
     pub(crate) async fn new_id(&self) -> Result<RunId> {
         let (now, chance) = (self.recent_now().await?, fastrand::u128(..));
-        Ok(if self.store.traits().atomic { RunId::at(now, chance) } else { RunId::scattered(now, chance) })
+        Ok(if self.scatters_ids { RunId::scattered(now, chance) } else { RunId::at(now, chance) })
     }
 
     pub(crate) fn live(&self, run: &Run) -> (String, Bytes) {

@@ -30,6 +30,22 @@ async fn an_unregistered_workflow_is_named_in_the_answer_of_its_start_and_in_its
 }
 
 #[tokio::test]
+async fn runs_are_counted_by_type_and_status_and_waits_by_name() {
+    let kit = Kit::new().await;
+    assert_eq!(kit.get("/v1/counts").await.ok(200), json!({"types": {}, "waiting": {}}));
+    for id in ["e-1", "e-2"] {
+        kit.post("/v1/runs", json!({"type": "echo", "id": id, "input": 1, "wait": "10s"})).await.ok(200);
+    }
+    kit.waiting("w").await;
+    let counts = kit.get("/v1/counts").await.ok(200);
+    assert_eq!(counts["types"]["echo"], json!({"unfinished": 0, "completed": 2, "failed": 0, "cancelled": 0}));
+    let all: u64 = counts["types"].as_object().unwrap().values().map(|of| of["unfinished"].as_u64().unwrap()).sum();
+    assert_eq!(all, 1, "{counts}");
+    let waits: u64 = counts["waiting"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
+    assert_eq!(waits, 1, "{counts}");
+}
+
+#[tokio::test]
 async fn a_reason_or_a_mapping_beyond_its_limit_is_rejected_with_the_limit() {
     let kit = Kit::new().await;
     kit.waiting("w").await;

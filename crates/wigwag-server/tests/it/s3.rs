@@ -55,6 +55,22 @@ async fn a_bucket_in_memory_keeps_the_promises_through_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn made_up_ids_are_ordered_by_time_through_an_embedded_server_and_scattered_through_a_bucket_server() {
+    let (_folder, machine) = embedded(S3Keys::new(), false).await;
+    let spread = Kit::on(Arc::new(Memory::bucket()), |server| server.settings(writable())).await;
+    for (kit, length) in [(&machine, 26), (&spread, 30)] {
+        // The second client finds the layout that the first one wrote.
+        for _ in 0..2 {
+            let mut settings = settings(kit, OPEN);
+            settings.bucket.endpoint = None;
+            let client = wigwag::Engine::on(open(&kit.url("/s3"), &settings).unwrap()).client().await.unwrap();
+            let run = client.start("unknown", &()).await.unwrap();
+            assert_eq!(run.id().as_str().len(), length, "{}", run.id());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn doctor_finds_a_server_good() {
     let (_folder, kit) = embedded(S3Keys::new(), false).await;
     let mut settings = settings(&kit, OPEN);
