@@ -282,6 +282,12 @@ pub(crate) enum Command {
     /// Unfinished runs are never deleted. The id of a deleted run becomes available again after a day.
     #[command(after_help = "Example:\n  wigwag prune --older-than 30d --status completed --dry-run")]
     Prune(Prune),
+    /// Return the free space of an embedded store to the disk
+    ///
+    /// A store returns most of its free space by itself. A directory of an early version is rebuilt once; that needs
+    /// its size as free space, and no other process may have it open.
+    #[command(after_help = "Example:\n  wigwag prune --older-than 30d && wigwag vacuum")]
+    Vacuum,
     /// Generate shell completions
     ///
     /// Save the output where your shell loads completions from.

@@ -25,6 +25,7 @@ mod steps;
 mod sweep;
 mod task;
 pub(crate) mod token;
+mod vacuum;
 mod waits;
 
 use std::io::Write as _;
@@ -75,6 +76,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failed> {
         Command::Hub(wanted) => hub::run(&store, wanted, json).await,
         Command::Sweep(wanted) => sweep::run(&store, &wanted, json).await,
         Command::Prune(wanted) => prune::run(&store, &wanted, json).await,
+        Command::Vacuum => vacuum::run(&store, json).await,
         Command::Completions { shell } => completions::run(shell),
     };
     outcome.map_err(|failed| failed.with_flags(&flags(&store)))

@@ -211,6 +211,12 @@ fn new_line(out: &mut String, depth: usize) {
     out.extend(std::iter::repeat_n("  ", depth));
 }
 
+/// A size in megabytes with one decimal.
+pub(crate) fn megabytes(bytes: u64) -> String {
+    let tenths = bytes.saturating_add(50_000) / 100_000;
+    format!("{}.{} MB", tenths / 10, tenths % 10)
+}
+
 /// Formats a count with its noun.
 pub(crate) fn count(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }

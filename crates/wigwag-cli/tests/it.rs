@@ -218,3 +218,31 @@ async fn doctor_has_nothing_to_say_of_runs_that_wait() {
     let said = good(&wigwag(folder.path(), &["doctor", "--no-store"]));
     assert!(!said.contains("STUCK") && !said.contains("BROKEN"), "{said}");
 }
+
+#[tokio::test]
+async fn vacuum_returns_free_space_and_names_what_has_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Embedded::open(folder.path().join(".wigwag")).unwrap();
+    for number in 0..20 {
+        store.write(Batch::new().put(format!("big/{number}"), "x".repeat(500_000))).await.unwrap();
+    }
+    for number in 0..20 {
+        store.write(Batch::new().delete(format!("big/{number}"))).await.unwrap();
+    }
+    let vacuumed: Value = serde_json::from_str(&good(&wigwag(folder.path(), &["vacuum", "--json"]))).unwrap();
+    let bytes = |name: &str| vacuumed[name].as_u64().unwrap();
+    assert!(bytes("bytes_before") > 9_000_000 && bytes("bytes_after") < 1_000_000, "{vacuumed}");
+    assert_eq!(vacuumed["rebuilt"], false);
+    let said = good(&wigwag(folder.path(), &["vacuum"]));
+    assert!(said.contains(" MB before, 0.") && said.ends_with(" MB after\n"), "{said}");
+
+    let server = &["vacuum", "--server", "http://127.0.0.1:1"];
+    bad(&wigwag(folder.path(), server), 2, "needs direct access to a store", "use `--store URL`");
+    bad(
+        &wigwag(folder.path(), &["vacuum", "--store", "memory:"]),
+        2,
+        "got store: `memory:`",
+        "a bucket frees the space",
+    );
+    bad(&wigwag(folder.path(), &["vacuum", "--store", "./absent"]), 2, "store not found", "existing store");
+}

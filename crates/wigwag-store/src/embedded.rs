@@ -36,6 +36,7 @@ mod schema;
 mod shrink;
 mod time;
 mod turnstile;
+mod vacuum;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -43,6 +44,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::oneshot;
 
 pub use self::descriptors::lock_descriptors;
 use self::directory::Directory;
@@ -50,6 +52,7 @@ use self::life::Life;
 use self::reader::Readers;
 use self::schema::Access;
 use self::time::Time;
+pub use self::vacuum::Vacuumed;
 use self::writer::Writer;
 use crate::changes::Followers;
 use crate::{
@@ -78,6 +81,7 @@ struct Shared {
 struct Writing {
     writer: Writer,
     life: Arc<Life>,
+    turn_wait: Duration,
 }
 
 /// How an embedded store is opened.
@@ -142,7 +146,7 @@ impl Embedded {
             Arc::clone(&life),
             settings.turn_wait,
         )?;
-        let writing = Some(Writing { writer, life });
+        let writing = Some(Writing { writer, life, turn_wait: settings.turn_wait });
         Ok(Self { shared: Arc::new(Shared { path: directory.path, writing, readers, time, followers }) })
     }
 
@@ -171,6 +175,28 @@ impl Embedded {
     pub async fn check_integrity(&self) -> Result<()> {
         self.shared.readers.check_integrity().await
     }
+
+    /// Returns all free pages to the disk, and folds the log.
+    ///
+    /// Other processes may use the store at the same time, unless it is a directory of an early version, which is rebuilt
+    /// once: then it is an error if another process has it open.
+    pub async fn vacuum(&self) -> Result<Vacuumed> {
+        let writing = self.shared.writing.as_ref().ok_or_else(|| self.read_only())?;
+        let (directory, life) = (Directory { path: self.shared.path.clone() }, Arc::clone(&writing.life));
+        let turn_wait = writing.turn_wait;
+        let (answer, answered) = oneshot::channel();
+        std::thread::Builder::new()
+            .name("wigwag-vacuum".into())
+            .spawn(move || drop(answer.send(vacuum::vacuum(&directory, &life, turn_wait))))
+            .map_err(|error| Error::new(ErrorKind::Unavailable, format!("cannot start a thread: {error}")))?;
+        answered.await.map_err(|_| Error::new(ErrorKind::Unknown, "the thread that vacuums has ended"))?
+    }
+
+    fn read_only(&self) -> Error {
+        let what = format!("cannot write to `{}`: the store is open for reading only", self.shared.path.display());
+        Error::new(ErrorKind::Denied, what)
+            .hint("the directory, or the disk that it is on, must be writable by this user")
+    }
 }
 
 #[async_trait]
@@ -184,12 +210,7 @@ impl Store for Embedded {
         batch.check()?;
         match &self.shared.writing {
             Some(writing) => writing.writer.write(batch).await,
-            None => {
-                let what =
-                    format!("cannot write to `{}`: the store is open for reading only", self.shared.path.display());
-                let error = Error::new(ErrorKind::Denied, what);
-                Err(error.hint("the directory, or the disk that it is on, must be writable by this user"))
-            }
+            None => Err(self.read_only()),
         }
     }
 

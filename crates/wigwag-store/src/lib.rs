@@ -72,7 +72,7 @@ pub use bucket::{Bucket, BucketSettings};
 pub use changes::{Change, Changes};
 pub use clock::{Clock, System};
 #[cfg(feature = "embedded")]
-pub use embedded::{Embedded, EmbeddedSettings, lock_descriptors};
+pub use embedded::{Embedded, EmbeddedSettings, Vacuumed, lock_descriptors};
 pub use error::{Action, Error, ErrorKind, Result};
 #[cfg(feature = "testing")]
 pub use faulty::{Faults, Faulty};

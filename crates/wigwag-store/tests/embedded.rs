@@ -636,3 +636,61 @@ async fn the_disk_gets_back_what_was_deleted() {
     assert_eq!(store.list("new/", "", 1_000).await.unwrap().entries.len(), 200);
     store.check_integrity().await.unwrap();
 }
+
+/// Writes 12 MB and deletes them, and keeps one object.
+async fn leave_free_pages(store: &Embedded) {
+    put(store, "kept", "still there").await;
+    for number in 0..60 {
+        put(store, &format!("big/{number}"), &"x".repeat(200_000)).await;
+    }
+    for number in 0..60 {
+        store.write(Batch::new().delete(format!("big/{number}"))).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn vacuum_returns_free_pages_to_the_disk_beside_another_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, other) = (Embedded::open(folder.path()).unwrap(), Embedded::open(folder.path()).unwrap());
+    leave_free_pages(&store).await;
+    let vacuumed = store.vacuum().await.unwrap();
+    assert!(vacuumed.bytes_before > 10_000_000 && vacuumed.bytes_after < 1_000_000, "{vacuumed:?}");
+    assert!(!vacuumed.is_rebuilt);
+    assert_eq!(fs::metadata(folder.path().join("wigwag.db")).unwrap().len(), vacuumed.bytes_after);
+    put(&other, "written after", "x").await;
+    assert_eq!(other.get("kept").await.unwrap().unwrap().body, "still there");
+}
+
+/// A directory as early versions made it, which cannot return free pages.
+fn early_directory(folder: &Path) {
+    drop(Embedded::open(folder).unwrap());
+    let database = rusqlite::Connection::open(folder.join("wigwag.db")).unwrap();
+    database.busy_timeout(Duration::from_secs(5)).unwrap();
+    database.execute_batch("PRAGMA auto_vacuum = NONE; VACUUM;").unwrap();
+    assert_eq!(database.pragma_query_value(None, "auto_vacuum", |row| row.get::<_, i64>(0)).unwrap(), 0);
+}
+
+#[tokio::test]
+async fn vacuum_rebuilds_an_early_directory_once_and_only_while_no_other_process_has_it_open() {
+    let folder = tempfile::tempdir().unwrap();
+    early_directory(folder.path());
+    let (store, other) = (Embedded::open(folder.path()).unwrap(), Embedded::open(folder.path()).unwrap());
+    leave_free_pages(&store).await;
+    let version = store.get("kept").await.unwrap().unwrap().version;
+    let refused = store.vacuum().await.unwrap_err();
+    assert!(refused.to_string().contains("another process has it open"), "{refused}");
+    assert!(refused.advice().unwrap().contains("stop all other processes"), "{refused:?}");
+    drop(other);
+    // The thread of the other store ends a moment after it was dropped.
+    let mut vacuumed = store.vacuum().await;
+    while vacuumed.is_err() {
+        System.sleep(Duration::from_millis(5)).await;
+        vacuumed = store.vacuum().await;
+    }
+    let vacuumed = vacuumed.unwrap();
+    assert!(vacuumed.is_rebuilt && vacuumed.bytes_after < 1_000_000, "{vacuumed:?}");
+    let kept = store.get("kept").await.unwrap().unwrap();
+    assert_eq!((&kept.body[..], kept.version), (&b"still there"[..], version), "nothing else has changed");
+    put(&store, "written after", "x").await;
+    assert!(!store.vacuum().await.unwrap().is_rebuilt, "once is enough");
+}

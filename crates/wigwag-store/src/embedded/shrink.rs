@@ -2,7 +2,8 @@
 //!
 //! What if we die here? Each part is a transaction of its own: it is done or not, and no object is concerned.
 //!
-//! A directory from before pages could be given back keeps its size: what it frees is used again.
+//! A directory from before pages could be given back keeps its size, and reuses its free pages, until it is rebuilt once
+//! ([`super::Embedded::vacuum`]).
 
 use rusqlite::Connection;
 
@@ -51,9 +52,14 @@ fn give_back(writer: &Connection, has_begun: bool) -> rusqlite::Result<bool> {
     if !is_enough {
         return Ok(false);
     }
-    let mut vacuum = writer.prepare_cached(&format!("PRAGMA incremental_vacuum({PAGES_AT_ONCE})"))?;
+    return_pages(writer, PAGES_AT_ONCE)?;
+    Ok(number("freelist_count")? < free)
+}
+
+/// Returns up to this number of free pages to the disk.
+pub(super) fn return_pages(writer: &Connection, pages: u32) -> rusqlite::Result<()> {
+    let mut vacuum = writer.prepare_cached(&format!("PRAGMA incremental_vacuum({pages})"))?;
     let mut rows = vacuum.query([])?;
     while rows.next()?.is_some() {}
-    drop(rows);
-    Ok(number("freelist_count")? < free)
+    Ok(())
 }
