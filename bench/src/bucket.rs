@@ -41,6 +41,25 @@ struct Row {
     what: &'static str,
     measured: String,
     bar: &'static str,
+    passed: bool,
+}
+
+/// The longest allowed latencies of a row, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+struct Longest {
+    p50_ms: f64,
+    p95_ms: f64,
+}
+
+impl Row {
+    /// Latencies with their targets.
+    fn of_spans(what: &'static str, spans: &mut [Duration], bar: &'static str, longest: Longest) -> Self {
+        let Spread { p50_ms, max_ms, .. } = Spread::of(spans);
+        let p95_ms = spans.get(spans.len() * 95 / 100).copied().unwrap_or_default().as_secs_f64() * 1e3;
+        let passed = !spans.is_empty() && p50_ms <= longest.p50_ms && p95_ms <= longest.p95_ms;
+        let measured = format!("p50 {p50_ms:.0} ms, p95 {p95_ms:.0} ms, max {max_ms:.0} ms");
+        Self { what, measured, bar, passed }
+    }
 }
 
 /// The measured figures.
@@ -62,9 +81,10 @@ struct Throughput {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "a bucket with {} ms a request\n", self.delay_ms)?;
-        writeln!(f, "| | measured | bar |\n|---|---|---|")?;
-        for Row { what, measured, bar } in &self.rows {
-            writeln!(f, "| {what} | {measured} | {bar} |")?;
+        writeln!(f, "| | measured | bar | |\n|---|---|---|---|")?;
+        for Row { what, measured, bar, passed } in &self.rows {
+            let outcome = if *passed { "PASS" } else { "FAIL" };
+            writeln!(f, "| {what} | {measured} | {bar} | {outcome} |")?;
         }
         writeln!(f, "\n| clients | 3-step runs/s | p50 ms | PUT a run |\n|---|---|---|---|")?;
         for Throughput { clients, runs_per_s, p50_ms, puts_per_run } in &self.throughput {
@@ -74,6 +94,13 @@ impl fmt::Display for Report {
             f,
             "\nThe project these designs come from states for itself 28 requests and 17 LIST a step, and 1 to 5 s a step."
         )
+    }
+}
+
+impl Report {
+    /// Whether every figure reached its target.
+    pub(crate) fn passed(&self) -> bool {
+        self.rows.iter().all(|row| row.passed)
     }
 }
 
@@ -88,12 +115,6 @@ async fn measure(wanted: &Wanted) -> Result<Report> {
     one_process(&bucket, wanted, &mut rows, &mut throughput).await?;
     fleet(&bucket, wanted, &mut rows).await?;
     Ok(Report { delay_ms: wanted.delay.as_secs_f64() * 1e3, rows, throughput })
-}
-
-fn shown(spans: &mut [Duration]) -> String {
-    let Spread { p50_ms, max_ms, .. } = Spread::of(spans);
-    let p95 = spans.get(spans.len() * 95 / 100).copied().unwrap_or_default();
-    format!("p50 {p50_ms:.0} ms, p95 {:.0} ms, max {max_ms:.0} ms", p95.as_secs_f64() * 1e3)
 }
 
 /// Waits until a run has parked on its signal.
@@ -140,17 +161,13 @@ async fn one_process(
         client.start("steps", &()).await?.result::<u32>().await?;
         spans.push(begun.elapsed());
     }
-    rows.push(Row {
-        what: "3-step run, one process: start → result",
-        measured: shown(&mut spans),
-        bar: "≤ 5 requests in a row (≤ 85 ms)",
-    });
+    let longest = Longest { p50_ms: 85.0, p95_ms: f64::INFINITY };
+    let what = "3-step run, one process: start → result";
+    rows.push(Row::of_spans(what, &mut spans, "≤ 5 requests in a row (p50 ≤ 85 ms)", longest));
     let mut spans = signal_to_result(&client, wanted.samples, "own").await?;
-    rows.push(Row {
-        what: "signal → result, sender in the worker's own process",
-        measured: shown(&mut spans),
-        bar: "p50 ≤ 150 ms, p95 ≤ 300 ms",
-    });
+    let longest = Longest { p50_ms: 150.0, p95_ms: 300.0 };
+    let what = "signal → result, sender in the worker's own process";
+    rows.push(Row::of_spans(what, &mut spans, "p50 ≤ 150 ms, p95 ≤ 300 ms", longest));
     for clients in [1, 16, 64, 256] {
         throughput.push(load(&client, &opened, clients, wanted.span).await?);
     }
@@ -227,7 +244,7 @@ async fn outage(client: &Client, switch: &s3::Switch, span: Duration) -> Result<
     }
     let first = errors.first().map(|error| format!(", the first: {error}")).unwrap_or_default();
     let measured = format!("{} errors of {asked} calls in {} s of 503{first}", errors.len(), span.as_secs());
-    Ok(Row { what: "503 for 30 s: client errors", measured, bar: "0" })
+    Ok(Row { what: "503 for 30 s: client errors", measured, bar: "0", passed: errors.is_empty() })
 }
 
 /// Starts three workers in separate processes; this process is the server that relays notifications.
@@ -256,11 +273,9 @@ async fn fleet(bucket: &Bucket, wanted: &Wanted, rows: &mut Vec<Row>) -> Result<
     }
     System.sleep(Duration::from_secs(3)).await;
     let mut spans = signal_to_result(&client, wanted.samples, "far").await?;
-    rows.push(Row {
-        what: "signal → result, sent through a server, worker elsewhere",
-        measured: shown(&mut spans),
-        bar: "p50 ≤ 300 ms, p95 ≤ 500 ms",
-    });
+    let longest = Longest { p50_ms: 300.0, p95_ms: 500.0 };
+    let what = "signal → result, sent through a server, worker elsewhere";
+    rows.push(Row::of_spans(what, &mut spans, "p50 ≤ 300 ms, p95 ≤ 500 ms", longest));
     let mut spans = Vec::new();
     for _ in 0..wanted.samples {
         let begun = System.wall().micros();
@@ -268,11 +283,9 @@ async fn fleet(bucket: &Bucket, wanted: &Wanted, rows: &mut Vec<Row>) -> Result<
         spans.push(Duration::from_micros(first.saturating_sub(begun)));
         System.sleep(Duration::from_millis(200)).await;
     }
-    rows.push(Row {
-        what: "start by a client → first step elsewhere",
-        measured: shown(&mut spans),
-        bar: "p95 ≤ 250 ms",
-    });
+    let longest = Longest { p50_ms: f64::INFINITY, p95_ms: 250.0 };
+    let what = "start by a client → first step elsewhere";
+    rows.push(Row::of_spans(what, &mut spans, "p95 ≤ 250 ms", longest));
     rows.push(many(&client).await?);
     rows.push(waiters(&client, &Counted(&opened), wanted.outage).await?);
     server.stop().await;
@@ -291,7 +304,8 @@ async fn many(client: &Client) -> Result<Row> {
     };
     let done: Vec<_> = stream::iter(0..300).map(one).buffer_unordered(32).collect().await;
     let mut spans = done.into_iter().collect::<std::result::Result<Vec<_>, _>>()?;
-    Ok(Row { what: "300 runs over 3 workers, 32 at a time", measured: shown(&mut spans), bar: "p95 ≤ 1 s" })
+    let longest = Longest { p50_ms: f64::INFINITY, p95_ms: 1_000.0 };
+    Ok(Row::of_spans("300 runs over 3 workers, 32 at a time", &mut spans, "p95 ≤ 1 s", longest))
 }
 
 /// Measures the cost of waiting clients.
@@ -308,5 +322,25 @@ async fn waiters(client: &Client, counted: &Counted<'_>, span: Duration) -> Resu
     System.sleep(span).await;
     let gets = (counted.gets() - before) as f64 / COUNT as f64 / span.as_secs_f64();
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
-    Ok(Row { what: "a waiter, GET a second", measured: format!("{gets:.4}"), bar: "≤ 0.035" })
+    Ok(Row { what: "a waiter, GET a second", measured: format!("{gets:.4}"), bar: "≤ 0.035", passed: gets <= 0.035 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_fails_if_one_of_its_latencies_is_too_long_or_nothing_was_measured() {
+        let ms = |all: &[u64]| all.iter().copied().map(Duration::from_millis).collect::<Vec<_>>();
+        let longest = Longest { p50_ms: 150.0, p95_ms: 300.0 };
+        for (mut spans, passed) in [
+            (ms(&[100, 100, 100]), true),
+            (ms(&[160, 160, 160]), false),
+            (ms(&[100, 100, 400]), false),
+            (Vec::new(), false),
+        ] {
+            let row = Row::of_spans("", &mut spans, "", longest);
+            assert_eq!(row.passed, passed, "{row:?}");
+        }
+    }
 }

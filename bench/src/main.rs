@@ -11,6 +11,7 @@ mod measure;
 mod store;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
@@ -164,7 +165,9 @@ enum What {
     HubRelay,
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// Exits with 1 if a figure of the engine or the bucket misses its target.
+fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let mut passed = true;
     match Args::parse().what {
         What::Store { json, dir, seconds, writers, random_ids } => {
             let ids = if random_ids { store::Ids::Random } else { store::Ids::Timed };
@@ -175,6 +178,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         What::Engine { json, dir, seconds, long, only } => {
             let report = engine::run(&dir, Duration::from_secs(seconds), long, only)?;
             println!("{report}");
+            passed = report.passed();
             write_json(json, &report)?;
         }
         What::Http { json, dir, seconds, restate, only } => {
@@ -189,6 +193,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let wanted = bucket::Wanted { delay, span, samples, outage, endpoint };
             let report = bucket::run(&wanted).map_err(|error| error as Box<dyn std::error::Error>)?;
             println!("{report}");
+            passed = report.passed();
             write_json(json, &report)?;
         }
         What::BucketWorker { endpoint, prefix } => {
@@ -206,7 +211,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         What::HubServer { dir } => hub::serve(&dir).map_err(|error| error as Box<dyn std::error::Error>)?,
         What::HubRelay => hub::relay().map_err(|error| error as Box<dyn std::error::Error>)?,
     }
-    Ok(())
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn write_json(file: Option<PathBuf>, figures: &impl serde::Serialize) -> Result<(), Box<dyn std::error::Error>> {
