@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use wigwag::testing::Kit;
 use wigwag::{Ctx, Engine, ErrorKind, Failure, Filter, Graph, PruneOptions, Settings, Status, StepCtx};
-use wigwag_store::{Batch, Embedded, Memory, Store};
+use wigwag_store::{Batch, Clock, Embedded, EmbeddedSettings, Memory, Stamp, Store, System};
 
 async fn echo(_: Ctx, input: Value) -> Result<Value, Failure> {
     Ok(input)
@@ -376,4 +377,49 @@ async fn a_log_is_followed_to_its_end_and_from_anywhere_in_it() {
     assert_eq!(run.follow(last.seq + 2).next().await.unwrap_err().kind(), ErrorKind::Invalid);
     let missing = kit.client().run("nobody").unwrap();
     assert_eq!(missing.follow(1).next().await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+/// The machine's clock, two minutes ahead.
+#[derive(Debug)]
+struct Ahead;
+
+#[async_trait::async_trait]
+impl Clock for Ahead {
+    fn wall(&self) -> Stamp {
+        System.wall().after(Duration::from_secs(120))
+    }
+    fn boot(&self) -> Duration {
+        System.boot()
+    }
+    async fn sleep(&self, span: Duration) {
+        System.sleep(span).await;
+    }
+}
+
+/// Measures how many finished runs of an embedded store are pruned in a second. Built with optimisations, it is to be 5,000.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement, which depends on the machine"]
+#[expect(clippy::print_stderr, reason = "its output is its result")]
+async fn prune_speed() {
+    const RUNS: usize = 10_000;
+    let folder = tempfile::tempdir().unwrap();
+    let code = |ctx: Ctx, (): ()| async move { ctx.step("only", || async { Ok::<_, Failure>(()) }).await };
+    let store = Embedded::open(folder.path()).unwrap();
+    let engine = Engine::builder(Arc::new(store)).function("short", 1, code).start().await.unwrap();
+    let client = engine.client();
+    let one = |number| {
+        let client = client.clone();
+        async move { client.start("short", &()).id(format!("r-{number}")).await.unwrap().wait().await.unwrap() }
+    };
+    assert_eq!(stream::iter(0..RUNS).map(one).buffer_unordered(256).count().await, RUNS);
+    engine.stop().await;
+    let mut settings = EmbeddedSettings::existing();
+    settings.clock = Arc::new(Ahead);
+    let store = Embedded::open_with(folder.path(), &settings).unwrap();
+    let client = Engine::builder(Arc::new(store)).client().await.unwrap();
+    let begun = System.boot();
+    let pruned = client.prune(&PruneOptions::older_than(Duration::from_secs(60))).await.unwrap();
+    let took = System.boot() - begun;
+    eprintln!("{} runs and {} objects in {took:?}", pruned.runs, pruned.objects);
+    assert_eq!(pruned.runs, RUNS);
 }
