@@ -246,3 +246,29 @@ async fn vacuum_returns_free_space_and_names_what_has_none() {
     );
     bad(&wigwag(folder.path(), &["vacuum", "--store", "./absent"]), 2, "store not found", "existing store");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn list_counts_runs_by_type_and_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(".wigwag");
+    let echo = |_: Ctx, input: Value| async move { Ok::<_, Failure>(input) };
+    let rest = |ctx: Ctx, (): ()| async move { ctx.sleep("rest", Duration::from_secs(3_600)).await };
+    let engine =
+        wigwag::Engine::open(path.to_str().unwrap()).unwrap().function("echo", 1, echo).function("rest", 1, rest);
+    let engine = engine.start().await.unwrap();
+    for id in ["a", "b"] {
+        engine.client().start("echo", &1).id(id).await.unwrap().result::<u32>().await.unwrap();
+    }
+    engine.client().start("rest", &()).id("c").await.unwrap();
+    let rows = |args: &[&str]| -> Vec<Vec<String>> {
+        let said = good(&wigwag(folder.path(), args));
+        said.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+    };
+    let header = ["TYPE", "UNFINISHED", "COMPLETED", "FAILED", "CANCELLED"];
+    let counted = [&header[..], &["echo", "0", "2", "0", "0"], &["rest", "1", "0", "0", "0"]];
+    assert_eq!(rows(&["list", "--count"]), counted);
+    assert_eq!(rows(&["list", "--count", "--type", "rest"]), [&header[..], &["rest", "1", "0", "0", "0"]]);
+    let json: Value = serde_json::from_str(&good(&wigwag(folder.path(), &["list", "--count", "--json"]))).unwrap();
+    assert_eq!(json["types"]["echo"]["completed"], 2, "{json}");
+    engine.stop().await;
+}
