@@ -343,6 +343,11 @@ pub struct StepInfo {
 }
 
 impl StepInfo {
+    pub(crate) fn new(scope: &Arc<Scope>, point: &Path, attempt: u32) -> Self {
+        let inside = Arc::new(Inside::new(point.clone()));
+        Self { ctx: Ctx { scope: Arc::clone(scope) }, point: point.clone(), attempt, inside }
+    }
+
     /// Attempt number, starting at 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
@@ -422,9 +427,18 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> Step<'a, T> {
         F: Fn(Option<T>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), Failure>> + Send + 'static,
     {
-        let undo: Undo = Arc::new(move |result| {
+        self.compensate_with(move |result, _| undo(result))
+    }
+
+    /// The same for code that needs the attempt number, or the idempotency key of the step that it compensates.
+    pub fn compensate_with<F, Fut>(self, undo: F) -> Self
+    where
+        F: Fn(Option<T>, StepInfo) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        let undo: Undo = Arc::new(move |result, info| {
             let read = result.map(|result| result.read::<T>()).transpose();
-            let running = read.map(&undo);
+            let running = read.map(|result| undo(result, info));
             async move { running?.await }.boxed()
         });
         Self { undo: Some(undo), ..self }
@@ -447,9 +461,8 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> Step<'a, T> {
         loop {
             match open.slot.next().await {
                 Reply::Run { attempt, deadline } => {
-                    let inside = Arc::new(Inside::new(path.clone()));
-                    let info =
-                        StepInfo { ctx: self.ctx.clone(), point: path.clone(), attempt, inside: Arc::clone(&inside) };
+                    let info = StepInfo::new(&self.ctx.scope, &path, attempt);
+                    let inside = Arc::clone(&info.inside);
                     let (make, injected) = (&mut self.make, scope.inner.injected(&path));
                     let body = async move {
                         match injected {

@@ -31,10 +31,23 @@ pub struct FieldError {
     pub message: String,
 }
 
-/// Kinds of errors, by the caller's next action.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Kinds of errors, by the caller's next action.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum ErrorKind {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl ErrorKind {
+            /// All kinds, for tables in other languages that must have an entry for each.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+        }
+    };
+}
+
+kinds! {
     /// The run does not exist. Check the id.
     NotFound,
     /// Retention deleted the run.

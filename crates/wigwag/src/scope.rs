@@ -18,14 +18,15 @@ use tracing::Instrument as _;
 use wigwag_core::{Data, Path, Payload, Point, PointKind, Refusal, RunRef, Time, version};
 
 use crate::body::BodyLink;
+use crate::context::StepInfo;
 use crate::engine_core::{EngineCore as Inner, lock};
 use crate::failure::Failure;
 use crate::mailbox::{BodyId, Mailbox, Request, Returned, Slot, Spec};
 use crate::tally::Tally;
 use crate::{panics, spans};
 
-/// Code that compensates a step; it receives the step's result, if there is one.
-pub(crate) type Undo = Arc<dyn Fn(Option<Payload>) -> BoxFuture<'static, Result<(), Failure>> + Send + Sync>;
+/// Compensation of a function's step; its arguments are the step's result, if there is one, and the step it belongs to.
+pub(crate) type Undo = Arc<dyn Fn(Option<Payload>, StepInfo) -> BoxFuture<'static, Result<(), Failure>> + Send + Sync>;
 
 /// One body of users' code, with its run, its records and its link to the turn.
 pub(crate) struct Scope {

@@ -166,6 +166,55 @@ async fn a_function_undoes_its_steps_in_reverse_and_may_catch_a_failure_itself()
     assert_eq!(ledger.take(), ["undo two", "undo one"]);
 }
 
+/// The idempotency key and the attempt that the compensations of two steps get, the second of which fails once.
+#[tokio::test]
+async fn each_compensation_gets_the_key_of_its_step_and_counts_its_attempts() {
+    let ledger = Ledger::default();
+    let note = |ledger: &Ledger, key: String, attempt: u32| {
+        let is_first = attempt == 1 && key.ends_with("2");
+        ledger.note(format!("{key} {attempt}"));
+        if is_first { Err(retryable("busy")) } else { Ok(()) }
+    };
+    let noted = ledger.clone();
+    let function = move |ctx: Ctx, (): ()| {
+        let ledger = noted.clone();
+        async move {
+            for _ in 0..2 {
+                let ledger = ledger.clone();
+                ctx.step("c", || async { Ok::<_, Failure>(()) })
+                    .compensate_with(move |_, info| {
+                        std::future::ready(note(&ledger, info.idempotency_key(), info.attempt()))
+                    })
+                    .await?;
+            }
+            Err::<(), _>(permanent("no"))
+        }
+    };
+    let undo = |ledger: &Ledger| {
+        let ledger = ledger.clone();
+        move |ctx: StepCtx<Value>, _: Option<()>| {
+            std::future::ready(note(&ledger, ctx.idempotency_key(), ctx.attempt()))
+        }
+    };
+    let graph = Graph::<Value>::new("graph")
+        .step("c", |_: StepCtx<Value>| async { Ok::<_, Failure>(()) })
+        .compensate(undo(&ledger))
+        .step("c2", |_: StepCtx<Value>| async { Ok::<_, Failure>(()) })
+        .after("c")
+        .compensate(undo(&ledger))
+        .step("no", |_: StepCtx<Value>| async { Err::<(), _>(permanent("no")) })
+        .after("c2");
+    let kit = Kit::start(|engine| engine.function("function", 1, function).workflow(graph)).await.unwrap();
+    for (of, want) in [
+        ("function", ["function:c#2 1", "function:c#2 2", "function:c 1"]),
+        ("graph", ["graph:c2 1", "graph:c2 2", "graph:c 1"]),
+    ] {
+        let run = kit.client().start(of, &json!(null)).id(of).await.unwrap();
+        kit.run_until_idle().await.unwrap();
+        assert_eq!((run.status().await.unwrap(), ledger.take()), (Status::Failed, want.map(str::to_owned).to_vec()));
+    }
+}
+
 #[tokio::test]
 async fn a_failed_compensation_is_recorded_and_the_rest_continues() {
     let ledger = Ledger::default();

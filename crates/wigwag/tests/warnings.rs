@@ -48,6 +48,23 @@ async fn a_start_of_an_unregistered_workflow_warns_and_names_the_closest() {
 }
 
 #[tokio::test]
+async fn a_start_of_registered_workflows_only_rejects_a_typing_error_before_there_is_a_run() {
+    let kit = Kit::start(code).await.unwrap();
+    let stranger = Engine::builder(kit.store().clone()).client().await.unwrap();
+    for client in [kit.client(), stranger] {
+        let error = client.start("aprove", &json!({})).id("typo").registered_only().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        let what = "no worker has registered workflow `aprove`; did you mean `approve`? known: `approve`, `order`";
+        assert_eq!(error.to_string(), what);
+        assert_eq!(client.run("typo").unwrap().get().await.unwrap_err().kind(), ErrorKind::NotFound);
+        assert!(client.start("order", &json!({})).registered_only().await.is_ok());
+    }
+    let empty = Kit::start(|engine| engine).await.unwrap();
+    let early = empty.client().start("order", &json!({})).registered_only().await.unwrap();
+    assert_eq!(early.warnings().len(), 1, "without any worker so far, the name may be right");
+}
+
+#[tokio::test]
 async fn a_parent_that_waits_for_a_child_of_an_unregistered_workflow_says_so() {
     let parent = |ctx: Ctx, (): ()| async move { ctx.child::<Value, _>("part", "ordr", &json!({})).await };
     let kit = Kit::start(|engine| code(engine).function("parent", 1, parent)).await.unwrap();

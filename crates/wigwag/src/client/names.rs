@@ -70,15 +70,38 @@ async fn unregistered(inner: &EngineCore, run: &Run) -> Result<Option<String>> {
     }
 }
 
-/// Warns about a workflow that no worker has registered.
-async fn unregistered_workflow(inner: &EngineCore, of: &TypeName) -> Result<Option<String>> {
+/// Whether a worker has registered the workflow.
+async fn is_registered(inner: &EngineCore, of: &TypeName) -> Result<bool> {
     if inner.registry.workflow(of).is_some() || lock(&inner.caches.registered).contains(of) {
-        return Ok(None);
+        return Ok(true);
     }
     let stored = inner.store.list(&format!("definition/{of}/"), "", 1).await?;
-    if !stored.entries.is_empty() {
+    let found = !stored.entries.is_empty();
+    if found {
         // Definitions are never deleted.
         lock(&inner.caches.registered).insert(of.clone());
+    }
+    Ok(found)
+}
+
+/// Rejects an unknown workflow, if workers have registered any.
+pub(super) async fn check_registered(inner: &EngineCore, of: &TypeName) -> Result<()> {
+    if is_registered(inner, of).await? {
+        return Ok(());
+    }
+    let known = closest_first(of.as_str(), known_workflows(inner).await?);
+    let Some(closest) = known.first() else { return Ok(()) };
+    let meant = match is_close(of.as_str(), closest) {
+        true => format!("did you mean `{closest}`? "),
+        false => String::new(),
+    };
+    let what = format!("no worker has registered workflow `{of}`; {meant}known: {}", listed(&known));
+    Err(Error::invalid(what).hint("correct the name, or start a worker with that workflow first"))
+}
+
+/// Warns about a workflow that no worker has registered.
+async fn unregistered_workflow(inner: &EngineCore, of: &TypeName) -> Result<Option<String>> {
+    if is_registered(inner, of).await? {
         return Ok(None);
     }
     let known = known_workflows(inner).await?;

@@ -37,12 +37,14 @@ pub struct StartCall<R = RunHandle> {
     id: Option<String>,
     not_before: Option<Time>,
     delay: Option<Duration>,
+    registered_only: bool,
     run: PhantomData<fn() -> R>,
 }
 
 impl<R: From<RunHandle> + 'static> StartCall<R> {
     pub(super) fn new(inner: Arc<EngineCore>, of: &str, input: Result<Payload, Refusal>) -> Self {
-        Self { inner, of: of.to_owned(), input, id: None, not_before: None, delay: None, run: PhantomData }
+        let of = of.to_owned();
+        Self { inner, of, input, id: None, not_before: None, delay: None, registered_only: false, run: PhantomData }
     }
 
     /// Sets the id of the run; by default it is generated and begins with the time.
@@ -63,12 +65,22 @@ impl<R: From<RunHandle> + 'static> StartCall<R> {
         self
     }
 
+    /// Rejects the start if workers have registered workflows in this store, and this one is not among them. Before the first
+    /// worker has registered anything, each name is accepted.
+    pub fn registered_only(mut self) -> Self {
+        self.registered_only = true;
+        self
+    }
+
     async fn send(self) -> Result<RunHandle> {
         let id = match self.id {
             Some(id) => RunId::new(id)?,
             None => self.inner.new_id().await?,
         };
         let of = TypeName::from(Name::new(&self.of)?);
+        if self.registered_only {
+            names::check_registered(&self.inner, &of).await?;
+        }
         let not_before = later(&self.inner, self.not_before, self.delay).await?;
         let run = RunRef::workflow(id);
         let (run_of, input) = (of.clone(), self.input?);

@@ -26,6 +26,7 @@ use wigwag_store::Batch;
 
 use super::scan::waiting_key;
 use super::{Body, Release, Turn};
+use crate::context::StepInfo;
 use crate::engine_core::{EngineCore as Inner, facts, lock};
 use crate::error::{ErrorKind, Result};
 use crate::failure::Failure;
@@ -218,7 +219,10 @@ impl Turn {
                 let ctx = in_scope(&scope);
                 Box::pin(async move { code.call(ctx, result).await }) as BoxFuture<'static, _>
             }
-            (None, Some(code)) => Box::pin(async move { code(result).await }),
+            (None, Some(code)) => {
+                let info = StepInfo::new(&scope, path, attempt);
+                Box::pin(async move { code(result, info).await })
+            }
             (None, None) => {
                 let missing = crate::permanent("the code has nothing that undoes it");
                 Box::pin(std::future::ready(Err(missing)))
