@@ -168,6 +168,8 @@ struct Start {
     id: Option<String>,
     at: Option<Time>,
     delay: Option<f64>,
+    #[serde(default)]
+    registered_only: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -220,7 +222,8 @@ async fn ask(client: &wigwag::Client, op: Op) -> wigwag::Result<Value> {
             let mut call = client.start(&start.of, &start.input);
             call = start.id.into_iter().fold(call, wigwag::StartCall::id);
             call = start.at.into_iter().fold(call, wigwag::StartCall::at);
-            let run = start.delay.map(span).into_iter().fold(call, wigwag::StartCall::delay).await?;
+            call = start.delay.map(span).into_iter().fold(call, wigwag::StartCall::delay);
+            let run = if start.registered_only { call.registered_only().await? } else { call.await? };
             json!({ "id": run.id(), "warnings": run.warnings() })
         }
         Op::Submit(submit) => json!({ "id": submit.call(client).await?.id() }),

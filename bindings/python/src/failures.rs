@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use wigwag::{Error, ErrorKind, Failure, Payload};
+use wigwag::{Error, Failure, Payload};
 use wigwag_core::Fault;
 
 /// An outcome: JSON text, or an error as JSON text.
@@ -98,28 +98,4 @@ pub(crate) fn shown(error: &Error) -> Value {
         "fault": error.fault(),
         "fields": fields,
     })
-}
-
-/// All kinds of errors. A new one without a class in Python fails the test that reads this.
-pub(crate) fn kinds() -> impl Iterator<Item = ErrorKind> {
-    use ErrorKind as Kind;
-    [
-        Kind::NotFound,
-        Kind::Gone,
-        Kind::Conflict,
-        Kind::NotRunning,
-        Kind::Invalid,
-        Kind::InvalidName,
-        Kind::InvalidPayload,
-        Kind::RejectedSender,
-        Kind::NotWaiting,
-        Kind::UnknownPoint,
-        Kind::RunFailed,
-        Kind::RunCancelled,
-        Kind::TimedOut,
-        Kind::Stopped,
-        Kind::Unavailable,
-        Kind::Damaged,
-    ]
-    .into_iter()
 }

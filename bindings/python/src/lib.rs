@@ -97,7 +97,7 @@ mod _native {
     /// Returns the names of all kinds of errors.
     #[pyfunction]
     fn error_kinds() -> Vec<String> {
-        crate::failures::kinds().map(|kind| format!("{kind:?}")).collect()
+        wigwag::ErrorKind::ALL.iter().map(|kind| format!("{kind:?}")).collect()
     }
 
     /// Returns descriptors of locked files that a forked child must replace.

@@ -261,9 +261,10 @@ fn step(
     step = timeout.map(span).into_iter().fold(step, wigwag::Step::timeout);
     if let Some(undo) = undo {
         let (caller, kept) = (Arc::clone(post), Kept { post: Arc::clone(post), function: undo });
-        step = step.compensate(move |result: Option<Payload>| {
-            let text = result.map_or_else(|| "null".to_owned(), |result| result.text().to_owned());
-            let called = Arc::clone(&caller).call(kept.number(), 1, text, None);
+        step = step.compensate_with(move |result: Option<Payload>, info: StepInfo| {
+            let result = result.as_ref().map_or("null", Payload::text);
+            let (attempt, text) = (info.attempt(), format!("[{},{result}]", Value::from(info.idempotency_key())));
+            let called = Arc::clone(&caller).call(kept.number(), attempt, text, Some(info));
             async move { called.await.into_result().map(drop) }
         });
     }

@@ -48,7 +48,7 @@ class Runner:
         if self._pool is None:
             self._pool = concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix="wigwag")
         context = contextvars.copy_context()
-        future = self._pool.submit(context.run, body)
+        future = self._pool.submit(context.run, _called, body)
         try:
             result = await asyncio.wrap_future(future)
         except asyncio.CancelledError:
@@ -116,6 +116,11 @@ class Runner:
             hub.returned(context._scope, is_ok, text, data)
 
         context._task = self.task(hub, run())
+
+
+def _called(body: Callable[[], Any]) -> Any:
+    """A frame of this package around code in a thread: arguments that the code does not take are noticed by it."""
+    return body()
 
 
 _DISCARD = _types.Codec(lambda _value, _path: None, lambda value, _path: value, lambda: None)

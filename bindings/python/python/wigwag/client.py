@@ -13,7 +13,7 @@ from ._loop import hub
 from ._options import TaskOptions
 from .context import Context, _current, encoded_input, text_of_moment
 from .errors import Fault, InvalidCall, RunCancelled, RunFailed, _error_of, _seconds
-from .workflow import Task, Workflow, WorkflowFunction
+from .workflow import Task, Workflow, WorkflowFunction, with_places
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -264,16 +264,23 @@ class WorkflowClient:
         self._codecs: dict[str, _types.Codec] = {}
 
     @overload
-    async def start(self, of: WorkflowFunction[In, Out], input: In, *, id: str | None = None, delay: timedelta | float | None = None, at: datetime | None = None) -> RunHandle[Out]: ...
+    async def start(self, of: WorkflowFunction[In, Out], input: In, *, id: str | None = None, delay: timedelta | float | None = None, at: datetime | None = None, allow_unregistered: bool = False) -> RunHandle[Out]: ...
     @overload
-    async def start(self, of: WorkflowFunction[None, Out], *, id: str | None = None, delay: timedelta | float | None = None, at: datetime | None = None) -> RunHandle[Out]: ...
+    async def start(self, of: WorkflowFunction[None, Out], *, id: str | None = None, delay: timedelta | float | None = None, at: datetime | None = None, allow_unregistered: bool = False) -> RunHandle[Out]: ...
     @overload
-    async def start(self, of: Workflow[Any] | str, input: Any = None, *, id: str | None = None, delay: timedelta | float | None = None, at: datetime | None = None) -> RunHandle[Any]: ...
-    async def start(self, of: Any, input: Any = None, *, id: str | None = None, delay: timedelta | float | None = None, at: datetime | None = None) -> RunHandle[Any]:
-        """Starts a workflow. Returns when the run is durable. The same id with the same input is the same run."""
+    async def start(self, of: Workflow[Any] | str, input: Any = None, *, id: str | None = None, delay: timedelta | float | None = None, at: datetime | None = None, allow_unregistered: bool = False) -> RunHandle[Any]: ...
+    async def start(self, of: Any, input: Any = None, *, id: str | None = None, delay: timedelta | float | None = None, at: datetime | None = None, allow_unregistered: bool = False) -> RunHandle[Any]:
+        """Starts a workflow. Returns when the run is durable. The same id with the same input is the same run.
+
+        A workflow that no worker has registered is refused, unless no worker has registered any: with `allow_unregistered`, the
+        run waits for a worker that has it.
+        """
         name, encoded = encoded_input(of, input)
         told = {"id": id, "delay": _span(delay), "at": None if at is None else text_of_moment(at)}
-        answer = await self._asking.ask("start", of=name, input=encoded, **told)
+        try:
+            answer = await self._asking.ask("start", of=name, input=encoded, registered_only=not allow_unregistered, **told)
+        except InvalidCall as error:
+            raise with_places(error, [] if isinstance(of, str) else [of]) from None
         for warning in answer["warnings"]:
             logger.warning("run `%s`: %s", answer["id"], warning)
         codec = getattr(of, "_output_codec", _types.PLAIN)

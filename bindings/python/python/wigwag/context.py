@@ -128,13 +128,16 @@ class StepPoint(Point[T]):
         hub, runner = self._context._hub, self._context._runner
         number = hub.number()
         codec = self._context_codec
-        where = str(self._facts["name"])
+        name = str(self._facts["name"])
+        check_code(undo, (None,), {}, f"the compensation of step `{name}`")
 
         def call(hub: Hub, call: int, attempt: int, told: Any) -> asyncio.Task[None]:
-            def body() -> Any:
-                return undo(None if told is None else codec.decode(told, "result"))
+            key, result = told
 
-            call_info = StepCall(self._context, call, attempt, f"{self._context.workflow_id}:{where}", where)
+            def body() -> Any:
+                return undo(None if result is None else codec.decode(result, "result"))
+
+            call_info = StepCall(self._context, call, attempt, str(key), name)
             return runner.start_call(hub, call, body, undo, call_info, _types.PLAIN, discard=True)
 
         hub.functions[number] = call
@@ -342,6 +345,7 @@ class Context:
     def _step(self, name: str, code: Callable[..., Any], args: Any, kwargs: Any, defined: Any) -> StepPoint[Any]:
         if self.step_name is not None:
             raise InvalidCall(f"`{name}` is a step, and cannot be inside the step `{self.step_name}`")
+        check_code(code, args, kwargs, f"step `{name}`")
         codec, where = result_codec(code), place_of(code)
         self._check(name)
         hub, runner = self._hub, self._runner
@@ -383,6 +387,7 @@ class Context:
         timeout: timedelta | float | None = None,
     ) -> Point[list[Any]]:
         """Runs code for each item, several at once, and gives the results in the order of the items."""
+        check_code(code, (None,), {}, f"step `{name}`")
         wanted, codec, where = list(items), result_codec(code), place_of(code)
         self._check(name)
         number = self._hub.number()
@@ -597,6 +602,24 @@ def _policy(retries: int | None, retry: Retry | None, timeout: timedelta | float
 def result_codec(code: Callable[..., Any]) -> _types.Codec:
     """The codec of what a function gives."""
     return _types.codec_for(_types.hints_of(code).get("return", inspect.Parameter.empty))
+
+
+def check_code(code: Any, args: Sequence[Any], kwargs: dict[str, Any], what: str) -> None:
+    """Refuses what is not a function, and arguments that it does not take."""
+    if inspect.iscoroutine(code) or isinstance(code, Point):
+        code.close()
+        raise InvalidCall(
+            f"{what} got a coroutine, want a function", hint="pass the function and its arguments: `ctx.step(name, f, 1)`, not `f(1)`"
+        )
+    if not callable(code):
+        raise InvalidCall(f"{what} got {code!r}, want a function")
+    try:
+        inspect.signature(code, follow_wrapped=False).bind(*args, **kwargs)
+    except TypeError as error:
+        place = place_of(code)
+        raise InvalidCall(f"{what} cannot be called so: {error}" + (f" ({place})" if place else "")) from None
+    except ValueError:  # It has no signature that could be read.
+        pass
 
 
 def place_of(code: Any) -> str | None:

@@ -6,6 +6,7 @@ failed. `str(error)` has the hint on a second line.
 
 from __future__ import annotations
 
+import re
 import traceback
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -272,15 +273,34 @@ def _failure_of(error: BaseException) -> dict[str, Any]:
     else:
         told["kind"] = type(error).__name__
         told["message"] = told["message"] or repr(error)
+        told["permanent"] = _is_wrong_call(error)
     return told
+
+
+_PACKAGE = __file__.rsplit("errors.py", 1)[0]
+
+# As Python words the arguments that a method of this package does not take.
+_WRONG_ARGUMENTS = re.compile(r"(Context|StepCall|StepPoint|Queue|WorkflowClient|RunHandle)\.\w+\(\) (missing|takes|got) ")
+
+
+def _is_wrong_call(error: BaseException) -> bool:
+    """Whether arguments do not fit: another attempt would make the same call.
+
+    Code that does not take the arguments of this package fails before it has a frame of its own.
+    """
+    if not isinstance(error, TypeError):
+        return False
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last is not None and last.tb_frame.f_code.co_filename.startswith(_PACKAGE) or bool(_WRONG_ARGUMENTS.match(str(error)))
 
 
 def _traceback_of(error: BaseException) -> str:
     """The traceback without the package's own frames, the last part of it if it is long."""
     shown = traceback.TracebackException.from_exception(error, capture_locals=False)
-    own = __file__.rsplit("errors.py", 1)[0]
     shown.stack = traceback.StackSummary.from_list(
-        [frame for frame in shown.stack if not frame.filename.startswith(own)]
+        [frame for frame in shown.stack if not frame.filename.startswith(_PACKAGE)]
     )
     text = "".join(shown.format())
     data = text.encode()

@@ -18,8 +18,8 @@ from ._loop import hub
 from ._runner import Registrar, Runner
 from .client import Queue, WorkflowClient
 from .errors import WigwagError, _failure_of, _seconds
-from .worker import check_names, with_places
-from .workflow import Task, Workflow, WorkflowFunction
+from .worker import check_names
+from .workflow import Task, Workflow, WorkflowFunction, with_places
 
 __all__ = ["Kit"]
 

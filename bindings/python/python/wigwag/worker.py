@@ -21,7 +21,7 @@ from ._options import Settings
 from ._runner import Registrar, Runner
 from .client import Queue, WorkflowClient
 from .errors import Forked, InvalidCall, WigwagError
-from .workflow import Task, Workflow, WorkflowFunction
+from .workflow import Task, Workflow, WorkflowFunction, with_places
 
 __all__ = ["Worker"]
 
@@ -171,16 +171,6 @@ def check_names(workflows: Sequence[Any], tasks: Sequence[Any]) -> None:
                 raise InvalidCall(
                     f"{what} `{one.name}` is there twice: {other._where} and {one._where}", hint="give one of them another name"
                 )
-
-
-def with_places(error: WigwagError, workflows: Sequence[Any]) -> WigwagError:
-    """Adds where the workflow that an error names is defined."""
-    for workflow in workflows:
-        if f"`{workflow.name}`" in error.message and workflow._where and workflow._where not in error.message:
-            error.message = f"{error.message} (defined at {workflow._where})"
-            error.args = (error.message,)
-            break
-    return error
 
 
 @contextlib.contextmanager

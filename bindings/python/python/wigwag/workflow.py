@@ -25,8 +25,8 @@ from typing import (
 
 from . import _types
 from ._options import Retry
-from .context import Context, _current, _policy, place_of, result_codec
-from .errors import InvalidCall, _seconds
+from .context import Context, _current, _policy, check_code, place_of, result_codec
+from .errors import InvalidCall, WigwagError, _seconds
 
 if TYPE_CHECKING:
     Span = Union[timedelta, float]
@@ -58,24 +58,14 @@ class Step(Generic[P, T]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         context = _current.get()
         if isinstance(context, Context) and context.step_name is None:
-            bound(self._function, args, kwargs, f"step `{self.name}`")
             return context._step(self.name, self._function, args, kwargs, self)
         return self._function(*args, **kwargs)
 
     def on_compensate(self, undo: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Sets the compensation, run if the run fails or is cancelled later; it receives the step's result, or `None`."""
+        check_code(undo, (None,), {}, f"the compensation of step `{self.name}`")
         self._undo = undo
         return undo
-
-
-def bound(function: Callable[..., Any], args: Any, kwargs: Any, what: str) -> None:
-    """Refuses arguments that a function does not take."""
-    try:
-        inspect.signature(function).bind(*args, **kwargs)
-    except TypeError as error:
-        raise InvalidCall(f"{what} cannot be called so: {error} ({place_of(function)})") from None
-    except ValueError:  # It has no signature that could be read.
-        pass
 
 
 @overload
@@ -198,6 +188,7 @@ class GraphStep(Generic[T]):
 
     def on_compensate(self, undo: Callable[..., Any]) -> Callable[..., Any]:
         """Sets the compensation: it receives the context and the step's result, or `None` if the step itself failed."""
+        check_code(undo, (None, None), {}, f"the compensation of step `{self.name}`")
         self._undo = undo
         return undo
 
@@ -216,12 +207,14 @@ class GraphSignal:
         self._where: str | None = None
 
     def __call__(self, on_receive: Callable[..., Any]) -> GraphSignal:
+        check_code(on_receive, (None, None), {}, f"the receiver of signal `{self.signal}`")
         self._on_receive = on_receive
         self._where = place_of(on_receive)
         return self
 
     def on_timeout(self, code: Callable[..., Any]) -> GraphSignal:
         """Decorates code that changes the run's data when no signal arrived in time; then the run continues."""
+        check_code(code, (None,), {}, f"the timeout of signal `{self.signal}`")
         self._on_timeout = code
         return self
 
@@ -260,6 +253,7 @@ class Workflow(Generic[In]):
 
         def made(function: Callable[..., T]) -> GraphStep[T]:
             own = name or function.__name__
+            check_code(function, (None,), {}, f"step `{own}`")
             facts = self._common(depends_on, delay, when, on_failure)
             facts.update(_policy(retries, retry, timeout))
             if queue is not None:
@@ -354,6 +348,16 @@ class _Group:
         self.name = name
         self.after = after
         self.nodes: list[Any] = []
+
+
+def with_places(error: WigwagError, workflows: Sequence[Any]) -> WigwagError:
+    """Adds where the workflow that an error names is defined."""
+    for workflow in workflows:
+        if f"`{workflow.name}`" in error.message and workflow._where and workflow._where not in error.message:
+            error.message = f"{error.message} (defined at {workflow._where})"
+            error.args = (error.message,)
+            break
+    return error
 
 
 def _names(names: str | Sequence[str]) -> list[str]:
