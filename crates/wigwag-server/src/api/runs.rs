@@ -39,6 +39,9 @@ pub(crate) struct Start {
     delay: Option<Span>,
     /// Start at this time.
     at: Option<Moment>,
+    /// Reject the start if workers have registered workflows, and not this one.
+    #[serde(default)]
+    registered_only: bool,
     /// Return the result if the run ends within this time (55 s at most). Also requires the scope `runs:read`.
     wait: Option<Span>,
 }
@@ -94,6 +97,9 @@ pub(crate) async fn start(
     }
     if let Some(moment) = wanted.at {
         call = call.at(moment.0);
+    }
+    if wanted.registered_only {
+        call = call.registered_only();
     }
     let handle = app.promptly(call.into_future()).await??;
     Ok(started(&app, "runs", &handle, wanted.wait).await)
