@@ -2,44 +2,74 @@
 
 use std::sync::Arc;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use serde::Deserialize;
 use serde_json::{Value, json};
-use wigwag::{Asked, Filter, Payload, RunHandle, RunView, SignalCall, Status, Time};
+use wigwag::{Asked, Filter, RunHandle, RunView, SignalCall, Time};
 use wigwag_core::state_to_json;
 use wigwag_store::Store as _;
 
-use crate::failures::Outcome;
+use crate::failures::{Outcome, shown_of_server};
 use crate::mailbox::Mailbox;
+use crate::ops::{Op, Signal, Submit, entry};
 use crate::runtime;
+use crate::server::{Server, is_server};
 use crate::spec::{RetrySpec, span};
 use crate::stores::StoreHandle;
 
-/// A client of one store.
+/// A client of one store, or of a server's HTTP API.
 #[pyclass(frozen, module = "wigwag._native")]
 #[derive(Debug)]
 pub(crate) struct Client {
-    url: String,
-    store: Arc<tokio::sync::OnceCell<Arc<StoreHandle>>>,
+    target: Target,
+}
+
+#[derive(Clone, Debug)]
+enum Target {
+    Store { url: String, store: Arc<tokio::sync::OnceCell<Arc<StoreHandle>>> },
+    Server(Arc<Server>),
+}
+
+impl Target {
+    async fn answer(self, op: &str) -> Outcome {
+        let (url, store) = match self {
+            Self::Server(server) => return server.answer(op).await,
+            Self::Store { url, store } => (url, store),
+        };
+        let client = match store.get_or_try_init(|| open(url)).await {
+            Ok(store) => store.client().await,
+            Err(error) => Err(error),
+        };
+        answer(client, op).await
+    }
 }
 
 #[pymethods]
 impl Client {
+    /// An error is a `ValueError` whose message is the error as JSON.
     #[new]
-    fn new(url: String) -> Self {
-        Self { url, store: Arc::default() }
+    #[pyo3(signature = (url, token=None, allow_http=false))]
+    fn new(url: String, token: Option<&str>, allow_http: bool) -> PyResult<Self> {
+        let refused = |error: Value| Err(PyValueError::new_err(error.to_string()));
+        let target = match (is_server(&url), token) {
+            (true, _) => match Server::open(&url, token, allow_http) {
+                Ok(server) => Target::Server(Arc::new(server)),
+                Err(failed) => return refused(shown_of_server(&failed, token.is_some())),
+            },
+            (false, None) => Target::Store { url, store: Arc::default() },
+            (false, Some(_)) => {
+                let what =
+                    "a token is for the HTTP API of a server, such as `https://wigwag.example.com`, not for a store";
+                return refused(crate::failures::shown(&invalid(what)));
+            }
+        };
+        Ok(Self { target })
     }
 
     /// Asks something, and answers with JSON.
     fn ask(&self, mailbox: &Mailbox, future: u64, op: String) -> PyResult<()> {
-        let (url, cell, post) = (self.url.clone(), Arc::clone(&self.store), Arc::clone(&mailbox.post));
-        runtime()?.spawn(async move {
-            let client = match cell.get_or_try_init(|| open(url)).await {
-                Ok(store) => store.client().await,
-                Err(error) => Err(error),
-            };
-            post.answer(future, answer(client, &op).await);
-        });
+        let (target, post) = (self.target.clone(), Arc::clone(&mailbox.post));
+        runtime()?.spawn(async move { post.answer(future, target.answer(&op).await) });
         Ok(())
     }
 }
@@ -53,151 +83,6 @@ pub(crate) fn invalid(what: &str) -> wigwag::Error {
 pub(crate) async fn open(url: String) -> wigwag::Result<Arc<StoreHandle>> {
     let opened = tokio::task::spawn_blocking(move || StoreHandle::open(&url)).await;
     opened.unwrap_or_else(|error| Err(invalid(&format!("the store cannot be opened: {error}"))))
-}
-
-/// A request. `task` says that the id is a task's.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Op {
-    Check {},
-    Now {},
-    Start(Start),
-    Submit(Submit),
-    Get {
-        id: String,
-        #[serde(default)]
-        task: bool,
-    },
-    Wait {
-        id: String,
-        #[serde(default)]
-        task: bool,
-        timeout: Option<f64>,
-    },
-    Result {
-        id: String,
-        #[serde(default)]
-        task: bool,
-    },
-    Cancel {
-        id: String,
-        #[serde(default)]
-        task: bool,
-        reason: Option<String>,
-    },
-    Pause {
-        id: String,
-    },
-    Resume {
-        id: String,
-        #[serde(default)]
-        anyway: bool,
-    },
-    Restart {
-        id: String,
-        from: Option<String>,
-    },
-    Migrate {
-        id: String,
-        to: Option<String>,
-        #[serde(default)]
-        mapping: std::collections::BTreeMap<String, Option<String>>,
-    },
-    Signal(Signal),
-    SignalMany {
-        signals: Vec<Signal>,
-    },
-    List {
-        #[serde(default)]
-        tasks: bool,
-        of: Option<String>,
-        status: Option<Status>,
-        limit: usize,
-        after: Option<String>,
-    },
-    Counts {},
-    Steps {
-        id: String,
-        #[serde(default)]
-        task: bool,
-    },
-    History {
-        id: String,
-        #[serde(default)]
-        task: bool,
-        from: u64,
-        limit: u64,
-    },
-    Follow {
-        id: String,
-        from: u64,
-    },
-    Waiting {
-        name: Option<String>,
-        limit: usize,
-        after: Option<String>,
-    },
-    OpenWaits {
-        id: String,
-    },
-    Inbox {
-        id: String,
-        name: Option<String>,
-    },
-    Definitions {
-        of: String,
-    },
-    Explain {
-        id: String,
-    },
-    Link {
-        id: String,
-        name: String,
-        expires_in: f64,
-        #[serde(default)]
-        once: bool,
-        sender: Option<String>,
-        server: Option<String>,
-    },
-}
-
-#[derive(Debug, Deserialize)]
-struct Start {
-    of: String,
-    input: Payload,
-    id: Option<String>,
-    at: Option<Time>,
-    delay: Option<f64>,
-    #[serde(default)]
-    registered_only: bool,
-}
-
-#[derive(Debug, Deserialize)]
-struct Submit {
-    of: String,
-    input: Payload,
-    key: Option<String>,
-    queue: Option<String>,
-    retry: Option<RetrySpec>,
-    timeout: Option<f64>,
-    at: Option<Time>,
-    delay: Option<f64>,
-    expires_at: Option<Time>,
-    expires_in: Option<f64>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Signal {
-    id: String,
-    name: String,
-    payload: Payload,
-    key: Option<String>,
-    by: Option<String>,
-    #[serde(default)]
-    only_if_waiting: bool,
-    point: Option<String>,
-    start: Option<(String, Payload)>,
-    wait: Option<f64>,
 }
 
 /// Answers a question.
@@ -237,7 +122,6 @@ async fn ask(client: &wigwag::Client, op: Op) -> wigwag::Result<Value> {
             let view = run.wait_for(timeout.map(span)).await?;
             shown(&run, &view).await?
         }
-        Op::Result { id, task } => raw(&handle(&id, task)?.result_payload().await?),
         Op::Cancel { id, task, reason } => {
             let cancel = handle(&id, task)?.cancel();
             asked(reason.into_iter().fold(cancel, wigwag::Cancel::reason).await?)
@@ -369,14 +253,6 @@ fn asked(asked: Asked) -> Value {
         Asked::Compensating => "compensating",
         _ => "unknown",
     })
-}
-
-fn raw(payload: &Payload) -> Value {
-    payload.value()
-}
-
-fn entry(entry: &wigwag_core::Entry) -> Value {
-    serde_json::from_slice(&entry.to_json()).unwrap_or_default()
 }
 
 /// A run as it is, with its input, its steps and its result.

@@ -3,7 +3,9 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 use wigwag::{Error, Failure, Payload};
+use wigwag_cli::http::Failed;
 use wigwag_core::Fault;
+use wigwag_server::Code;
 
 /// An outcome: JSON text, or an error as JSON text.
 #[derive(Debug)]
@@ -75,6 +77,13 @@ impl Outcome {
     }
 }
 
+impl Outcome {
+    /// The outcome of a request that a server did not carry out.
+    pub(crate) fn of_server(failed: &Failed, has_token: bool) -> Self {
+        Self::Failed(shown_of_server(failed, has_token).to_string())
+    }
+}
+
 /// A failure as Python tells it.
 pub(crate) fn failure(text: &str) -> Failure {
     let told: Told = serde_json::from_str(text).unwrap_or_default();
@@ -98,4 +107,56 @@ pub(crate) fn shown(error: &Error) -> Value {
         "fault": error.fault(),
         "fields": fields,
     })
+}
+
+/// An error of a server, or on the way to it, in the shape of an error of a store's client.
+pub(crate) fn shown_of_server(failed: &Failed, has_token: bool) -> Value {
+    let fields: Vec<Value> =
+        failed.fields().iter().map(|field| json!({ "path": field.path, "message": field.message })).collect();
+    let kind = match (failed.code(), failed.is_invalid()) {
+        (Some(code), _) => kind_of(code),
+        (None, true) => "Invalid",
+        (None, false) => "Unavailable",
+    };
+    let hint = match (failed.code(), failed.advice()) {
+        (Some(Code::NotAuthenticated), _) if !has_token => Some("pass `token=`"),
+        // The rest names flags of the command.
+        (_, Some(hint)) => hint.split("; use `--").next(),
+        (_, None) => None,
+    };
+    json!({
+        "code": kind,
+        "message": failed.what(),
+        "hint": hint,
+        "fault": failed.fault(),
+        "fields": fields,
+    })
+}
+
+/// The kind of error that a server's code is: that of the same name, or what its caller does next.
+pub(crate) fn kind_of(code: Code) -> &'static str {
+    match code {
+        Code::NotFound => "NotFound",
+        Code::Gone => "Gone",
+        Code::Conflict => "Conflict",
+        Code::NotRunning => "NotRunning",
+        Code::InvalidName => "InvalidName",
+        Code::InvalidPayload | Code::BodyTooLarge => "InvalidPayload",
+        Code::RejectedSender => "RejectedSender",
+        Code::NotWaiting => "NotWaiting",
+        Code::UnknownPoint => "UnknownPoint",
+        Code::RunFailed => "RunFailed",
+        Code::RunCancelled => "RunCancelled",
+        Code::TimedOut => "TimedOut",
+        Code::Stopped => "Stopped",
+        Code::Damaged => "Damaged",
+        Code::NotAuthenticated | Code::NotAllowed | Code::ForeignOrigin | Code::ForeignHost | Code::ProxyNotAllowed => {
+            "Denied"
+        }
+        Code::Unavailable | Code::RateLimited | Code::TooManyAttempts | Code::Overloaded => "Unavailable",
+        Code::BodyTimeout | Code::RequestTimeout => "Unavailable",
+        Code::Invalid | Code::InvalidBody | Code::InvalidQuery | Code::InvalidPath | Code::InvalidHeader => "Invalid",
+        Code::MalformedJson | Code::UnsupportedMediaType | Code::NoRoute | Code::MethodNotAllowed => "Invalid",
+        _ => "Internal",
+    }
 }

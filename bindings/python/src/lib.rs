@@ -10,8 +10,10 @@ mod handlers;
 mod kit;
 mod logs;
 mod mailbox;
+mod ops;
 mod points;
 mod scope;
+mod server;
 mod spec;
 mod stores;
 
@@ -98,6 +100,13 @@ mod _native {
     #[pyfunction]
     fn error_kinds() -> Vec<String> {
         wigwag::ErrorKind::ALL.iter().map(|kind| format!("{kind:?}")).collect()
+    }
+
+    /// Returns all error codes of servers, each with the kind of error that it is here.
+    #[pyfunction]
+    fn server_codes() -> Vec<(String, &'static str)> {
+        let codes = wigwag_server::Code::ALL.iter();
+        codes.map(|code| (code.name().to_owned(), crate::failures::kind_of(*code))).collect()
     }
 
     /// Returns descriptors of locked files that a forked child must replace.

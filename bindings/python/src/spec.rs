@@ -27,6 +27,12 @@ pub(crate) struct RetrySpec {
 }
 
 impl RetrySpec {
+    /// The number of retries, if the policy says nothing else.
+    pub(crate) fn retries_only(&self) -> Option<Option<u32>> {
+        let rest = [self.first, self.factor, self.cap, self.jitter];
+        rest.iter().all(Option::is_none).then_some(self.retries)
+    }
+
     pub(crate) fn into_retry(self) -> Retry {
         let mut retry = self.retries.map_or_else(Retry::default, Retry::times);
         retry = self.first.map(span).into_iter().fold(retry, Retry::first);

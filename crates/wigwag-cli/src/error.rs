@@ -2,23 +2,33 @@
 
 use std::io::Write as _;
 
-use wigwag_server::Code;
+use serde_json::Value;
+use wigwag_server::{Code, FieldProblem};
 use wigwag_store::ErrorKind;
 
 use crate::output::ERROR;
 
+/// A call that failed: its message, often a hint, and the error code of the API if it has one.
 #[derive(Clone, Debug)]
-pub(crate) struct Failed {
+pub struct Failed {
     what: String,
     hint: Option<String>,
     /// Error code of the API; absent for failures that only the CLI has.
     code: Option<Code>,
     exit: u8,
+    facts: Option<Box<Facts>>,
+}
+
+/// Details of a problem document that the command does not print.
+#[derive(Clone, Debug)]
+struct Facts {
+    fault: Option<Box<Value>>,
+    errors: Vec<FieldProblem>,
 }
 
 impl Failed {
     pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), hint: None, code: None, exit: 1 }
+        Self { what: what.into(), hint: None, code: None, exit: 1, facts: None }
     }
 
     /// Creates a failure with an error code of the engine or the server.
@@ -33,6 +43,11 @@ impl Failed {
         Self { code: Some(code), exit, ..Self::new(what) }
     }
 
+    /// Creates a failure because something did not happen in time.
+    pub fn timed_out(what: impl Into<String>) -> Self {
+        Self::of(Code::TimedOut, what)
+    }
+
     pub(crate) fn not_found(what: impl Into<String>) -> Self {
         Self { exit: 3, ..Self::new(what) }
     }
@@ -43,25 +58,48 @@ impl Failed {
     }
 
     /// Creates a failure because of invalid arguments.
-    pub(crate) fn wrong(what: impl Into<String>) -> Self {
+    pub fn wrong(what: impl Into<String>) -> Self {
         Self { exit: 2, ..Self::new(what) }
     }
 
-    pub(crate) fn code(&self) -> Option<Code> {
+    /// Returns the error code of the API.
+    pub fn code(&self) -> Option<Code> {
         self.code
     }
 
     /// Returns the message.
-    pub(crate) fn what(&self) -> &str {
+    pub fn what(&self) -> &str {
         &self.what
     }
 
     /// Returns the hint.
-    pub(crate) fn advice(&self) -> Option<&str> {
+    pub fn advice(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+    /// Whether the arguments were invalid: the same call fails again.
+    pub fn is_invalid(&self) -> bool {
+        self.exit == 2
+    }
+
+    /// Returns the recorded error of a failed run.
+    pub fn fault(&self) -> Option<&Value> {
+        self.facts.as_ref()?.fault.as_deref()
+    }
+
+    /// Returns the parts of a payload that do not match its schema.
+    pub fn fields(&self) -> &[FieldProblem] {
+        self.facts.as_ref().map_or(&[], |facts| &facts.errors)
+    }
+
+    pub(crate) fn with_facts(mut self, fault: Option<Box<Value>>, errors: Vec<FieldProblem>) -> Self {
+        self.facts = (fault.is_some() || !errors.is_empty()).then(|| Box::new(Facts { fault, errors }));
+        self
+    }
+
+    /// Sets the hint.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
@@ -115,7 +153,7 @@ impl From<wigwag_store::Error> for Failed {
             ErrorKind::Exists | ErrorKind::Changed => 4,
             _ => 1,
         };
-        Self { what: error.to_string(), hint: error.advice().map(str::to_owned), code: None, exit }
+        Self { what: error.to_string(), hint: error.advice().map(str::to_owned), code: None, exit, facts: None }
     }
 }
 

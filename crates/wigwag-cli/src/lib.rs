@@ -17,6 +17,12 @@ mod schema;
 mod serve;
 mod target;
 
+/// The client of a server's HTTP API: what the command uses for `--server`.
+pub mod http {
+    pub use crate::error::Failed;
+    pub use crate::remote::{Events, Remote, Request, Token, new_id, new_key};
+}
+
 use std::ffi::OsString;
 
 use wigwag_store::limits::NOTIFY_FLUSH_MAX;

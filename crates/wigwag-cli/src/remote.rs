@@ -8,4 +8,5 @@ mod api;
 mod events;
 mod http;
 
-pub(crate) use http::{Remote, Token};
+pub use events::Events;
+pub use http::{Remote, Request, Token, new_id, new_key};

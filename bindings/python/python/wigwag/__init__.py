@@ -7,9 +7,10 @@ as a graph of steps. A `Worker` runs it, and a `WorkflowClient` starts it and se
 from __future__ import annotations
 
 from ._options import Retry, Settings
-from .client import Queue, Receipt, Run, RunHandle, StepState, Summary, TaskHandle, WorkflowClient, connect
+from .client import Client, Queue, Receipt, Run, RunHandle, StepState, Summary, TaskHandle, WorkflowClient, connect
 from .context import Context, Point, Received, StepPoint, TaskEnd, current
 from .errors import (
+    AccessDenied,
     Conflict,
     Damaged,
     EngineStopped,
@@ -38,7 +39,7 @@ from .worker import Worker
 from .workflow import GraphSignal, GraphStep, Step, Task, Workflow, WorkflowFunction, step, task, workflow
 
 __all__ = [
-    "Conflict", "Context", "Damaged", "EngineStopped", "Fault", "Forked", "GraphSignal", "GraphStep", "InvalidCall",
+    "AccessDenied", "Client", "Conflict", "Context", "Damaged", "EngineStopped", "Fault", "Forked", "GraphSignal", "GraphStep", "InvalidCall",
     "InvalidName", "InvalidPayload", "NotRunning", "NotWaiting", "PermanentError", "Point", "Queue", "Receipt", "Received",
     "RejectedSender", "Retry", "RetryableError", "Run", "RunCancelled", "RunFailed", "RunGone", "RunHandle", "RunNotFound",
     "Settings", "SignalTimeout", "Step", "StepFailed", "StepPoint", "StepState", "StoreUnavailable", "Summary", "Task",

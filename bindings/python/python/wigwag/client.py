@@ -9,7 +9,7 @@ from typing import Any, AsyncIterator, Generic, Iterable, Mapping, TypeVar, over
 
 from . import _native, _types
 from ._log import logger
-from ._loop import hub
+from ._loop import error_of, hub
 from ._options import TaskOptions
 from .context import Context, _current, encoded_input, text_of_moment
 from .errors import Fault, InvalidCall, RunCancelled, RunFailed, _error_of, _seconds
@@ -19,7 +19,7 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 T = TypeVar("T")
 
-__all__ = ["Queue", "Receipt", "Run", "RunHandle", "StepState", "Summary", "TaskHandle", "WorkflowClient", "connect"]
+__all__ = ["Client", "Queue", "Receipt", "Run", "RunHandle", "StepState", "Summary", "TaskHandle", "WorkflowClient", "connect"]
 
 # Fields that are sent as `null`; other fields are omitted when they are `None`.
 _NULLABLE = ("input", "payload")
@@ -138,18 +138,26 @@ class Receipt:
 
 
 class _Asking:
-    """Asks a store, opened by its URL. The same object may be used from any thread, loop and forked process."""
+    """Asks a store or a server by its URL. The same object may be used from any thread, loop and forked process."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str | None = None, allow_http: bool = False) -> None:
         self.url = url
+        self._token = token
+        self._allow_http = allow_http
+        self._open()
+
+    def _open(self) -> None:
         self._process = os.getpid()
-        self._client = _native.Client(url)
+        try:
+            self._client = _native.Client(self.url, self._token, self._allow_http)
+        except ValueError as error:
+            raise error_of(str(error)) from None
 
     async def ask(self, op: str, **facts: Any) -> Any:
         """Asks something; answers with what JSON holds."""
         if self._process != os.getpid():
             # What the parent opened is the parent's.
-            self._client, self._process = _native.Client(self.url), os.getpid()
+            self._open()
         told = json.dumps({op: {name: value for name, value in facts.items() if value is not None or name in _NULLABLE}})
         return json.loads(await hub().ask(lambda mailbox, future: self._client.ask(mailbox, future, told)))
 
@@ -212,9 +220,13 @@ class TaskHandle:
         return f"TaskHandle(id={self.id!r})"
 
 
-async def connect(url: str) -> Queue:
-    """Opens a store: a directory, `s3://…`, a server's `http://host:port/s3`, or `memory:`."""
-    queue = Queue(os.fspath(url))
+async def connect(url: str | os.PathLike[str], *, token: str | None = None, allow_http: bool = False) -> Queue:
+    """Opens a store: a directory, `s3://…`, a server's `http://host:port/s3`, or `memory:`.
+
+    Without `/s3`, `http://host:port` is the server's HTTP API: clients need only a token, and workers cannot use it.
+    """
+    url = os.fspath(url)
+    queue = Queue(url, _Asking(url, token, allow_http))
     await queue._asking.ask("check")
     return queue
 
@@ -257,11 +269,21 @@ class RunHandle(Generic[Out]):
 
 
 class WorkflowClient:
-    """A client of workflow runs."""
+    """A client of workflow runs: of a store, or of a server's HTTP API.
 
-    def __init__(self, store: Queue | str | os.PathLike[str]) -> None:
-        self._asking = store._asking if isinstance(store, Queue) else _Asking(os.fspath(store))
-        self._codecs: dict[str, _types.Codec] = {}
+    A server's URL has no path, as `https://wigwag.example.com`. Its `token` is sent over plain `http://` only to this
+    machine, unless `allow_http` says that the network is trusted.
+    """
+
+    def __init__(
+        self, store: Queue | str | os.PathLike[str], *, token: str | None = None, allow_http: bool = False
+    ) -> None:
+        if isinstance(store, Queue):
+            if token is not None:
+                raise InvalidCall("this queue was opened already", hint="give the token to `connect`")
+            self._asking = store._asking
+        else:
+            self._asking = _Asking(os.fspath(store), token, allow_http)
 
     @overload
     async def start(self, of: WorkflowFunction[In, Out], input: In, *, id: str | None = None, delay: timedelta | float | None = None, at: datetime | None = None, allow_unregistered: bool = False) -> RunHandle[Out]: ...
@@ -411,6 +433,10 @@ class WorkflowClient:
     async def explain(self, id: str) -> Any:
         """Why a run is where it is."""
         return await self._asking.ask("explain", id=_id(id))
+
+
+#: The same class by its short name.
+Client = WorkflowClient
 
 
 def _id(id: Any) -> str:

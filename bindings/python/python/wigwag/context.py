@@ -605,7 +605,7 @@ def result_codec(code: Callable[..., Any]) -> _types.Codec:
 
 
 def check_code(code: Any, args: Sequence[Any], kwargs: dict[str, Any], what: str) -> None:
-    """Refuses what is not a function, and arguments that it does not take."""
+    """Refuses objects that are not functions, and arguments that a function does not take."""
     if inspect.iscoroutine(code) or isinstance(code, Point):
         code.close()
         raise InvalidCall(

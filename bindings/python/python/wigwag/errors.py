@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any, Mapping
 
 __all__ = [
+    "AccessDenied",
     "Conflict",
     "Damaged",
     "EngineStopped",
@@ -201,6 +202,12 @@ class StoreUnavailable(WigwagError, ConnectionError):
     code = "Unavailable"
 
 
+class AccessDenied(WigwagError, PermissionError):
+    """The server did not accept the token, or the token lacks the scope."""
+
+    code = "Denied"
+
+
 class Damaged(WigwagError):
     """Stored data that this version cannot read."""
 
@@ -232,9 +239,9 @@ _CLASSES: dict[str, type[WigwagError]] = {
     error.code: error
     for error in (
         RunNotFound, RunGone, Conflict, NotRunning, InvalidCall, InvalidName, InvalidPayload, RejectedSender, NotWaiting,
-        UnknownPoint, RunFailed, RunCancelled, WaitTimeout, EngineStopped, StoreUnavailable, Damaged, StepFailed,
+        UnknownPoint, RunFailed, RunCancelled, WaitTimeout, EngineStopped, StoreUnavailable, Damaged, AccessDenied, StepFailed,
     )
-}  # fmt: skip
+} | {"Internal": WigwagError}  # fmt: skip
 
 
 def _error_of(told: Mapping[str, Any]) -> WigwagError:

@@ -32,7 +32,7 @@ class Worker:
     """Runs workflows and tasks of a store, on the event loop on which it is started.
 
     `async with Worker(...)` starts and stops it; `await worker.run()` runs it until a signal such as Ctrl-C;
-    `worker.run_forever()` does so for programs without a loop of their own.
+    `worker.run_forever()` does so for programs without an event loop.
     """
 
     def __init__(

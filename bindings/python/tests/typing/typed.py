@@ -4,7 +4,8 @@ import dataclasses
 import sys
 from typing import Awaitable
 
-from wigwag import Context, Run, RunHandle, Workflow, WorkflowClient, WorkflowFunction, step, workflow
+import wigwag
+from wigwag import Context, Run, RunHandle, StepState, Workflow, WorkflowClient, WorkflowFunction, step, sync, workflow
 
 if sys.version_info >= (3, 11):
     from typing import assert_type
@@ -68,3 +69,17 @@ async def use(client: WorkflowClient) -> None:
     assert_type(await run.result(), Receipt)
     assert_type(await run.get(), Run[Receipt])
     assert_type(await client.start(bare), RunHandle[int])
+
+
+def use_sync(client: sync.WorkflowClient) -> None:
+    run = client.start(buy, Order("tea"), id="buy-1")
+    assert_type(run, sync.RunHandle[Receipt])
+    assert_type(run.result(timeout=5), Receipt)
+    assert_type(run.get(), Run[Receipt])
+    assert_type(run.get().output, Receipt | None)
+    assert_type(client.start(bare), sync.RunHandle[int])
+    assert_type(client.signal("buy-1", "reply", {}, wait=5), wigwag.Receipt)
+    assert_type([summary.id for summary in client.list(type=buy)], list[str])
+    assert_type(client.cancel("buy-1"), str)
+    assert_type(sync.connect("./data").submit("double", 2), sync.TaskHandle)
+    assert_type(sync.Client("https://wigwag.example.com", token="secret").steps("buy-1"), dict[str, StepState])

@@ -2,7 +2,7 @@
 
 from typed import Order, buy, charge
 
-from wigwag import WorkflowClient
+from wigwag import WorkflowClient, sync
 
 
 async def use(client: WorkflowClient) -> None:
@@ -10,3 +10,10 @@ async def use(client: WorkflowClient) -> None:
     await client.start(buy)  # wrong
     await charge("tea")  # wrong
     await client.start(buy, Order("tea"), id=5)  # wrong
+
+
+def use_sync(client: sync.WorkflowClient) -> None:
+    client.start(buy, 5)  # wrong
+    client.start(buy, Order("tea"), id=5)  # wrong
+    client.get(5)  # wrong
+    client.nothing()  # wrong

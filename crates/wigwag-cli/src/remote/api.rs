@@ -17,9 +17,9 @@ use wigwag_server::Code;
 use wigwag_store::{Clock as _, System};
 
 use super::events::Events;
-use super::http::{Problem, Remote, Request, new_key};
+use super::http::{Problem, Remote, Request, new_id, new_key};
 use crate::error::Failed;
-use crate::output::now;
+use crate::output::talk;
 use crate::target::{
     Ask, Link, Listing, Log, MadeLink, Message, NewLink, NewRun, NewTask, Progress, Taken, Target, Which,
 };
@@ -297,7 +297,7 @@ impl Target for Remote {
         // The client chooses the id, so that a retry starts the same run.
         let id = match &new.id {
             Some(id) => checked(id)?,
-            None => RunId::at(now(), fastrand::u128(..)),
+            None => new_id(),
         };
         let (of, input, delay) = (new.of, new.input, new.delay.map(seconds));
         let body = Start { of, id: id.to_string(), input, at: new.at, delay };
@@ -372,7 +372,7 @@ impl Target for Remote {
     }
 
     async fn follow(&self, run: &RunRef, from: u64) -> Result<Box<dyn Log>> {
-        Ok(Box::new(Events::new(self.clone(), run, from)))
+        Ok(Box::new(Events::new(self.clone(), run, from, talk)))
     }
 
     async fn list(&self, which: &Which) -> Result<Listing> {

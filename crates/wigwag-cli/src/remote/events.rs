@@ -14,7 +14,6 @@ use wigwag_store::{Clock as _, System};
 
 use super::http::{Problem, Remote, Request};
 use crate::error::Failed;
-use crate::output::talk;
 use crate::target::Log;
 
 type Result<T> = std::result::Result<T, Failed>;
@@ -31,7 +30,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// The log of one run on a server.
 #[derive(Debug)]
-pub(super) struct Events {
+pub struct Events {
     remote: Remote,
     run: RunRef,
     from: u64,
@@ -43,6 +42,8 @@ pub(super) struct Events {
     /// When the connection was lost, unless it is up.
     lost_at: Option<Duration>,
     done: bool,
+    /// Reports a lost connection.
+    report: fn(&str),
 }
 
 /// Data of an event: its index in an entry and their number, the entry's writer and time, and its store requests.
@@ -66,7 +67,8 @@ struct End {
 }
 
 impl Events {
-    pub(super) fn new(remote: Remote, run: &RunRef, from: u64) -> Self {
+    /// Returns the log from an entry on. `report` is called with a message when the connection is lost.
+    pub fn new(remote: Remote, run: &RunRef, from: u64, report: fn(&str)) -> Self {
         Self {
             remote,
             run: run.clone(),
@@ -77,6 +79,7 @@ impl Events {
             entry: None,
             lost_at: None,
             done: false,
+            report,
         }
     }
 
@@ -133,7 +136,7 @@ impl Events {
     fn lose(&mut self) {
         self.stream = None;
         self.lost_at = Some(System.boot());
-        talk(&format!("lost the connection to `{}`; reconnecting for up to {AWAY_MAX:?}", self.remote.base()));
+        (self.report)(&format!("lost the connection to `{}`; reconnecting for up to {AWAY_MAX:?}", self.remote.base()));
     }
 
     /// Handles an event; returns the entry that it completes.
@@ -181,6 +184,13 @@ fn family(run: &RunRef) -> &'static str {
 #[async_trait(?Send)]
 impl Log for Events {
     async fn next(&mut self) -> Result<Option<Vec<Entry>>> {
+        self.entries().await
+    }
+}
+
+impl Events {
+    /// Returns the next entries; `None` after the run has ended and all were returned.
+    pub async fn entries(&mut self) -> Result<Option<Vec<Entry>>> {
         while !self.done {
             if self.stream.is_none() {
                 self.connect().await?;

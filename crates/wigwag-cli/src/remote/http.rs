@@ -9,12 +9,13 @@ use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Response, StatusCode, Url};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use wigwag_server::Code;
+use wigwag_core::RunId;
+use wigwag_server::{Code, FieldProblem};
 use wigwag_store::{Clock as _, System};
 
 use crate::args::StoreArgs;
 use crate::error::Failed;
-use crate::output::short;
+use crate::output::{now, short};
 
 type Result<T> = std::result::Result<T, Failed>;
 
@@ -41,7 +42,7 @@ const SHOWN_MAX: usize = 80;
 
 /// The token that authenticates the user, sent only to the named server.
 #[derive(Clone)]
-pub(crate) struct Token {
+pub struct Token {
     text: HeaderValue,
     /// Description of its source, for messages.
     from: String,
@@ -59,20 +60,29 @@ impl Token {
     pub(crate) fn read(args: &StoreArgs, server: &str) -> Result<Option<Self>> {
         let found = Self::find(args.token_file.as_deref())?;
         match &found {
-            Some(token) if !args.allow_http => token.check_way(server)?,
+            Some(token) if !args.allow_http => token.check_way(server, "`--allow-http`")?,
             _ => {}
         }
         Ok(found)
     }
 
+    /// Checks a token that a program gave. Rejected if plain HTTP would expose it, unless that is allowed.
+    pub fn given(text: &str, server: &str, allow_http: bool) -> Result<Self> {
+        let token = Self::of(text, "the argument `token`".into())?;
+        match allow_http {
+            true => Ok(token),
+            false => token.check_way(server, "`allow_http`").map(|()| token),
+        }
+    }
+
     /// Rejects plain HTTP to another machine, which would expose the token.
-    fn check_way(&self, server: &str) -> Result<()> {
+    fn check_way(&self, server: &str, flag: &str) -> Result<()> {
         let Ok(url) = server.parse::<Url>() else { return Ok(()) };
         if url.scheme() != "http" || is_here(&url) {
             return Ok(());
         }
         let what = format!("unencrypted HTTP to `{server}` would expose the token in {}", self.from);
-        Err(Failed::wrong(what).hint("use `https://`, or `--allow-http` on a network that you trust"))
+        Err(Failed::wrong(what).hint(format!("use `https://`, or {flag} on a network that you trust")))
     }
 
     fn find(file: Option<&Path>) -> Result<Option<Self>> {
@@ -117,7 +127,7 @@ impl Token {
 
 /// A server, and the connection settings for it.
 #[derive(Clone, Debug)]
-pub(crate) struct Remote {
+pub struct Remote {
     http: reqwest::Client,
     base: Url,
     token: Option<Token>,
@@ -125,7 +135,7 @@ pub(crate) struct Remote {
 
 /// A request to the server.
 #[derive(Debug)]
-pub(super) struct Request {
+pub struct Request {
     pub(super) method: Method,
     pub(super) url: Url,
     pub(super) body: Option<Vec<u8>>,
@@ -144,17 +154,19 @@ impl Request {
     }
 
     /// Sets how long the server waits deliberately.
-    pub(super) fn wait(mut self, span: Duration) -> Self {
+    pub fn wait(mut self, span: Duration) -> Self {
         self.wait = span;
         self
     }
 
-    pub(super) fn query(mut self, name: &str, value: &dyn Display) -> Self {
+    /// Adds a query parameter.
+    pub fn query(mut self, name: &str, value: &dyn Display) -> Self {
         self.url.query_pairs_mut().append_pair(name, &value.to_string());
         self
     }
 
-    pub(super) fn query_if(self, name: &str, value: Option<&dyn Display>) -> Self {
+    /// Adds a query parameter that is present.
+    pub fn query_if(self, name: &str, value: Option<&dyn Display>) -> Self {
         match value {
             Some(value) => self.query(name, value),
             None => self,
@@ -162,21 +174,26 @@ impl Request {
     }
 
     /// Makes the request idempotent by a key.
-    pub(super) fn once(mut self, key: String) -> Self {
+    pub fn once(mut self, key: String) -> Self {
         (self.key, self.repeatable) = (Some(key), true);
         self
     }
 
     /// Marks the request as safe to repeat.
-    pub(super) fn repeatable(mut self) -> Self {
+    pub fn repeatable(mut self) -> Self {
         self.repeatable = true;
         self
     }
 }
 
 /// Returns a new random key.
-pub(super) fn new_key() -> String {
+pub fn new_key() -> String {
     format!("cli-{:032x}", fastrand::u128(..))
+}
+
+/// Returns the id of a new run. The client chooses it, so that a retry starts the same run.
+pub fn new_id() -> RunId {
+    RunId::at(now(), fastrand::u128(..))
 }
 
 /// A problem document from the server.
@@ -185,10 +202,14 @@ pub(super) struct Problem {
     detail: String,
     code: String,
     hint: Option<String>,
+    fault: Option<Box<serde_json::Value>>,
+    #[serde(default)]
+    errors: Vec<FieldProblem>,
 }
 
 impl Remote {
-    pub(crate) fn new(base: &str, token: Option<Token>) -> Result<Self> {
+    /// Returns a client of the server at a URL, without a request.
+    pub fn new(base: &str, token: Option<Token>) -> Result<Self> {
         let wrong = |error: &dyn Display| {
             Failed::wrong(format!("invalid server URL `{base}`: {error}"))
                 .hint("use a URL such as `http://127.0.0.1:7070` or `https://wigwag.example.com`")
@@ -227,17 +248,19 @@ impl Remote {
         url
     }
 
-    pub(super) fn get(&self, parts: &[&str]) -> Request {
+    /// Returns a request that reads; its path is `v1` and these parts.
+    pub fn get(&self, parts: &[&str]) -> Request {
         Request::new(Method::GET, self.url(parts), true)
     }
 
-    pub(super) fn post<T: Serialize>(&self, parts: &[&str], body: &T) -> Result<Request> {
+    /// Returns a request with a JSON body; its path is `v1` and these parts. It is not repeated unless it is marked.
+    pub fn post<T: Serialize>(&self, parts: &[&str], body: &T) -> Result<Request> {
         let body = serde_json::to_vec(body).map_err(|error| Failed::new(error.to_string()))?;
         Ok(Request { body: Some(body), ..Request::new(Method::POST, self.url(parts), false) })
     }
 
     /// Sends a request and parses the answer as JSON.
-    pub(super) async fn json<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
+    pub async fn json<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
         self.read(&self.answer(request).await?)
     }
 
@@ -320,7 +343,16 @@ impl Remote {
     /// Converts a problem document to a failure. The general hint of the error code is omitted, since a command may
     /// have a better one.
     pub(super) fn problem(&self, problem: Problem) -> Failed {
-        let Problem { detail, code, hint } = problem;
+        let Problem { detail, code, hint, fault, errors } = problem;
+        self.worded(detail, &code, hint).with_facts(fault, errors)
+    }
+
+    /// Returns the failure if a part of an answer is a problem document.
+    pub fn problem_of(&self, part: &serde_json::Value) -> Option<Failed> {
+        Deserialize::deserialize(part).ok().map(|problem| self.problem(problem))
+    }
+
+    fn worded(&self, detail: String, code: &str, hint: Option<String>) -> Failed {
         let known = Code::ALL.iter().copied().find(|known| known.name() == code);
         let Some(code) = known else {
             let failed = Failed::new(detail);
@@ -417,6 +449,8 @@ fn is_here(url: &Url) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn remote(base: &str) -> Remote {
@@ -450,10 +484,15 @@ mod tests {
     fn a_token_is_not_sent_over_plain_http_beyond_this_machine() {
         let token = Token::of("s3cret", "`a file`".into()).unwrap();
         for safe in ["https://example.com", "http://localhost:7070", "http://127.0.0.1", "http://[::1]:7070"] {
-            assert!(token.check_way(safe).is_ok(), "{safe}");
+            assert!(token.check_way(safe, "`--allow-http`").is_ok(), "{safe}");
+            assert!(Token::given("s3cret", safe, false).is_ok(), "{safe}");
         }
         for open in ["http://example.com", "http://10.0.0.1:7070", "http://localhost.example.com"] {
-            let failed = token.check_way(open).unwrap_err();
+            assert!(
+                Token::given("s3cret", open, true).is_ok() && Token::given("s3cret", open, false).is_err(),
+                "{open}"
+            );
+            let failed = token.check_way(open, "`--allow-http`").unwrap_err();
             assert!(failed.what().contains(open) && !failed.what().contains("s3cret"), "{failed:?}");
             assert!(failed.advice().unwrap().contains("--allow-http"));
         }
@@ -470,8 +509,9 @@ mod tests {
     #[test]
     fn the_general_hint_of_an_error_code_is_omitted() {
         let remote = remote("http://127.0.0.1:7070");
-        let problem =
-            |code: &str, hint: &str| Problem { detail: "no".into(), code: code.into(), hint: Some(hint.into()) };
+        let problem = |code: &str, hint: &str| {
+            serde_json::from_value(json!({ "detail": "no", "code": code, "hint": hint })).unwrap()
+        };
         assert_eq!(remote.problem(problem("not_found", Code::NotFound.action())).advice(), None);
         assert_eq!(remote.problem(problem("not_found", "look")).advice(), Some("look"));
         let newer = remote.problem(problem("of_a_newer_server", "look"));
