@@ -7,7 +7,9 @@ import subprocess
 import sys
 import textwrap
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -42,6 +44,26 @@ asyncio.run(main())
 
 def begin(program, *args):
     return subprocess.Popen([sys.executable, "-c", program, *args], stdout=subprocess.PIPE, text=True)
+
+
+class Claim(NamedTuple):
+    owner: str
+    at: datetime
+    until: datetime
+
+
+def claims(client, id):
+    """The claims of a run, and the renewals of their leases, in order."""
+
+    def moment(text):
+        return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+    return [
+        Claim(event["owner"], moment(entry["at"]), moment(event["until"]))
+        for entry in client.history(id)
+        for event in entry["events"]
+        if event["type"] == "run.claimed"
+    ]
 
 
 def eventually(condition, what):
@@ -148,7 +170,7 @@ def test_a_fork_leaves_the_locks_with_its_parent(tmp_path):
     """A child that lives on does not hide that its parent was killed."""
     program = """
         import asyncio, os, sys, time
-        from wigwag import Context, Worker, WorkflowClient, errors, workflow
+        from wigwag import Context, Settings, Worker, WorkflowClient, errors, workflow
 
         @workflow("forks")
         async def forks(ctx: Context) -> str:
@@ -160,7 +182,7 @@ def test_a_fork_leaves_the_locks_with_its_parent(tmp_path):
             await asyncio.Event().wait()
 
         async def main() -> None:
-            worker = Worker(sys.argv[1], workflows=[forks])
+            worker = Worker(sys.argv[1], workflows=[forks], settings=Settings(lease=600))
             async with worker:
                 client = WorkflowClient(sys.argv[1])
                 await client.start(forks, id="forks-1")
@@ -192,37 +214,43 @@ def test_a_fork_leaves_the_locks_with_its_parent(tmp_path):
     [child] = [int(words[1]) for words in said if words[0] == "child"]
     parent.send_signal(signal.SIGKILL)
     parent.wait()
+    client = sync.WorkflowClient(store)
+    [first] = claims(client, "forks-1")
+    assert first.until - first.at > timedelta(minutes=5), "the lease outlasts this test"
+    other = """
+        import asyncio, sys
+        from wigwag import Context, Settings, Worker, workflow
+
+        @workflow("forks")
+        async def forks(ctx: Context) -> str:
+            await ctx.step("block", block)
+            return "taken over"
+
+        async def block() -> None: ...
+
+        async def main() -> None:
+            async with Worker(sys.argv[1], workflows=[forks], settings=Settings(lease=600)) as worker:
+                print(await worker.client.result("forks-1"), flush=True)
+
+        asyncio.run(main())
+    """
+    worker = begin(textwrap.dedent(other), store)
     try:
-        other = """
-            import asyncio, sys
-            from wigwag import Context, Worker, workflow
-
-            @workflow("forks")
-            async def forks(ctx: Context) -> str:
-                await ctx.step("block", block)
-                return "taken over"
-
-            async def block() -> None: ...
-
-            async def main() -> None:
-                async with Worker(sys.argv[1], workflows=[forks]) as worker:
-                    print(await worker.client.result("forks-1"), flush=True)
-
-            asyncio.run(main())
-        """
-        began = time.monotonic()
-        worker = begin(textwrap.dedent(other), store)
-        assert worker.stdout.readline() == "taken over\n"
-        # A lease lasts 30 s: if the dead parent were taken for a living one, its run would be taken over only then.
-        assert time.monotonic() - began < 25
-        worker.wait()
+        eventually(lambda: client.get("forks-1").is_finished, "the run is taken over while the child lives")
+        os.kill(child, 0)
+        assert worker.stdout.read() == "taken over\n"
     finally:
         os.kill(child, signal.SIGKILL)
+        worker.kill()
+        worker.wait()
+    before, after = claims(client, "forks-1")
+    assert before.owner == first.owner != after.owner
+    assert after.at < before.until, "the death of the owner was noticed, not the end of its lease"
 
 
-def test_a_blocked_loop_keeps_its_runs_and_is_warned_of(tmp_path):
+def test_a_blocked_loop_keeps_its_runs_while_another_worker_looks_for_work(tmp_path):
     program = """
-        import asyncio, logging, sys, time
+        import asyncio, logging, os, sys, time
         from wigwag import Context, Settings, Worker, workflow
 
         logging.basicConfig(level=logging.WARNING, stream=sys.stdout, format="%(message)s")
@@ -235,23 +263,57 @@ def test_a_blocked_loop_keeps_its_runs_and_is_warned_of(tmp_path):
         async def block() -> int:
             calls.append(1)
             await asyncio.sleep(0)
-            time.sleep(8)
+            while not os.path.exists(sys.argv[2]):
+                time.sleep(0.02)
             return len(calls)
 
         async def main() -> None:
-            settings = Settings(lease=3)
-            async with Worker(sys.argv[1], workflows=[blocks], settings=settings) as worker:
-                other = await worker.client.start(blocks, id="blocks-1")
-                print(await other.result(), flush=True)
+            async with Worker(sys.argv[1], workflows=[blocks], settings=Settings(lease=3)) as worker:
+                run = await worker.client.start(blocks, id="blocks-1")
+                print(await run.result(), flush=True)
 
         asyncio.run(main())
     """
-    worker = begin(textwrap.dedent(program), str(tmp_path / "data"))
-    said = worker.stdout.read()
-    assert worker.wait() == 0
+    other = """
+        import asyncio, sys
+        from wigwag import Context, Settings, Worker, workflow
+
+        @workflow("blocks")
+        async def blocks(ctx: Context) -> int:
+            return await ctx.step("block", block)
+
+        async def block() -> int:
+            return 99
+
+        @workflow("probe")
+        async def probe(ctx: Context) -> str:
+            return "alive"
+
+        Worker(sys.argv[1], workflows=[blocks, probe], settings=Settings(lease=3)).run_forever()
+    """
+    store, end = str(tmp_path / "data"), str(tmp_path / "end")
+    client = sync.WorkflowClient(store)
+    blocked = begin(textwrap.dedent(program), store, end)
+    thief = begin(textwrap.dedent(other), store)
+    try:
+        eventually(lambda: client.run("blocks-1").id in {run.id for run in client.list()}, "the run is there")
+        eventually(lambda: claims(client, "blocks-1"), "it is claimed")
+        first = claims(client, "blocks-1")[0]
+        # The worker has renewed its lease several times since, on a loop that has not moved.
+        eventually(lambda: claims(client, "blocks-1")[-1].at > first.until + timedelta(seconds=1), "leases are renewed")
+        client.start("probe", id="probe-1", allow_unregistered=True)
+        eventually(lambda: client.get("probe-1").is_finished, "the other worker runs other runs")
+        assert client.get("blocks-1").current_steps == ["block"]
+        Path(end).touch()
+        said = blocked.stdout.read()
+        assert blocked.wait() == 0
+    finally:
+        for worker in (blocked, thief):
+            worker.kill()
+            worker.wait()
     assert said.splitlines()[-1] == "1", said
-    assert said.count("the event loop has been blocked") == 1, said
-    assert "time.sleep(8)" in said or "in block" in said, said
+    assert said.count("the event loop has been blocked") == 1 and "in block" in said, said
+    assert {claim.owner for claim in claims(client, "blocks-1")} == {first.owner}
 
 
 def test_many_kills_lose_nothing(tmp_path):
