@@ -17,6 +17,14 @@ BLOCKS = [
 ]
 
 
+def test_the_reference_is_current():
+    maker = ROOT / "bindings/python/reference.py"
+    code = "import sys; sys.dont_write_bytecode = True; sys.path.insert(0, sys.argv[1]); import reference; print(reference.page(), end='')"
+    made = subprocess.run([sys.executable, "-c", code, str(maker.parent)], capture_output=True, text=True, check=True)
+    page = ROOT / "docs/reference/python.md"
+    assert made.stdout == page.read_text(), f"{page} is stale: run `python {maker.relative_to(ROOT)}`"
+
+
 def test_there_are_blocks():
     assert len(BLOCKS) >= 12
 
