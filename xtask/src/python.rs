@@ -12,6 +12,12 @@ use crate::{cargo, step};
 /// Packages that build the wheel, and packages that its tests need.
 const PACKAGES: &str = include_str!("../python.txt");
 
+/// Packages that the tests need with further interpreters, of those in `python.txt`.
+const TEST_PACKAGES: [&str; 6] = ["pytest", "pydantic", "msgspec", "fastapi", "httpx", "django"];
+
+/// Minor versions of Python 3 that the package supports.
+const MINORS: std::ops::RangeInclusive<u32> = 10..=14;
+
 const HOME: &str = "target/python";
 
 /// Builds the wheel, installs it, and runs its tests.
@@ -19,29 +25,63 @@ pub(crate) fn python(tools: &mut Tools) -> Result<(), String> {
     let Some(python) = tools.python(&Path::new(HOME).join("tools"), PACKAGES) else { return Ok(()) };
     step("the Python package: library", cargo(["build", "--workspace", "--all-features", "--lib", "--tests"]))?;
     let wheel = wheel(&python)?;
-    let fresh = Path::new(HOME).join("tests");
+    test(Path::new("python3"), "tests", &wheel, &["-r", "xtask/python.txt"], &[])?;
+    let own = minor(Path::new("python3"));
+    let pinned: Vec<&str> =
+        PACKAGES.lines().filter(|line| TEST_PACKAGES.iter().any(|name| is_pin(line, name))).collect();
+    for other in MINORS.filter(|other| Some(*other) != own) {
+        match interpreter(other) {
+            // Types and docs are checked once.
+            Some(program) => {
+                let skipped = ["--ignore", "tests/test_typing.py", "--ignore", "tests/test_docs.py"];
+                test(&program, &format!("tests-3.{other}"), &wheel, &pinned, &skipped)?;
+            }
+            None => tools.skipped.push(format!("no Python 3.{other} here: the Python package is not tried with it")),
+        }
+    }
+    Ok(())
+}
+
+fn is_pin(line: &str, name: &str) -> bool {
+    line.strip_prefix(name).is_some_and(|rest| rest.starts_with("=="))
+}
+
+/// Installs the wheel into a fresh environment without Rust, and runs its tests there.
+fn test(python: &Path, name: &str, wheel: &Path, packages: &[&str], args: &[&str]) -> Result<(), String> {
+    let fresh = Path::new(HOME).join(name);
     let _ = std::fs::remove_dir_all(&fresh);
     let pip = |program: &Path, args: &[&str]| {
         let mut command = Command::new(program);
         command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(args);
         command
     };
-    let own = |program: &str, args: &[&str]| {
-        let mut command = Command::new(program);
-        command.args(args);
-        command
-    };
-    step("the Python package: a fresh environment", own("python3", &["-m", "venv", &fresh.display().to_string()]))?;
+    let mut venv = Command::new(python);
+    venv.args(["-m", "venv"]).arg(&fresh);
+    step(&format!("the Python package: a fresh environment, {}", python.display()), venv)?;
     let program = std::path::absolute(fresh.join("bin/python")).map_err(|error| error.to_string())?;
-    step("the Python package: what its tests need", pip(&program, &["-r", "xtask/python.txt"]))?;
+    step("the Python package: what its tests need", pip(&program, packages))?;
     step("the Python package: installed", pip(&program, &["--no-index", &wheel.display().to_string()]))?;
     let mut tests = Command::new(&program);
-    tests.args(["-m", "pytest", "-q", "--durations=5"]).current_dir("bindings/python");
+    tests.args(["-m", "pytest", "-q", "--durations=5"]).args(args).current_dir("bindings/python");
     tests.env("PATH", format!("{}:/usr/bin:/bin", program.with_file_name("").display()));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO") || name.starts_with("RUST")) {
         tests.env_remove(name);
     }
     step("the Python package: tests", tests)
+}
+
+/// The minor version of an interpreter that starts.
+fn minor(python: &Path) -> Option<u32> {
+    let said = Command::new(python).args(["-c", "import sys, venv; print(sys.version_info.minor)"]).output().ok()?;
+    String::from_utf8(said.stdout).ok()?.trim().parse().ok().filter(|_| said.status.success())
+}
+
+/// Finds an interpreter: on the path, or among those of pyenv.
+fn interpreter(wanted: u32) -> Option<PathBuf> {
+    let versions = std::env::home_dir().map(|home| home.join(".pyenv/versions")).and_then(|all| all.read_dir().ok());
+    let installed = versions.into_iter().flatten().flatten().map(|version| version.path().join("bin/python"));
+    let mut all = std::iter::once(PathBuf::from(format!("python3.{wanted}"))).chain(installed);
+    all.find(|python| minor(python) == Some(wanted))
 }
 
 /// Packs the library and the package into a wheel, with the metadata that maturin writes.
