@@ -383,6 +383,9 @@ events! {
         /// JSON Schema of the payload, unless the definition contains one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         schema: Option<Value>,
+        /// One line for the person who answers.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        about: Option<String>,
     }
     /// A wait consumed its signal, or all signals of its quorum.
     SignalReceived = "signal.received" {

@@ -47,6 +47,9 @@ pub struct OpenPoint {
     /// End of the sleep, next attempt, or deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
+    /// Description of the wait by its workflow, in one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
     /// What the step needs to end.
     pub needs: String,
     /// Progress towards that.
@@ -146,6 +149,7 @@ impl Run {
             kind: point.kind,
             since: point.started_at,
             until: point.until,
+            about: point.wait.as_ref().and_then(|wait| wait.about.clone()),
             needs: String::new(),
             have: String::new(),
             misfits: Vec::new(),

@@ -66,8 +66,8 @@ pub use requests::Requests;
 pub use retry::Retry;
 pub use run::*;
 pub use signal::{
-    Bound, Decision, Fate, Inbox, Inboxes, Mode, Seen, SenderMisfit, Signal, Source, Taken, Wait, is_suffix, stamp_of,
-    suffix,
+    Bound, Decision, Fate, Inbox, Inboxes, Mode, Seen, SenderMisfit, Signal, Source, Taken, Wait, about_line,
+    is_suffix, stamp_of, suffix,
 };
 pub use stored::{
     Chunk, Entry, Tombstone, chunk_to_json, read_chunk, read_entry, read_state, shown_to_json, state_to_json,

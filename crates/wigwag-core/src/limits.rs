@@ -5,6 +5,9 @@ use std::time::Duration;
 /// A name is one of several parts of a key segment.
 pub const NAME_BYTES_MAX: usize = 64;
 
+/// The line that describes a wait is in the snapshot, in the index of waits and in every row of an inbox.
+pub const ABOUT_BYTES_MAX: usize = 200;
+
 /// An id shares a segment of at most 200 bytes in a wake-up's key with a time, a kind and a nonce.
 pub const ID_BYTES_MAX: usize = 100;
 

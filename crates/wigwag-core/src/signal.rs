@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::fate::Fate;
-use crate::limits::{LOOK_BACK, SUFFIX_BYTES_MAX};
+use crate::limits::{self, LOOK_BACK, SUFFIX_BYTES_MAX};
 use crate::{Name, Path, Payload, Point, PointStatus, Refusal, Run, Time};
 
 /// A message to a run, as stored in the inbox. Never changed.
@@ -159,12 +159,23 @@ pub struct Wait {
     /// JSON Schema of the payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
+    /// One line for the person who answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
     /// Time at which the handler is retried after it failed on a signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again: Option<Time>,
     /// The consumed signals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub received: Vec<Taken>,
+}
+
+/// Returns one line that describes a wait: at most [`limits::ABOUT_BYTES_MAX`] bytes, without control characters. `None` if it is blank.
+#[must_use]
+pub fn about_line(text: &str) -> Option<String> {
+    let words: Vec<&str> = text.split(|letter: char| letter.is_whitespace() || letter.is_control()).collect();
+    let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+    (!words.is_empty()).then(|| crate::failure::cut_to(words.join(" "), limits::ABOUT_BYTES_MAX))
 }
 
 impl Wait {
@@ -555,5 +566,18 @@ impl Point {
     #[must_use]
     pub fn is_timed_out(&self) -> bool {
         self.status == PointStatus::Completed && self.wait.as_ref().is_some_and(|wait| wait.received.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_description_of_a_wait_is_one_short_line() {
+        assert_eq!(about_line("a lamp\n\tfor  ada\u{7}").as_deref(), Some("a lamp for ada"));
+        assert_eq!((about_line(""), about_line(" \n")), (None, None));
+        let long = about_line(&"é".repeat(150)).unwrap();
+        assert!(long.len() <= limits::ABOUT_BYTES_MAX + 3 && long.ends_with('…'), "{}", long.len());
     }
 }

@@ -242,9 +242,9 @@ fn a_schema() -> impl Strategy<Value = Option<Value>> {
 fn a_wait() -> impl Strategy<Value = SignalWaiting> {
     let parts = (
         (a_point(), a_name(), option::of(a_time()), any::<bool>()),
-        (a_mode(), any::<u32>(), option::of(a_point()), a_schema()),
+        (a_mode(), any::<u32>(), option::of(a_point()), a_schema(), option::of(texts())),
     );
-    parts.prop_map(|((point, name, deadline, relative), (mode, quorum, race, schema))| SignalWaiting {
+    parts.prop_map(|((point, name, deadline, relative), (mode, quorum, race, schema, about))| SignalWaiting {
         point,
         name,
         deadline,
@@ -254,6 +254,7 @@ fn a_wait() -> impl Strategy<Value = SignalWaiting> {
         authenticated: relative,
         race,
         schema,
+        about,
     })
 }
 

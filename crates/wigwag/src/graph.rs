@@ -240,6 +240,30 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
         self.with_last_signal("on_timeout", |_, draft| draft.code.on_timeout = Some(Arc::new(code)))
     }
 
+    /// One line for the person who answers, made from the run's data when the wait opens.
+    ///
+    /// Inboxes show it instead of the run's id. Texts over 200 bytes are cut. It is recorded, so that it stays as it was shown.
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use wigwag::Graph;
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Order { item: String, cents: u64 }
+    ///
+    /// let order = Graph::<Order>::new("order")
+    ///     .signal("approval")
+    ///     .about(|order| format!("{} for {} €", order.item, order.cents / 100));
+    /// # let _ = order;
+    /// ```
+    pub fn about(self, text: impl Fn(&S) -> String + Send + Sync + 'static) -> Self {
+        self.about_dyn(move |data| data.read::<S>().ok().map(|data| text(&data)))
+    }
+
+    /// Like [`Graph::about`], for JSON: for other languages.
+    pub fn about_dyn(self, text: impl Fn(Payload) -> Option<String> + Send + Sync + 'static) -> Self {
+        self.with_last_signal("about", |_, draft| draft.code.about = Some(Arc::new(text)))
+    }
+
     /// Consumes the newest signal instead of the oldest; older ones are superseded.
     pub fn latest(self) -> Self {
         self.with_last_signal("latest", |signal, _| signal.mode = Mode::Latest)

@@ -29,6 +29,7 @@ pub(crate) struct WaitSpec {
     pub(crate) timeout: Option<Duration>,
     pub(crate) until: Option<Time>,
     pub(crate) schema: Option<Value>,
+    pub(crate) about: Option<String>,
     pub(crate) race: Option<Path>,
 }
 
@@ -199,6 +200,14 @@ impl<T: DeserializeOwned + Send + 'static> Wait<T> {
             Ok(schema) => self.spec.schema = Some(schema),
             Err(refusal) => self.mistake = Some(refusal),
         }
+        self
+    }
+
+    /// One line for the person who answers. Inboxes show it instead of the run's id.
+    ///
+    /// Texts over 200 bytes are cut. It is recorded when the wait opens, so that it stays as it was shown.
+    pub fn about(mut self, text: impl AsRef<str>) -> Self {
+        self.spec.about = wigwag_core::about_line(text.as_ref());
         self
     }
 

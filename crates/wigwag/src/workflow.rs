@@ -71,6 +71,7 @@ pub(crate) struct NodeCode {
     pub(crate) when: Option<When>,
     pub(crate) on_receive: Option<OnReceive>,
     pub(crate) on_timeout: Option<OnTimeout>,
+    pub(crate) about: Option<About>,
 }
 
 /// All of the run's data, if it changed.
@@ -81,6 +82,9 @@ pub(crate) type OnReceive = Arc<dyn Fn(Payload, Payload) -> BoxFuture<'static, C
 
 /// Code that updates the run's data after a wait timed out.
 pub(crate) type OnTimeout = Arc<dyn Fn(Payload) -> BoxFuture<'static, Changed> + Send + Sync>;
+
+/// One line about a wait, made from the run's data (or, if that is empty, its input).
+pub(crate) type About = Arc<dyn Fn(Payload) -> Option<String> + Send + Sync>;
 
 /// The code of a type.
 pub(crate) enum Code {

@@ -39,7 +39,9 @@ fn words(explained: &Explanation, now: Time) -> String {
         };
         lines.push(String::new());
         lines.push(format!("{} ({}{since}{until})", point.point, point.kind));
-        for (label, text) in [("needs", &point.needs), ("has", &point.have), ("then", &point.then)] {
+        let about = point.about.clone().unwrap_or_default();
+        let lines_of = [("about", &about), ("needs", &point.needs), ("has", &point.have), ("then", &point.then)];
+        for (label, text) in lines_of {
             if !text.is_empty() {
                 lines.push(format!("  {label:<6}{}", line(text)));
             }

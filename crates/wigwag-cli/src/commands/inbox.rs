@@ -9,10 +9,10 @@ use super::waits::left;
 use super::{command, target};
 use crate::args::{Inbox, StoreArgs};
 use crate::error::Failed;
-use crate::output::{now, span, table, talk};
+use crate::output::{line, now, span, table, talk};
 
 /// The columns of [`row`].
-pub(super) const HEADER: [&str; 6] = ["RUN", "TYPE", "SIGNAL", "STEP", "WAITING", "DEADLINE"];
+pub(super) const HEADER: [&str; 7] = ["RUN", "TYPE", "SIGNAL", "STEP", "WAITING", "DEADLINE", "ABOUT"];
 
 pub(super) async fn run(args: &StoreArgs, wanted: &Inbox, json: bool) -> Result<(), Failed> {
     let name = wanted.name.as_deref().map(signal_name).transpose()?;
@@ -84,5 +84,6 @@ pub(super) fn row(run: &WaitingRun, now: Time) -> Vec<String> {
         wait.point.to_string(),
         age,
         left(wait.deadline, now),
+        wait.about.as_deref().map_or_else(|| "-".into(), line),
     ]
 }

@@ -93,6 +93,7 @@ fn describe(args: &StoreArgs, run: &Run, open: &[OpenWait], fits_plainly: bool, 
             lines.push(("now", doing(path, point, now)));
         }
         if let Some(wait) = open.iter().find(|wait| wait.point == *path) {
+            lines.extend(wait.about.as_ref().map(|about| ("about", line(about))));
             lines.push(("takes", waits::takes(wait)));
             lines.push(("signal", waits::send(args, &run.run, wait, open)));
         }

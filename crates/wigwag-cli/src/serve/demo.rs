@@ -47,6 +47,7 @@ pub(super) fn workflow() -> Graph<Order> {
         .signal(SIGNAL)
         .after(["reserve", "charge"])
         .schema_of::<Decision>()
+        .about(|order| format!("{}, {}.{:02} €", order.item, order.cents / 100, order.cents % 100))
         .on_receive(decide)
         .step("ship", ship)
         .after(SIGNAL)

@@ -8,7 +8,7 @@ impl Run {
     pub(super) fn fold_signal(&mut self, event: &Event, here: Here) -> Result<(), Refusal> {
         match event {
             Event::SignalWaiting(event) => {
-                let SignalWaiting { point, name, deadline, relative, mode, quorum, authenticated, race, schema } =
+                let SignalWaiting { point, name, deadline, relative, mode, quorum, authenticated, race, schema, about } =
                     event.clone();
                 let wait = Wait {
                     name,
@@ -19,6 +19,7 @@ impl Run {
                     authenticated,
                     race,
                     schema,
+                    about,
                     again: None,
                     received: Vec::new(),
                 };

@@ -127,7 +127,19 @@ pub(crate) fn go() -> Name {
 pub(crate) fn wait_at(point: &str) -> SignalWaiting {
     let (deadline, relative, mode, quorum, race, schema) = (None, false, Mode::Queue, 1, None, None);
     let authenticated = false;
-    SignalWaiting { point: path(point), name: go(), deadline, relative, mode, quorum, authenticated, race, schema }
+    let about = None;
+    SignalWaiting {
+        point: path(point),
+        name: go(),
+        deadline,
+        relative,
+        mode,
+        quorum,
+        authenticated,
+        race,
+        schema,
+        about,
+    }
 }
 
 pub(crate) fn waiting(point: &str, deadline: Option<Time>, relative: bool) -> Event {

@@ -179,8 +179,6 @@ struct Row {
     /// Senders that a quorum has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     have: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    about: Option<String>,
 }
 
 pub(crate) async fn waiting(State(app): State<App>, Query(wanted): Query<WaitingQuery>) -> Result<Raw> {
@@ -284,7 +282,9 @@ async fn row(app: &App, key: &str, facts: &Facts) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for wait in mine {
         let have = if wait.quorum > 1 { senders(&handle, &wait).await? } else { Vec::new() };
-        rows.push(Row { run: wigwag::WaitingRun::of(run, wait), have, about: about.clone() });
+        let mut row = wigwag::WaitingRun::of(run, wait);
+        row.wait.about = row.wait.about.or_else(|| about.clone());
+        rows.push(Row { run: row, have });
     }
     Ok(rows)
 }
@@ -298,7 +298,7 @@ async fn senders(handle: &wigwag::RunHandle, wait: &OpenWait) -> Result<Vec<Stri
     Ok(names.into_iter().collect())
 }
 
-/// Describes a run in one line: the first plain fields of its input.
+/// Describes a run whose wait has no description, in one line: the first plain fields of its input.
 fn about(run: &Run) -> Option<String> {
     let input = run.input.inline()?.value();
     let text = match &input {

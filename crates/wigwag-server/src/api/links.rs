@@ -225,8 +225,10 @@ pub(crate) async fn show(
     let for_people = wants_html(&headers);
     let answer = match read(&app, from, &token).await {
         Ok(link) if for_people => {
-            let fields = drawn(&app, &link).await;
-            page(StatusCode::OK, "Send this signal?", &confirm(&link, fields.as_deref()))
+            let wait = open_wait(&app, &link).await;
+            let fields = wait.as_ref().and_then(|wait| fields::of(wait.schema.as_ref()?));
+            let about = wait.as_ref().and_then(|wait| wait.about.as_deref());
+            page(StatusCode::OK, "Send this signal?", &confirm(&link, about, fields.as_deref()))
         }
         Ok(link) => wire::json(200, &Shown::from(link)).into_response(),
         Err(problem) => refused(problem, for_people),
@@ -289,11 +291,10 @@ pub(crate) struct Use {
     payload: Payload,
 }
 
-/// Form fields of the payload, if its schema can be shown as fields.
-async fn drawn(app: &App, link: &Link) -> Option<Vec<fields::Field>> {
+/// The wait that the link's signal is for, if it is open.
+async fn open_wait(app: &App, link: &Link) -> Option<wigwag::OpenWait> {
     let waits = app.client.run(&link.run).ok()?.waiting().await.ok()?;
-    let wait = waits.into_iter().find(|wait| wait.name == link.name)?;
-    fields::of(&wait.schema?)
+    waits.into_iter().find(|wait| wait.name == link.name)
 }
 
 async fn send(app: &App, token: &str, link: &Link, by_form: bool, request: Request) -> Result<Sent> {
@@ -302,7 +303,9 @@ async fn send(app: &App, token: &str, link: &Link, by_form: bool, request: Reque
         true => {
             let body = extract::read_body(request, app).await?;
             let filled = form(body, app).await?;
-            let fields = drawn(app, link).await.unwrap_or_default();
+            // The payload is shown as fields if its schema can be.
+            let schema = open_wait(app, link).await.and_then(|wait| wait.schema);
+            let fields = schema.and_then(|schema| fields::of(&schema)).unwrap_or_default();
             match fields::read(&fields, &filled) {
                 Some(payload) => Payload::of(&payload)?,
                 None => typed(&filled)?,
@@ -355,11 +358,12 @@ fn refused(problem: Problem, for_people: bool) -> Response {
     page(status, &problem.title, &format!("<p>{}</p><p>{}</p>", escaped(&problem.detail), escaped(hint)))
 }
 
-fn confirm(link: &Link, fields: Option<&[fields::Field]>) -> String {
+fn confirm(link: &Link, about: Option<&str>, fields: Option<&[fields::Field]>) -> String {
     let (name, run, expires) =
         (escaped(link.name.as_str()), escaped(link.run.as_str()), escaped(&link.expires.to_string()));
     let once = if link.once { ", and once" } else { "" };
     let sender = link.sender.as_deref().map(|sender| format!(" as <b>{}</b>", escaped(sender))).unwrap_or_default();
+    let about = about.map(|about| format!("<p><b>{}</b></p>", escaped(about))).unwrap_or_default();
     let inputs = fields.map_or_else(
         || {
             "<div class=\"field\"><label for=\"payload\">Payload as JSON</label>\
@@ -369,7 +373,7 @@ fn confirm(link: &Link, fields: Option<&[fields::Field]>) -> String {
         fields::html,
     );
     format!(
-        "<p>The signal <b>{name}</b> goes to the run <b>{run}</b>{sender}. This link can be used until {expires}{once}.</p>\
+        "{about}<p>The signal <b>{name}</b> goes to the run <b>{run}</b>{sender}. This link can be used until {expires}{once}.</p>\
          <form class=\"fields\" method=\"post\">{inputs}<button class=\"btn prime\">Send {name}</button></form>"
     )
 }

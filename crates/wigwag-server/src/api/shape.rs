@@ -142,6 +142,8 @@ pub(crate) struct OpenPoint {
     since: Option<String>,
     /// End of the sleep, next attempt, or deadline.
     until: Option<String>,
+    /// Description of the wait by its workflow, in one line.
+    about: Option<String>,
     /// What the step needs to end.
     needs: String,
     /// Which of these requirements are met.
@@ -255,6 +257,9 @@ pub(crate) struct OpenWait {
     authenticated: Option<bool>,
     /// JSON Schema of its payloads.
     schema: Option<Value>,
+    /// Description by its workflow, in one line. Lists with `order` show the first plain fields of the run's input where a wait has
+    /// none.
+    about: Option<String>,
 }
 
 /// A run that waits for a signal.
@@ -270,8 +275,6 @@ pub(crate) struct WaitingRun {
     wait: OpenWait,
     /// Senders that a quorum has; absent if none, and without `order`.
     have: Option<Vec<String>>,
-    /// What the run is about: the first plain fields of its input; absent without `order`.
-    about: Option<String>,
 }
 
 /// A signal in a run's inbox, and its outcome.

@@ -115,6 +115,47 @@ async fn an_explanation_says_what_a_run_needs_and_has() {
 }
 
 #[tokio::test]
+async fn a_wait_says_what_it_is_about_wherever_it_is_shown() {
+    let kit = Kit::new().await;
+    let start = |of: &str, id: &str, input: serde_json::Value| json!({"type": of, "id": id, "input": input});
+    kit.post("/v1/runs", start("gift", "g", json!({"cents": 3}))).await.ok(201);
+    kit.post("/v1/runs", start("loan", "l", json!({"cents": 5, "borrower": "grace"}))).await.ok(201);
+    kit.post("/v1/runs", start("loan", "panics", json!({"cents": 7}))).await.ok(201);
+    for id in ["g", "l", "panics"] {
+        kit.until(&format!("/v1/runs/{id}/waiting"), |found| found["items"] != json!([])).await;
+    }
+    // A description is one line, and never fails a run; a wait without one has the fields of the input in an ordered list alone.
+    let about = [("g", Some("a lamp for <b>ada</b>")), ("l", Some("5 for grace")), ("panics", None)];
+    let found = |page: &serde_json::Value, id: &str| {
+        let rows = page["items"].as_array().unwrap().iter();
+        rows.clone().find(|row| row["id"] == id).unwrap()["about"].as_str().map(str::to_owned)
+    };
+    let (plain, ordered) = (kit.get("/v1/waiting").await.ok(200), kit.get("/v1/waiting?order=oldest").await.ok(200));
+    for (id, want) in about {
+        assert_eq!(found(&plain, id).as_deref(), want, "{id}");
+        assert_eq!(found(&ordered, id).as_deref(), want.or(Some("7")), "{id}");
+        let wait = kit.get_owned(format!("/v1/runs/{id}/waiting")).await.ok(200);
+        let explained = kit.get_owned(format!("/v1/runs/{id}/explain")).await.ok(200);
+        assert_eq!(
+            (wait["items"][0]["about"].as_str(), explained["points"][0]["about"].as_str()),
+            (want, want),
+            "{id}"
+        );
+    }
+    // Recorded in the log and in the index of waits.
+    let history = kit.get("/v1/runs/g/history").await.ok(200).to_string();
+    assert!(history.contains("a lamp for <b>ada</b>"), "{history}");
+    let keys = kit.get("/v1/store?prefix=waiting/thanks/").await.ok(200);
+    let key = keys["items"][0]["key"].as_str().unwrap();
+    let entry = kit.get_owned(format!("/v1/store/object?key={key}")).await.ok(200);
+    assert_eq!(entry["json"]["about"], "a lamp for <b>ada</b>");
+    // The page of a resume link shows it as text.
+    let link = kit.post("/v1/links", json!({"run": "g", "name": "thanks"})).await.ok(201);
+    let page = answer(kit.request(Method::GET, link["path"].as_str().unwrap()).header("accept", "text/html")).await;
+    assert!(page.text.contains("a lamp for &lt;b&gt;ada&lt;/b&gt;"), "{}", page.text);
+}
+
+#[tokio::test]
 async fn ids_and_keys_are_found_by_their_first_letters() {
     let kit = Kit::new().await;
     for id in ["order-1", "order-2", "other"] {

@@ -159,6 +159,10 @@ async fn engine(store: Arc<dyn Store>) -> Engine {
         .function("gather", 1, gather)
         .function("vote", 1, |ctx: Ctx, _: Value| async move { ctx.wait::<Value>("vote").quorum(2).await })
         .function("verified", 1, |ctx: Ctx, _: Value| async move { ctx.wait::<Value>("vote").authenticated().await })
+        .function("gift", 1, |ctx: Ctx, _: Value| async move {
+            ctx.wait::<Value>("thanks").about("a lamp\nfor <b>ada</b>").await
+        })
+        .workflow(loan())
         .function("nap", 1, |ctx: Ctx, _: Value| async move { ctx.sleep("nap", Duration::from_secs(3_600)).await })
         .workflow(order())
         .task(
@@ -185,6 +189,12 @@ async fn gather(ctx: Ctx, count: u64) -> Result<Vec<Value>, Failure> {
         items.push(ctx.wait("item").await?);
     }
     Ok(items)
+}
+
+/// A graph whose wait is described by the run's data; without a borrower the description panics.
+fn loan() -> Graph<Value> {
+    let about = |data: &Value| format!("{} for {}", data["cents"], data["borrower"].as_str().expect("a borrower"));
+    Graph::<Value>::new("loan").signal("approval").about(about)
 }
 
 /// A graph that waits for `{"yes": true}` or `{"yes": false}` between two steps.

@@ -42,6 +42,9 @@ pub struct OpenWait {
     pub authenticated: bool,
     /// JSON Schema of the payload.
     pub schema: Option<Value>,
+    /// Description of the wait by its workflow, in one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
 }
 
 /// A run that waits for a signal.
@@ -284,6 +287,7 @@ pub fn open_waits(run: &Run) -> Vec<OpenWait> {
         quorum: wait.quorum,
         authenticated: wait.authenticated,
         schema: wait.schema.clone(),
+        about: wait.about.clone(),
     };
     run.waits_in_order().into_iter().map(view).collect()
 }

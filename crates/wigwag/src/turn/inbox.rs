@@ -82,6 +82,7 @@ impl Turn {
             authenticated: wait.authenticated,
             race: wait.race,
             schema: wait.schema,
+            about: wait.about,
         };
         self.stage_wait(waiting)
     }
@@ -105,6 +106,7 @@ impl Turn {
             authenticated: false,
             race: None,
             schema: None,
+            about: None,
         };
         self.log.stage(waiting, self.now)?;
         let error = failure.clone().at(path).fault().clone();
@@ -134,8 +136,23 @@ impl Turn {
             race: None,
             // Recorded, so that senders and workers go by the same schema for as long as the wait is open.
             schema: signal.schema,
+            about: self.about(&node.name),
         };
         self.stage_wait(waiting)
+    }
+
+    /// Asks users' code what a wait of a graph is about. A description never fails a run: a panic in it means none.
+    fn about(&self, path: &Path) -> Option<String> {
+        let code = self.workflow.node_code(path)?.about.clone()?;
+        let data = data_payload(&self.data(), &self.code.input);
+        match panics::catch(|| code(data)) {
+            Ok(text) => wigwag_core::about_line(&text?),
+            Err(panic) => {
+                let failure = Failure::panic(&*panic);
+                tracing::warn!(run = %self.log.run.run, step = %path, error = %failure.fault().message, "a wait could not be described");
+                None
+            }
+        }
     }
 
     /// Whether the run has as many open waits as it may have.

@@ -155,5 +155,8 @@ pub(crate) fn waiting_facts(run: &Run, path: &Path, point: &Point) -> bytes::Byt
     if let Some(until) = point.until {
         facts["deadline"] = serde_json::json!(until);
     }
+    if let Some(about) = point.wait.as_ref().and_then(|wait| wait.about.as_ref()) {
+        facts["about"] = serde_json::json!(about);
+    }
     format!("{facts}\n").into()
 }
