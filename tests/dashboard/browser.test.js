@@ -295,7 +295,7 @@ const STATES = [
   ["start", "/runs", "shipment-1", (tab) => tab.getByRole("button", { name: "Start a run" }).click()],
   ["no match", "/runs?type=nothing", "No run matches", () => {}],
   ["nothing waits here", "/?name=nothing", "Nothing waits here", () => {}],
-  ["no such screen", "/keys", "no such screen", () => {}],
+  ["no such screen", "/", "Waiting now", async (tab) => { await tab.evaluate(() => { history.pushState({}, "", "/nowhere"); dispatchEvent(new PopStateEvent("popstate", { state: {} })); }); await tab.getByText("no such screen").waitFor(); }],
 ];
 for (const [width, dark] of [[1440, false], [1440, true], [1100, true], [390, false], [390, true]]) {
   test(`no accessibility problems in any state at ${width} px, ${dark ? "dark" : "light"}`, { skip }, async () => {

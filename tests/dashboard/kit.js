@@ -5,6 +5,7 @@ import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { existsSync } from "node:fs";
+import { gzipSync } from "node:zlib";
 import { chromium } from "playwright-core";
 
 const BIN = process.env.WIGWAG_BIN ?? resolve("../../target/debug/wigwag");
@@ -38,6 +39,12 @@ export async function serveWithTokens(lists, shared) {
   await writeFile(join(folder, "wigwag.toml"), `store = ${JSON.stringify(shared ? join(shared, ".wigwag") : "./data")}\n` + made.map((one) => "[[token]]" + one.stderr.split("[[token]]")[1]).join("\n"));
   const server = await serve(["serve"], { folder });
   return { server, tokens: made.map((one) => one.stdout.trim()), stop: async () => { await server.stop(); await rm(folder, { recursive: true, force: true }); } };
+}
+
+/** Name, bytes and bytes with gzip of each file that the page of a server loads. */
+export async function filesOf(url) {
+  const page = await (await fetch(url + "/")).text(), paths = [...new Set([...page.matchAll(/(?:href|src)="(\/ui\/[^"]+)"/g)].map((found) => found[1]))];
+  return Promise.all(paths.map(async (path) => { const body = Buffer.from(await (await fetch(url + path)).arrayBuffer()); return { name: path.split("/").slice(3).join("/"), bytes: body.length, gzip: gzipSync(body, { level: 9 }).length }; }));
 }
 
 export async function browser() { return chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox", "--disable-dev-shm-usage", "--font-render-hinting=none"] }); }

@@ -7,6 +7,7 @@ const UI = "../../crates/wigwag-server/dashboard/";
 const { fieldsOf, read, skeletonOf } = await import(UI + "form.js");
 const { span, ms, safe, short, dollars, quoted, Exact, parse, stringify } = await import(UI + "words.js");
 const { layout, scale, stacked } = await import(UI + "graph.js");
+const { attemptsOf } = await import(UI + "log.js");
 
 const object = (properties, required = []) => ({ type: "object", properties, required });
 /** Fills in a form: paths to raw values. */
@@ -87,6 +88,25 @@ test("large numbers stay as they were written", () => {
   assert.ok(stringify(parse(deep), 2).includes("…"));
 });
 
+test("numbers are kept as they were typed, or refused", () => {
+  const number = (text) => filled(object({ a: { type: "number" } }), { "/a": text });
+  for (const text of ["0.1234567890123456789", "9007199254740993", "1234567.00000000000000001", "-3.14159265358979323846e10"]) assert.equal(stringify(number(text).value), `{"a":${text}}`, text);
+  for (const [text, want] of [["1.50", "1.5"], ["15e-1", "1.5"], ["1e3", "1000"], ["0.1", "0.1"], ["100000000000000000000", "100000000000000000000"]]) assert.equal(stringify(number(text).value), `{"a":${want}}`, text);
+  for (const text of ["1e999", "-1e400"]) assert.match(number(text).errors["/a"], /Larger/, text);
+  assert.equal(stringify(filled(object({ a: { type: "integer" } }), { "/a": "0090071992547409931" }).value), '{"a":90071992547409931}');
+  // Bounds hold for them too, and of a list each is another one.
+  assert.match(filled(object({ a: { type: "number", maximum: 1 } }), { "/a": "1.00000000000000000001e1" }).errors["/a"], /At most/);
+  const list = { type: "array", items: { type: "integer" }, uniqueItems: true };
+  assert.match(filled(object({ a: list }), { "/a": "90071992547409931\n90071992547409931" }).errors["/a"], /once/);
+  assert.deepEqual(filled(object({ a: list }), { "/a": "90071992547409931\n90071992547409933" }).errors, {});
+});
+
+test("JSON that is typed keeps each number, in any browser", () => {
+  for (const text of ['{"a":90071992547409931,"b":[0.1234567890123456789,1e999],"c":"1e999 \\" 90071992547409931"}', "1e999", "[1,2.5,-0.5]", '{"exact":"90071992547409931","n":90071992547409931}']) assert.equal(stringify(parse(text)), text, text);
+  for (const text of ["012345678901234567890", "[1e999 1]", '{1e999:2}', "90071992547409931.", "--90071992547409931", '"90071992547409931', "0x90071992547409931"]) assert.throws(() => parse(text), SyntaxError, text);
+  assert.equal(String(parse("90071992547409931")), "90071992547409931");
+});
+
 test("an initial value has all required fields", () => {
   assert.deepEqual(skeletonOf(object({ a: { type: "integer", minimum: 2 }, b: { type: "string" } }, ["a"])), { a: 2 });
   assert.deepEqual(skeletonOf({ oneOf: [{ type: "object", properties: {} }] }), {});
@@ -116,4 +136,21 @@ test("a squeezed timeline keeps milliseconds beside days", () => {
   const squeezed = scale(lanes, 2 * 86400e3, true), real = scale(lanes, 2 * 86400e3, false);
   assert.ok(squeezed.place(8) > 5 && real.place(8) < 0.001);
   assert.ok(Math.abs(squeezed.back(squeezed.place(8)) - 8) < 1);
+});
+
+test("attempts and compensations are collected from the log", () => {
+  const entry = (seq, at, ...events) => ({ seq, at: `2026-01-01T00:00:0${at}Z`, by: `worker-1.${seq}`, events });
+  const { steps, undo } = attemptsOf([
+    entry(1, 0, { type: "run.started" }, { type: "step.started", point: "a", attempt: 1 }),
+    entry(2, 1, { type: "step.failed", point: "a", attempt: 1, at: "2026-01-01T00:00:01Z", error: { message: "no" } }),
+    entry(3, 2, { type: "step.started", point: "a", attempt: 2 }),
+    entry(4, 3, { type: "step.completed", point: "a", at: "2026-01-01T00:00:03Z" }, { type: "step.started", point: "b", attempt: 1 }, { type: "compensation.started", point: "a", attempt: 1 }),
+    entry(5, 4, { type: "compensation.completed", point: "a" }),
+    entry(6, 5, { type: "step.failed", point: "unknown", error: { message: "its start was not read" } }),
+  ]);
+  const short = (list) => list.map((one) => [one.n, one.to === null ? null : one.to - one.from, one.ok, one.message, one.worker]);
+  assert.deepEqual(short(steps.get("a")), [[1, 1000, false, "no", "worker-1"], [2, 1000, true, "", "worker-1"]]);
+  assert.deepEqual(short(steps.get("b")), [[1, null, false, "", "worker-1"]]);
+  assert.deepEqual(short(undo.get("a")), [[1, 1000, true, "", "worker-1"]]);
+  assert.deepEqual(steps.get("unknown"), []);
 });

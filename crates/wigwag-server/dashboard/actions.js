@@ -1,7 +1,7 @@
 // What can be asked of a run: start, cancel, pause, resume, restart, migrate. Each says what it will do before it is done.
 import { get, lacks, newKey, post, runPath } from "./api.js";
 import { announce, command, dialog, el, field, fill, icon, iconButton, problemNote, rich } from "./dom.js";
-import { isFinal, parse, quoted } from "./words.js";
+import { isFinal, parse, plural, quoted } from "./words.js";
 
 /** @param {string[]} names */
 const list = (names) => (names.length ? names.map((name) => "`" + name + "`").join(", ") : "");
@@ -66,6 +66,44 @@ function migrateDialog(run, ask) {
 function moreDialog(run, task, ask, off) {
   const id = quoted(run.id), server = ` --server ${location.origin}`, url = `${location.origin}${runPath(run.id, task)}`;
   const opened = dialog(run.id, [el("h3.small.dim", "As commands"), command(`wigwag explain ${id}${server}`), command(`wigwag history ${id}${server}`), command(`curl ${url}`), run.status === "paused" && el("button.btn", { disabled: Boolean(off), title: off, onclick: () => { opened.close(); migrateDialog(run, ask); } }, "Migrate…")], [], { wide: true });
+}
+
+const MANY = { cancel: "Completed steps with a compensation are compensated.", pause: "No step starts until they are resumed.", resume: "Paused runs continue.", restart: "Ended or paused runs start again from their beginning." };
+/**
+ * Applies one action to many runs, once each: a retry leaves out the runs that accepted it.
+ * @param {"cancel" | "pause" | "resume" | "restart"} what @param {string[]} ids @param {boolean} task @param {() => void} onend
+ */
+export function manyDialog(what, ids, task, onend) {
+  const word = what[0].toUpperCase() + what.slice(1), said = el("div", { "aria-live": "polite" }), reason = el("input.input", { id: "many-reason", autocomplete: "off", maxlength: 1000 });
+  let todo = [...ids], isRunning = false, isStopped = false;
+  const button = el("button.btn.prime", { onclick: run }, word), close = el("button.btn.quiet", { onclick: () => { if (isRunning) isStopped = true; else opened.close(); } }, "Close");
+  const opened = dialog(`${word} ${plural(ids.length, "run")}`, [what === "cancel" && field("many-reason", ["Reason", optional()], reason), el("p.small.dim", MANY[what]), said], [close, button], { onclose: () => { isStopped = true; onend(); } });
+  async function run() {
+    if (isRunning) return;
+    [isRunning, isStopped, button.disabled] = [true, false, true];
+    fill(close, "Stop");
+    /** @type {string[]} */
+    const left = [], refused = [];
+    for (const [i, id] of todo.entries()) {
+      if (isStopped) { left.push(...todo.slice(i)); break; }
+      try { await post(`${runPath(id, task)}/${what}`, what === "cancel" && reason.value ? { reason: reason.value } : {}); } catch (error) {
+        const problem = /** @type {any} */ (error);
+        if (problem.code === "no_connection") { left.push(...todo.slice(i)); refused.unshift("No connection. Nothing more was asked."); break; }
+        left.push(id);
+        refused.push(`${id}: ${problem.detail}`);
+      }
+      show(i + 1 - left.length, refused);
+    }
+    const good = todo.length - left.length;
+    show(good, refused);
+    announce(`${what}: ${good} of ${todo.length}`);
+    [todo, isRunning, button.disabled] = [left, false, false];
+    if (!todo.length) { opened.close(); return; }
+    fill(close, "Close");
+    fill(button, `Try ${plural(todo.length, "run")} again`);
+  }
+  /** @param {number} good @param {string[]} refused */
+  const show = (good, refused) => { fill(said, el("p.small", `${good} of ${plural(todo.length, "run")}`), el("ul.results.small", refused.slice(0, 50).map((one) => el("li", one)))); };
 }
 
 /** One key per dialog, so that a double click starts one run. @param {(id: string) => void} onstarted @param {string} [of] */

@@ -1,10 +1,10 @@
 // Answers to one wait or to many: the form, the sender, sending once, and the outcome.
-import { lacks, newKey, pause, post, rememberSender, runPath, sender, session } from "./api.js";
+import { lacks, newKey, pause, post, rememberSender, returns, runPath, sender, session } from "./api.js";
 import { announce, command, copy, copyButton, dialog, el, field, fill, icon, iconButton, kbd, problemNote, rich } from "./dom.js";
 import { payloadForm } from "./form.js";
 import { count, plural, quoted, stringify } from "./words.js";
 
-/** @typedef {{id: string, run: string, type: string, name: string, point: string, since?: string, deadline?: string | null, quorum: number, have?: string[], schema?: any, about?: string, status: string}} WaitRow */
+/** @typedef {Omit<import("./types.d.ts").WaitingRun, "schema"> & {schema?: any}} WaitRow  a schema is written by others: it is read with care, not by type */
 
 /** @param {WaitRow} wait */
 export const isTask = (wait) => wait.run.startsWith("task/");
@@ -16,7 +16,8 @@ export const isTask = (wait) => wait.run.startsWith("task/");
 export function answerPanel(wait, options = {}) {
   const form = payloadForm(wait.schema, { by: sender(), onchange: () => { if (options.label) fill(verb, options.label.replace("Send", { true: "Approve", false: "Reject", null: "Send" }[/** @type {"null"} */ (String(form.decision))])); } }), off = lacks("signals:" + wait.name);
   const verb = el("span", options.label ?? `Send ${wait.name}`);
-  let key = newKey(), isSending = false;
+  // The same answer keeps its key, so that a repeat of a request whose outcome is unknown is the same signal.
+  let key = newKey(), lastSent = "", isSending = false;
   const outcome = el("div", { "aria-live": "polite" });
   const only = el("input.check", { type: "checkbox", id: "only-" + key, checked: true });
   const isFree = session.me?.by_free ?? true;
@@ -34,9 +35,14 @@ export function answerPanel(wait, options = {}) {
     button.disabled = true;
     const name = by.value.trim() || (hasBy && isFree ? String(value?.by ?? "") : "");
     if (isFree) rememberSender(name);
+    returns.delete(ask);
+    const body = { payload: value, only_if_waiting: only.checked, point: wait.point, ...(name && isFree ? { by: name } : {}), wait: "5s" }, text = stringify(body);
+    if (lastSent && lastSent !== text) key = newKey();
+    lastSent = text;
     try {
-      const sent = await post(`${runPath(wait.id, isTask(wait))}/signals/${encodeURIComponent(wait.name)}`, { payload: value, only_if_waiting: only.checked, point: wait.point, ...(name && isFree ? { by: name } : {}), wait: "5s" }, key);
+      const sent = await post(`${runPath(wait.id, isTask(wait))}/signals/${encodeURIComponent(wait.name)}`, body, key);
       key = newKey();
+      lastSent = "";
       const next = sent.consumed?.next ?? [];
       const words = sent.consumed ? `Consumed by \`${sent.consumed.point}\`. ${next.length ? "The run now waits for " + next.map((/** @type {any} */ one) => "`" + one.name + "`").join(" and ") + "." : "The run is " + sent.consumed.status.replace("_signal", "") + "."}` : "Stored; no wait has consumed it yet.";
       fill(outcome, el("div.note.completed", { role: "status" }, icon("check"), el("p", rich(words))));
@@ -46,8 +52,20 @@ export function answerPanel(wait, options = {}) {
     } catch (error) { failed(error); return null; } finally { isSending = false; button.disabled = Boolean(off); }
   }
 
+  /** Asks whether to send the kept answer, once the server is reachable again. */
+  const ask = () => {
+    fill(outcome, el("div.note.soon", { role: "status" }, icon("check"), el("div.stack.grow", el("p", el("b", "Connected again")), el("p.small", "Your answer is kept and not confirmed. It is sent once, also if it had arrived before."), el("div.row", el("button.btn.small.prime", { onclick: () => send() }, icon("send"), "Send it now")))));
+    announce(`Connected again. The answer to ${wait.id} is not sent yet.`);
+  };
+
   /** @param {any} problem */
   function failed(problem) {
+    if (problem.code === "no_connection") {
+      returns.add(ask);
+      fill(outcome, el("div.note.soon", { role: "status" }, icon("cloud"), el("div.stack", el("p", el("b", "No connection: your answer is kept")), el("p.small", "What you filled in stays here. The page asks whether to send it when the server answers again."))));
+      announce("No connection. Your answer is kept.");
+      return;
+    }
     if (problem.errors?.length) { form.show(Object.fromEntries(problem.errors.map((/** @type {any} */ one) => [one.path, one.message]))); announce("Not sent: " + problem.errors[0].message); return; }
     if (problem.code === "timed_out") { fill(outcome, el("div.note.soon", { role: "status" }, icon("wait"), el("p", "Stored, and not consumed within 5 s."))); key = newKey(); return; }
     if (problem.code === "not_waiting" || problem.code === "not_running") {

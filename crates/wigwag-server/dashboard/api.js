@@ -1,7 +1,7 @@
 // The session, and requests to the API: token, scopes, problem documents, abort, retry of reads.
 import { parse, stringify } from "./words.js";
 
-/** @typedef {{name?: string, scopes?: string[], until?: number, by_free: boolean, version: string, dashboard?: string, store: {url?: string, notifies: boolean}}} Me */
+/** @typedef {import("./types.d.ts").Me} Me */
 
 const STORED = "wigwag.token", NAME = "wigwag.by";
 
@@ -47,7 +47,7 @@ export class Problem extends Error {
     this.title = String(document.title ?? "Problem");
     this.detail = String(document.detail ?? "");
     this.hint = String(document.hint ?? "");
-    /** @type {{path: string, message: string}[]} */
+    /** @type {import("./types.d.ts").FieldProblem[]} */
     this.errors = document.errors ?? [];
     this.trace = trace;
   }
@@ -55,6 +55,13 @@ export class Problem extends Error {
 
 /** @type {{unauthorized: () => void, offline: (is: boolean) => void}} */
 export const events = { unauthorized: () => {}, offline: () => {} };
+/** Called once when the server answers again. @type {Set<() => void>} */
+export const returns = new Set();
+/** @param {boolean} is */
+function setOffline(is) {
+  events.offline(is);
+  if (!is) for (const one of [...returns]) { returns.delete(one); one(); }
+}
 
 const base = { url: "", token: /** @type {null | (() => Promise<string>)} */ (null) };
 /** Asks another server, for embedded elements. @param {string} url @param {null | (() => Promise<string>)} token */
@@ -77,10 +84,10 @@ export async function call(method, path, options = {}) {
   } catch (error) {
     if (signal?.aborted) throw error;
     if (tries > 1) { await pause(250); return call(method, path, { ...options, tries: tries - 1 }); }
-    events.offline(true);
+    setOffline(true);
     throw new Problem({ code: "no_connection", title: "No connection", detail: "The server does not answer.", hint: "Check whether it runs; the page tries again by itself." });
   }
-  events.offline(false);
+  setOffline(false);
   const text = await response.text(), trace = response.headers.get("traceparent")?.split("-")[1] ?? "";
   if (response.ok) return text ? parse(text) : null;
   let document;
@@ -98,7 +105,7 @@ export const pause = (time) => new Promise((done) => setTimeout(done, time));
 /**
  * Throttles `doing`: at most one call per interval, and never two concurrent calls. A later request does not delay an earlier one, so that a
  * list refreshes also while changes are more frequent than the interval. Slow calls lengthen the interval.
- * @param {() => Promise<any> | void} doing @param {number} interval
+ * @param {() => Promise<any> | void} doing @param {number | (() => number)} interval
  */
 export function paced(doing, interval) {
   let timer = /** @type {any} */ (0), at = 0, next = 0, isBusy = false, isDue = false, isOver = false;
@@ -107,7 +114,7 @@ export function paced(doing, interval) {
     const began = Date.now();
     try { await doing(); } catch { /* the banner or the screen says it */ }
     isBusy = false;
-    next = Date.now() + Math.max(interval, 2 * (Date.now() - began));
+    next = Date.now() + Math.max(typeof interval === "number" ? interval : interval(), 2 * (Date.now() - began));
     if (isDue) soon(0);
   };
   /** @param {number} wait */
@@ -122,6 +129,24 @@ export function paced(doing, interval) {
   }
   return { soon, stop: () => { isOver = true; clearTimeout(timer); } };
 }
+const STEPS_PAGE = 500, STEPS_MAX = 5000;
+/** The steps of a run without their results, page by page; `more` says whether it has more than are read. @param {string} path @param {AbortSignal} [signal] @param {number} [most] */
+export async function allSteps(path, signal, most = STEPS_MAX) {
+  /** @type {any[]} */
+  const items = [];
+  let after = /** @type {string | undefined} */ (undefined);
+  do {
+    const page = await get(`${path}/steps${query({ limit: STEPS_PAGE, whole: "false", after })}`, signal);
+    items.push(...page.items);
+    after = page.next;
+  } while (after && items.length < most);
+  return { items, more: Boolean(after) };
+}
+
+/** Dollars at S3 list prices of one GET and one LIST, and what the reads of one list may cost in an hour of a visible tab. */
+const GET_DOLLARS = 4e-7, LIST_DOLLARS = 5e-6, LIST_HOUR_DOLLARS = 0.0015, BUCKET_LIST_MS = 120e3;
+/** Time between two reads of a list of runs on a bucket: the server reads two objects of each run that it examines. @param {number} examined */
+export const listInterval = (examined) => Math.max(BUCKET_LIST_MS, ((2 * examined * GET_DOLLARS + 2 * LIST_DOLLARS) / LIST_HOUR_DOLLARS) * 3600e3);
 /** A key under which a request happens once, however often it is sent. */
 export const newKey = () => crypto.randomUUID?.() ?? [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 /** @param {Record<string, string | number | null | undefined>} parts */

@@ -6,6 +6,8 @@ import { ago, clock, ms, pieces, safe, span, stringify } from "./words.js";
 
 /** @typedef {Record<string, any>} Props  `on…` listens, `vars` sets CSS variables, `value` and `checked` are properties, the rest are attributes */
 
+/** Attributes with text for people. */
+const SHOWN = new Set(["title", "aria-label", "aria-description", "placeholder", "alt"]);
 /** @param {Element} made @param {string[]} classes @param {(Props | Children)[]} rest */
 function finish(made, classes, rest) {
   const first = rest[0], hasProps = first && typeof first === "object" && !(first instanceof Node) && !Array.isArray(first);
@@ -16,7 +18,7 @@ function finish(made, classes, rest) {
     else if (key === "class") classes.push(value);
     else if (key === "value" && "value" in made) made.value = String(value);
     else if (key === "checked") /** @type {any} */ (made).checked = true;
-    else made.setAttribute(key, value === true ? "" : String(value));
+    else made.setAttribute(key, value === true ? "" : SHOWN.has(key) ? safe(String(value)) : String(value));
   }
   if (classes.length) made.setAttribute("class", classes.join(" "));
   add(made, hasProps ? rest.slice(1) : rest);
@@ -83,9 +85,9 @@ const PATHS = {
   undo: "M5.6 3L2.6 6l3 3M2.9 6h6.6a3.6 3.6 0 0 1 0 7.2H6", ring: "M8 2.2a5.8 5.8 0 1 0 0 11.6A5.8 5.8 0 0 0 8 2.2", dash: "M3.5 8h9", moon: "M13 9.6A5.6 5.6 0 0 1 6.4 3a5.4 5.4 0 1 0 6.6 6.6z",
   inbox: "M2.2 9l1.9-5.4h7.8L13.8 9v4H2.2zM2.2 9h3.4c.2 1.4 1.1 2.1 2.4 2.1s2.2-.7 2.4-2.1h3.4", list: "M5.8 4h7.6M5.8 8h7.6M5.8 12h7.6M2.6 4h.2M2.6 8h.2M2.6 12h.2",
   box: "M8 1.8l5.6 3v6.4L8 14.2l-5.6-3V4.8zM2.5 4.9L8 7.8l5.5-2.9M8 7.8v6.2", shapes: "M2.4 2.6h4.4V7H2.4zM9.2 9h4.4v4.4H9.2zM6.8 4.8h2.6a2 2 0 0 1 2 2V9", hub: "M8 6.2a1.8 1.8 0 1 0 0 3.6 1.8 1.8 0 0 0 0-3.6M3.7 3.7a6.1 6.1 0 0 0 0 8.6M12.3 3.7a6.1 6.1 0 0 1 0 8.6",
-  disk: "M2.4 4.2C2.4 2.9 4.9 2 8 2s5.6.9 5.6 2.2S11.1 6.4 8 6.4s-5.6-.9-5.6-2.2zM2.4 4.2v7.6C2.4 13.1 4.9 14 8 14s5.6-.9 5.6-2.2V4.2M2.4 8c0 1.300 2.500 2.200 5.600 2.200S13.600 9.300 13.600 8", pulse: "M1.8 8.4h2.700l2-5 3 9.400 2-4.400h2.700",
-  find: "M7 2.400a4.600 4.600 0 1 0 0 9.200 4.600 4.600 0 0 0 0-9.200M10.400 10.400l3.200 3.200", down: "M4.200 6.200L8 10l3.800-3.800", right: "M6.200 4.200L10 8l-3.800 3.800", more: "M3.500 8h.2M8 8h.2M12.500 8h.2", copy: "M5.600 5.600h7.600v7.600H5.600zM10.400 5.400V2.800H2.800v7.600h2.600", link: "M6.600 9.400l2.800-2.800M7.400 4.600l1.500-1.500a2.800 2.800 0 0 1 4 4L11.400 8.600M8.600 11.400l-1.500 1.500a2.800 2.800 0 0 1-4-4L4.600 7.400",
-  send: "M13.800 2.200L2.200 6.600l4.700 2.500 2.500 4.700zM13.800 2.200L6.900 9.100", warn: "M8 2.400l6.200 11H1.800zM8 6.600v3.200M8 11.600v.1", cloud: "M2 2l12 12M5 5.300A4.300 4.300 0 0 0 4.300 13h7.200M7 4.400a4.300 4.300 0 0 1 5.200 4 2.600 2.600 0 0 1 1.500 3.600", lock: "M4 7.200h8v6.200H4zM5.600 7V5.200a2.400 2.400 0 0 1 4.800 0V7", flag: "M3.600 14.200V2.400h8.800L10.200 5.600l2.200 3.200H3.600", split: "M3 3v3.200C3 8 4 8 6 8h4.600M8.600 5.800L10.800 8l-2.200 2.200M3 8.200V13", key: "M10.200 2.600a3.200 3.200 0 1 0 .1 0M8 8.200l-5.200 5.200M4.600 11.600l1.600 1.600", sun: "M8 5.200a2.800 2.800 0 1 0 0 5.600 2.800 2.800 0 0 0 0-5.600M8 1.400v1.400M8 13.200v1.400M1.400 8h1.400M13.200 8h1.400M3.300 3.300l1 1M11.700 11.700l1 1M12.700 3.300l-1 1M4.300 11.700l-1 1", globe: "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2M2.200 8h11.600M8 2c2 1.800 2.600 4 2.600 6S10 12.200 8 14c-2-1.800-2.600-4-2.600-6S6 3.800 8 2",
+  disk: "M2.4 4.2C2.4 2.9 4.9 2 8 2s5.6.9 5.6 2.2S11.1 6.4 8 6.4s-5.6-.9-5.6-2.2zM2.4 4.2v7.6C2.4 13.1 4.9 14 8 14s5.6-.9 5.6-2.2V4.2M2.4 8c0 1.3 2.5 2.2 5.6 2.2S13.6 9.3 13.6 8", pulse: "M1.8 8.4h2.7l2-5 3 9.4 2-4.4h2.7",
+  find: "M7 2.4a4.6 4.6 0 1 0 0 9.2 4.6 4.6 0 0 0 0-9.2M10.4 10.4l3.2 3.2", down: "M4.2 6.2L8 10l3.8-3.8", right: "M6.2 4.2L10 8l-3.8 3.8", more: "M3.5 8h.2M8 8h.2M12.5 8h.2", copy: "M5.6 5.6h7.6v7.6H5.6zM10.4 5.4V2.8H2.8v7.6h2.6", link: "M6.6 9.4l2.8-2.8M7.4 4.6l1.5-1.5a2.8 2.8 0 0 1 4 4L11.4 8.6M8.6 11.4l-1.5 1.5a2.8 2.8 0 0 1-4-4L4.6 7.4",
+  send: "M13.8 2.2L2.2 6.6l4.7 2.5 2.5 4.7zM13.8 2.2L6.9 9.1", warn: "M8 2.4l6.2 11H1.8zM8 6.6v3.2M8 11.6v.1", cloud: "M2 2l12 12M5 5.3A4.3 4.3 0 0 0 4.3 13h7.2M7 4.4a4.3 4.3 0 0 1 5.2 4 2.6 2.6 0 0 1 1.5 3.6", lock: "M4 7.2h8v6.2H4zM5.6 7V5.2a2.4 2.4 0 0 1 4.8 0V7", flag: "M3.6 14.2V2.4h8.8L10.2 5.6l2.2 3.2H3.6", split: "M3 3v3.2C3 8 4 8 6 8h4.6M8.6 5.8L10.8 8l-2.2 2.2M3 8.2V13", key: "M10.2 2.6a3.2 3.2 0 1 0 .1 0M8 8.2l-5.2 5.2M4.6 11.6l1.6 1.6", sun: "M8 5.2a2.8 2.8 0 1 0 0 5.6 2.8 2.8 0 0 0 0-5.6M8 1.4v1.4M8 13.2v1.4M1.4 8h1.4M13.2 8h1.4M3.3 3.3l1 1M11.7 11.7l1 1M12.7 3.3l-1 1M4.3 11.7l-1 1", globe: "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2M2.2 8h11.6M8 2c2 1.8 2.6 4 2.6 6S10 12.2 8 14c-2-1.8-2.6-4-2.6-6S6 3.8 8 2",
 };
 /** @param {string} name @param {string} [cls] */
 export const icon = (name, cls = "") => svg("svg.i" + (cls && "." + cls), { viewBox: "0 0 16 16", "aria-hidden": "true" }, svg("path", { d: path(name) }));
@@ -115,7 +117,7 @@ export function announce(text) {
   const region = (polite ??= el("div", { role: "status", "aria-live": "polite", vars: { position: "absolute", width: "1px", height: "1px", overflow: "hidden", "clip-path": "inset(50%)" } }));
   if (!region.isConnected) document.body.append(region);
   clearTimeout(speaking);
-  speaking = setTimeout(() => { spoken = Date.now(); region.textContent = text; }, Math.max(0, spoken + 1000 - Date.now()));
+  speaking = setTimeout(() => { spoken = Date.now(); region.textContent = safe(text); }, Math.max(0, spoken + 1000 - Date.now()));
 }
 
 /** A time in words, with the exact one as its title. @param {string | null | undefined} at @param {string} [words] */
@@ -198,7 +200,7 @@ export function json(value, name = "JSON") {
   const box = el("pre.json", { tabindex: "0", role: "region", "aria-label": name });
   colour(box, whole.slice(0, SHOWN_MAX));
   if (whole.length <= SHOWN_MAX) return box;
-  const more = el("button.btn.small", { onclick: () => { box.replaceChildren(whole); more.remove(); } }, `Show all ${Math.ceil(whole.length / 1024)} KiB`);
+  const more = el("button.btn.small", { onclick: () => { fill(box, whole); more.remove(); } }, `Show all ${Math.ceil(whole.length / 1024)} KiB`);
   return el("div.stack", box, more);
 }
 

@@ -1,7 +1,7 @@
 // Parts of the dashboard for other pages: <wigwag-inbox>, <wigwag-run> and <wigwag-graph>. `element.server`, `element.token = async () => …`.
 // All elements of a page use the same server.
 import { answerPanel, isTask } from "./answer.js";
-import { get, query, runPath, session, useServer } from "./api.js";
+import { allSteps, get, query, runPath, session, useServer } from "./api.js";
 import { el, fill, left, pill, rich } from "./dom.js";
 import { graph } from "./graph.js";
 import { live } from "./live.js";
@@ -48,7 +48,7 @@ class Part extends HTMLElement {
 
 class GraphPart extends Part {
   async draw() {
-    const path = runPath(this.run), [run, steps] = await Promise.all([get(path), get(`${path}/steps${query({ limit: 1000, whole: "false" })}`)]);
+    const path = runPath(this.run), [run, steps] = await Promise.all([get(path), allSteps(path)]);
     const definition = run.definition_hash && !run.version ? await get(`/v1/definitions/${encodeURIComponent(run.type)}/${encodeURIComponent(run.definition_hash)}`) : null;
     if (!definition?.steps?.length) return el("p", "This run has no graph.");
     const points = Object.fromEntries(steps.items.map((/** @type {any} */ one) => [one.path, { status: run.undo?.[one.path] ? "undone" : one.status === "running" && one.kind === "wait" ? "wait" : one.status, ms: one.ended_at && one.started_at ? ms(one.ended_at) - ms(one.started_at) : undefined }]));

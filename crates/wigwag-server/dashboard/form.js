@@ -1,6 +1,6 @@
 // From a JSON Schema to fields, and from what was filled in to a value. A `pattern` is never run here: the server judges.
 import { el, field as labelled, icon } from "./dom.js";
-import { Exact, label, parse, stringify } from "./words.js";
+import { Exact, isExact, label, parse, stringify } from "./words.js";
 
 /**
  * @typedef {"boolean" | "choice" | "integer" | "number" | "text" | "long" | "date" | "date-time" | "email" | "list" | "fixed" | "group"} Kind
@@ -120,7 +120,7 @@ function readField(one, raw, errors) {
     case "boolean": return given === true || given === "true";
     case "choice": return one.choices?.[Number(given)]?.value;
     case "integer": case "number": return check(one, number(one, String(given).trim(), errors), errors);
-    case "list": return check(one, String(given).split("\n").map((line) => line.trim()).filter(Boolean).map((line) => (one.item?.kind === "text" ? line : number(/** @type {Field} */ ({ ...one.item, path }), line, errors))), errors);
+    case "list": return check(one, String(given).split("\n").map((line) => line.trim()).filter(Boolean).map((line, i) => { const item = /** @type {Field} */ ({ ...one.item, path: `${path}/${i}` }); return check(item, item.kind === "text" ? line : number(item, line, errors), errors); }), errors);
     case "date-time": { const at = new Date(String(given)); if (Number.isNaN(at.getTime())) { errors[path] = "Not a time"; return undefined; } return at.toISOString(); }
     default: return check(one, String(given), errors);
   }
@@ -129,8 +129,8 @@ function readField(one, raw, errors) {
 /** @param {Field} one @param {string} text @param {Record<string, string>} errors */
 function number(one, text, errors) {
   if (one.kind === "integer" ? !/^-?\d+$/.test(text) : !/^-?\d+(\.\d+)?([eE][+-]?\d+)?$/.test(text)) { errors[one.path] = one.kind === "integer" ? "Not a whole number" : "Not a number"; return undefined; }
-  const value = Number(text);
-  return one.kind === "integer" && !Number.isSafeInteger(value) ? new Exact(text.replace(/^(-?)0+(?=\d)/, "$1")) : value;
+  if (!Number.isFinite(Number(text))) { errors[one.path] = "Larger than any number that the server reads"; return undefined; }
+  return isExact(text) ? Number(text) : new Exact(text.replace(/^(-?)0+(?=\d)/, "$1"));
 }
 
 /** Checks bounds that need no code of others. @param {Field} one @param {any} value @param {Record<string, string>} errors */
@@ -144,7 +144,7 @@ function check(one, value, errors) {
     wrong(n <= (schema.exclusiveMinimum ?? -Infinity), `More than ${schema.exclusiveMinimum}`); wrong(n >= (schema.exclusiveMaximum ?? Infinity), `Less than ${schema.exclusiveMaximum}`);
     wrong(schema.multipleOf !== undefined && Math.abs(n / schema.multipleOf - Math.round(n / schema.multipleOf)) > 1e-9, `A multiple of ${schema.multipleOf}`);
   }
-  if (Array.isArray(value)) { wrong(value.length < (schema.minItems ?? 0), `At least ${schema.minItems} lines`); wrong(value.length > (schema.maxItems ?? Infinity), `At most ${schema.maxItems} lines`); wrong(Boolean(schema.uniqueItems) && new Set(value).size < value.length, "Each line once"); }
+  if (Array.isArray(value)) { wrong(value.length < (schema.minItems ?? 0), `At least ${schema.minItems} lines`); wrong(value.length > (schema.maxItems ?? Infinity), `At most ${schema.maxItems} lines`); wrong(Boolean(schema.uniqueItems) && new Set(value.map((one) => stringify(one))).size < value.length, "Each line once"); }
   return value;
 }
 
@@ -175,7 +175,8 @@ let forms = 0;
  * @param {any} schema @param {{onchange?: () => void, by?: string}} [options]
  */
 export function payloadForm(schema, options = {}) {
-  const root = fieldsOf(schema), id = "f" + ++forms;
+  forms++;
+  const root = fieldsOf(schema), id = "f" + forms;
   /** @type {Map<string, any>} */
   const values = new Map();
   let asJson = !root, isDirty = false;
@@ -189,7 +190,7 @@ export function payloadForm(schema, options = {}) {
   const begin = (one) => {
     for (const part of one.fields ?? []) begin(part);
     const { schema: s } = one;
-    if (Object.hasOwn(s, "default") && one.kind !== "group") values.set(one.path, one.kind === "choice" ? one.choices?.findIndex((c) => c.value === s.default) : s.default);
+    if (Object.hasOwn(s, "default") && one.kind !== "group") values.set(one.path, one.kind === "choice" ? one.choices?.findIndex((c) => stringify(c.value) === stringify(s.default)) : s.default);
     if (one.name === "by" && options.by && one.kind === "text" && !values.has(one.path)) values.set(one.path, options.by);
   };
   if (root) begin(root);
@@ -197,11 +198,21 @@ export function payloadForm(schema, options = {}) {
   /** @param {string} path @param {any} value */
   const set = (path, value) => { values.set(path, value); isDirty = true; options.onchange?.(); };
 
+  /** Paths of errors that are not shown yet. @type {Set<string>} */
+  let unshown = new Set();
+  /** The error of a field, or of a line of a list. @param {Field} one */
+  function errorAt(one) {
+    const path = Object.keys(wrong).find((path) => path === one.path || (one.kind === "list" && path.startsWith(one.path + "/")));
+    if (path === undefined) return undefined;
+    unshown.delete(path);
+    return path === one.path ? wrong[path] : `Line ${Number(path.slice(one.path.length + 1)) + 1}: ${wrong[path]}`;
+  }
+
   /** @param {Field} one @returns {HTMLElement | null} */
   function draw(one) {
     if (one.kind === "fixed") return null;
     if (one.kind === "group") return one.path === "" ? el("div.fields", one.fields?.map(draw)) : el("fieldset.field.nested", el("legend", one.title), one.hint && el("div.hint", one.hint), one.fields?.map(draw));
-    const key = id + one.path.replace(/[^A-Za-z0-9]/g, "-"), error = wrong[one.path];
+    const key = id + one.path.replace(/[^A-Za-z0-9]/g, "-"), error = errorAt(one);
     const about = [one.hint && key + "-hint", error && key + "-wrong"].filter(Boolean).join(" ") || undefined;
     const hint = one.hint && el("div.hint", { id: key + "-hint" }, one.hint), bad = error && el("div.wrong", { id: key + "-wrong", role: "alert" }, icon("warn"), error);
     const optional = !one.required && el("span.dimmer", " · optional");
@@ -237,12 +248,12 @@ export function payloadForm(schema, options = {}) {
   /** Draws anew; focus stays. @param {Record<string, string>} errors */
   function show(errors) {
     wrong = errors;
+    unshown = new Set(Object.keys(errors));
     const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.id;
-    const whole = Object.entries(errors).find(([path]) => asJson || path === "" || !box.querySelector(`[data-path="${CSS.escape(path)}"]`));
     if (!asJson && root) box.replaceChildren(/** @type {HTMLElement} */ (draw(root)));
     else if (!area.isConnected || box.childElementCount > 1) box.replaceChildren(labelled(area.id, "Payload as JSON", area));
-    if (whole && asJson) box.append(el("div.wrong", { role: "alert" }, icon("warn"), el("span", whole[0] ? whole[0] + ": " : "", whole[1])));
-    else if (errors[""] && root?.kind === "group") box.append(el("div.wrong", { role: "alert" }, icon("warn"), el("span", errors[""])));
+    // Errors without a field: all errors of a JSON box, errors of the payload as a whole, and of properties that the form lacks.
+    for (const path of [...unshown].slice(0, asJson ? 1 : 3)) box.append(el("div.wrong", { role: "alert" }, icon("warn"), el("span", path && path + ": ", errors[path])));
     if (focused) document.getElementById(focused)?.focus();
   }
   show({});
@@ -275,6 +286,6 @@ export function payloadForm(schema, options = {}) {
   function spread(one, value) {
     if (one.kind === "group") for (const part of one.fields ?? []) spread(part, value && typeof value === "object" && Object.hasOwn(value, part.name) ? value[part.name] : undefined);
     else if (value === undefined || (one.kind === "boolean" && typeof value !== "boolean")) values.delete(one.path);
-    else values.set(one.path, one.kind === "choice" ? one.choices?.findIndex((c) => c.value === value) : one.kind === "list" && Array.isArray(value) ? value.join("\n") : value);
+    else values.set(one.path, one.kind === "choice" ? one.choices?.findIndex((c) => stringify(c.value) === stringify(value)) : one.kind === "list" && Array.isArray(value) ? value.join("\n") : value);
   }
 }

@@ -114,6 +114,20 @@ export function graph(given, points, picked, onpick = () => {}) {
   return drawn;
 }
 
+const MAP_W = 260, MAP_H = 90;
+/** Minimap of a large graph: shows the visible part; a click or a drag scrolls the box. @param {SVGSVGElement} drawn @param {HTMLElement} box */
+export function minimap(drawn, box) {
+  const [, , w, h] = (drawn.getAttribute("viewBox") ?? "0 0 1 1").split(" ").map(Number), k = Math.min(MAP_W / w, MAP_H / h), view = svg("rect", { fill: "none", stroke: "currentColor", "stroke-width": 2 / k });
+  const nodes = [...drawn.querySelectorAll(".node")].map((node) => { const [x, y] = (/translate\(([\d.]+) ([\d.]+)\)/.exec(node.getAttribute("transform") ?? "") ?? []).slice(1); return svg("g", { class: node.getAttribute("class"), transform: `translate(${x} ${y})` }, svg("rect.box", { width: W, height: H })); });
+  const scale = () => (box.scrollWidth || w) / w, place = () => { for (const [name, value] of [["x", box.scrollLeft], ["y", box.scrollTop], ["width", box.clientWidth], ["height", Math.min(box.clientHeight, h * scale())]]) view.setAttribute(String(name), String(Number(value) / scale())); };
+  const go = (/** @type {PointerEvent} */ event) => { if (event.type === "pointermove" && !event.buttons) return; const at = map.getBoundingClientRect(); box.scrollTo({ left: ((event.clientX - at.left) / k) * scale() - box.clientWidth / 2, top: ((event.clientY - at.top) / k) * scale() - box.clientHeight / 2 }); };
+  const map = svg("svg.graph.map", { width: w * k, height: h * k, viewBox: `0 0 ${w} ${h}`, "aria-hidden": "true", onpointerdown: go, onpointermove: go }, nodes, view);
+  for (const [name, value] of [["width", w * k + "px"], ["min-width", "0"], ["touch-action", "none"]]) /** @type {any} */ (map).style.setProperty(name, value);
+  box.addEventListener("scroll", place, { passive: true });
+  new ResizeObserver(place).observe(box);
+  return map;
+}
+
 /** @typedef {{name: string, status: string, from: number, to: number | null, ticks?: number[], took?: string, onpick?: () => void}} Lane */
 
 /** Places of times in percent. @param {Lane[]} lanes @param {number} end @param {boolean} squeezed */
@@ -138,7 +152,7 @@ export function gantt(lanes, end, squeezed) {
     shown.map((lane) => {
       const to = lane.to ?? Math.max(end, 1), x = place(lane.from), isWait = ["wait", "sleeping", "child"].includes(lane.status);
       return el("div.g." + (STATUS[lane.status] ? (lane.status === "child" ? "wait" : lane.status) : "idle"), { role: "row" },
-        el("span.nm", { role: "rowheader" }, icon(STATUS[lane.status]?.[1] ?? "ring"), lane.onpick ? el("button.plain.clip", { onclick: lane.onpick }, lane.name) : el("span.clip", lane.name)),
+        el("span.nm", { role: "rowheader" }, icon(STATUS[lane.status]?.[1] ?? "ring"), lane.onpick ? el("button.plain.clip", { title: lane.name, onclick: lane.onpick }, lane.name) : el("span.clip", lane.name)),
         el("span.lane", { role: "cell", "aria-label": `from +${span(lane.from)}, ${STATUS[lane.status]?.[0] ?? lane.status}` }, el("i" + (isWait ? ".wait" : ""), { vars: { "--x": x + "%", "--w": Math.max(0, place(to) - x) + "%" } }), lane.ticks?.map((t) => el("i.mark", { vars: { "--x": place(t) + "%", "--w": "0" } }))),
         el("span.tm", { role: "cell" }, lane.took ?? span(to - lane.from, 2)));
     }),

@@ -2,7 +2,7 @@
 import { announce, el, fill, icon, json } from "./dom.js";
 import { clock, ms, span, stringify } from "./words.js";
 
-/** @typedef {{seq: number, by: string, at: string, events: any[], requests?: any}} Entry */
+/** @typedef {Omit<import("./types.d.ts").Entry, "events"> & {events: any[]}} Entry  events differ by their type */
 
 /** Colour and icon of each kind of event. @type {[RegExp, string, string][]} */
 const LOOK = [[/failed|cancelled/, "failed", "cross"], [/timed_out|timeout/, "soon", "warn"], [/^compensation\.completed/, "undone", "undo"], [/^compensation/, "compensating", "undo"], [/completed|fired|received/, "completed", "check"], [/signal\.waiting/, "wait", "wait"], [/sleep/, "sleeping", "moon"], [/parked|paused/, "idle", "pause"], [/claimed/, "idle", "key"], [/child/, "running", "split"], [/restarted|resumed|started|migrated/, "running", "play"]];
@@ -25,6 +25,21 @@ export function words(event) {
     case "run.failed": return event.error?.message ?? "";
     default: return [at, event.name, event.reason, event.error?.message, event.by && "by " + event.by, event.refused && "refused: " + event.refused].filter(Boolean).join(" ") + attempt;
   }
+}
+
+/** @typedef {{n: number, from: number, to: number | null, ok: boolean, message: string, worker: string}} Attempt */
+/** Attempts of each step, and of each compensation in the order they began, as far as these entries have them. @param {Iterable<Entry>} entries */
+export function attemptsOf(entries) {
+  const found = { steps: /** @type {Map<string, Attempt[]>} */ (new Map()), undo: /** @type {Map<string, Attempt[]>} */ (new Map()) };
+  for (const entry of entries) for (const event of entry.events) {
+    const [what, how] = event.type.split("."), some = what === "step" ? found.steps : what === "compensation" ? found.undo : null;
+    if (!some || !event.point) continue;
+    const list = some.get(event.point) ?? [], at = ms(event.at ?? entry.at), last = list.at(-1);
+    if (how === "started") list.push({ n: event.attempt ?? 1, from: at, to: null, ok: false, message: "", worker: entry.by.split(".")[0] });
+    else if (last && last.to === null && (how === "completed" || how === "failed")) Object.assign(last, { to: at, ok: how === "completed", message: event.error?.message ?? "" });
+    some.set(event.point, list);
+  }
+  return found;
 }
 
 /** Entries that are read at once, and rows that are kept in the page. */

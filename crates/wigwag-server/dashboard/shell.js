@@ -2,7 +2,7 @@
 import { session } from "./api.js";
 import { dialog, el, fill, icon, kbd, svg } from "./dom.js";
 import { live } from "./live.js";
-import { count, short } from "./words.js";
+import { count, safe, short } from "./words.js";
 
 const OFF = "wigwag.keys-off";
 /** @type {Record<string, (event: KeyboardEvent) => void>} */
@@ -55,9 +55,9 @@ export function showKeys() {
 const NAV = [["waiting", "Waiting now", "inbox", "/"], ["runs", "Runs", "list", "/runs"], ["tasks", "Tasks", "box", "/tasks"], ["workflows", "Workflows", "shapes", "/workflows"], null, ["actors", "Actors & topics", "hub", "/actors"], ["store", "Store", "disk", "/store"], ["system", "System", "pulse", "/system"]];
 
 export const mark = () => svg("svg", { viewBox: "0 0 24 24", "aria-hidden": "true", fill: "none", stroke: "currentColor" },
-  svg("path", { d: "M4 3.500h16", "stroke-width": 2, "stroke-linecap": "round" }), svg("path", { d: "M12 4l4.200 8.800", "stroke-width": 1.75 }),
+  svg("path", { d: "M4 3.5h16", "stroke-width": 2, "stroke-linecap": "round" }), svg("path", { d: "M12 4l4.2 8.8", "stroke-width": 1.75 }),
   svg("circle", { cx: 17.4, cy: 15.6, r: 4.6, "stroke-width": 2 }), svg("circle", { cx: 17.4, cy: 15.6, r: 1.5, fill: "currentColor", stroke: "none" }),
-  svg("path", { d: "M4.200 14.800a8.600 8.600 0 0 0 4 5.600", "stroke-width": 1.5, "stroke-linecap": "round", opacity: ".38" }));
+  svg("path", { d: "M4.2 14.8a8.6 8.6 0 0 0 4 5.6", "stroke-width": 1.5, "stroke-linecap": "round", opacity: ".38" }));
 
 const THEME = "wigwag.theme";
 export function restoreTheme() { try { const theme = localStorage.getItem(THEME); if (theme) document.documentElement.dataset.theme = theme; } catch { /* the system decides */ } }
@@ -112,7 +112,7 @@ export class Shell {
     if (["actors", "store", "system"].includes(here)) this.more.setAttribute("aria-current", "page"); else this.more.removeAttribute("aria-current");
     fill(this.title, title);
     fill(this.right, right);
-    document.title = `${name} · wigwag`;
+    document.title = `${safe(name)} · wigwag`;
   }
 
   /** @param {number} waiting */

@@ -72,13 +72,29 @@ export const quoted = (text) => (/^[A-Za-z0-9_./:=@%+-]+$/.test(text) ? text : "
 export class Exact {
   /** @param {string} source */
   constructor(source) { this.source = source; }
+  toString() { return this.source; }
 }
 
-/** Parses JSON; integers beyond 2^53 stay as they were written. @param {string} text */
+/** Digits without zeros at their ends, and the power of ten that they are multiplied by: equal for `1.50`, `15e-1` and `0.15E1`. @param {string} text */
+function digits(text) {
+  const [, sign, whole, part = "", exponent = "0"] = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(text) ?? ["", "", "0"];
+  const all = (whole + part).replace(/^0+/, ""), kept = all.replace(/0+$/, "");
+  return kept ? `${sign}${kept}e${Number(exponent) - part.length + all.length - kept.length}` : "0";
+}
+/** Whether a float holds exactly the decimal digits of a number as it is written. @param {string} text */
+export const isExact = (text) => Number.isFinite(Number(text)) && digits(text) === digits(String(Number(text)));
+
+const TOKEN = /"(?:\\.|[^"\\])*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+/** Parses JSON; numbers that a float cannot hold stay as they were written. @param {string} text */
 export function parse(text) {
-  return JSON.parse(text, /** @type {any} */ (function (/** @type {string} */ _key, /** @type {any} */ value, /** @type {{source?: string} | undefined} */ context) {
-    return typeof value === "number" && context?.source && !/[.eE]/.test(context.source) && !Number.isSafeInteger(value) ? new Exact(context.source) : value;
-  }));
+  let mark = "exact";
+  while (text.includes(mark)) mark += "_";
+  // Each such number becomes an object with a key that the text has nowhere, and that object its number.
+  const marked = text.replace(TOKEN, (token) => (token[0] === '"' || isExact(token) ? token : `{"${mark}":"${token}"}`));
+  if (marked === text) return JSON.parse(text);
+  // An error names a place in the text as it was given.
+  try { JSON.parse(marked); } catch { return JSON.parse(text); }
+  return JSON.parse(marked, (_, value) => (value && typeof value === "object" && Object.hasOwn(value, mark) ? new Exact(value[mark]) : value));
 }
 
 const DEPTH_MAX = 60;

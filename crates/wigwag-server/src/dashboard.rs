@@ -18,7 +18,7 @@ use crate::app::App;
 use crate::problem::{Code, Problem};
 
 /// Paths of the page. They do not overlap `/v1`, `/s3`, `/hub` and `/metrics`.
-const PAGES: [&str; 12] = [
+const PAGES: [&str; 10] = [
     "/",
     "/runs",
     "/runs/{id}",
@@ -29,8 +29,6 @@ const PAGES: [&str; 12] = [
     "/actors",
     "/store",
     "/system",
-    "/keys",
-    "/sign-in",
 ];
 
 const JS: &str = "text/javascript; charset=utf-8";
@@ -74,8 +72,7 @@ static SERVED: LazyLock<Vec<Cow<'static, [u8]>>> = LazyLock::new(|| {
 });
 
 /// Removes `/** … */` and lines that start with `//`: types and explanations are for readers of the source, not for browsers.
-/// Spaces around
-/// operators go too. Line breaks stay, so that the line numbers of an error are those of the source. Modules write other comments nowhere, and
+/// Spaces around operators go too. Line breaks stay, so that the line numbers of an error are those of the source. Modules write other comments nowhere, and
 /// `/**` in no string.
 fn without_comments(source: &[u8]) -> Cow<'static, [u8]> {
     let text = String::from_utf8_lossy(source);
@@ -88,25 +85,66 @@ fn without_comments(source: &[u8]) -> Cow<'static, [u8]> {
     }
     served.push_str(rest);
     let lines = served.split('\n').map(str::trim);
-    let lines = lines.map(|line| if line.starts_with("//") { "".into() } else { without_spaces(line) });
+    let lines = lines.map(|line| if line.starts_with("//") { String::new() } else { without_spaces(line) });
     lines.collect::<Vec<_>>().join("\n").into_bytes().into()
 }
 
 /// Spaces that no code needs, around operators.
-const SPACED: [&str; 16] =
-    [" => ", " = ", " === ", " !== ", " && ", " || ", " ?? ", " ? ", " : ", " * ", " {", "{ ", " }", ", ", "; ", ": "];
+const SPACED: [&str; 24] = [
+    " + ", " - ", " < ", " > ", " <= ", " >= ", " += ", " % ", " => ", " = ", " === ", " !== ", " && ", " || ", " ?? ",
+    " ? ", " : ", " * ", " {", "{ ", " }", ", ", "; ", ": ",
+];
 
-/// Removes spaces around operators from a line outside its strings. A line with a template, an escape or what may be a regular
-/// expression stays as it is: only double quotes delimit strings in what is left.
-fn without_spaces(line: &str) -> Cow<'_, str> {
-    if line.contains(['`', '\'', '\\', '/']) {
-        return line.into();
+/// Removes spaces around operators from a line, outside its strings, templates and regular expressions. A literal that does not end on the
+/// line is left unchanged with the rest of the line.
+fn without_spaces(line: &str) -> String {
+    let compressed =
+        |code: &str| SPACED.iter().fold(code.to_owned(), |code, spaced| code.replace(spaced, spaced.trim()));
+    let (mut served, mut rest, mut before) = (String::with_capacity(line.len()), line, None);
+    while let Some(start) = literal_start(rest, before) {
+        let (code, literal) = rest.split_at(start);
+        let end = literal_end(literal).unwrap_or(literal.len());
+        served.push_str(&compressed(code));
+        served.push_str(&literal[..end]);
+        (rest, before) = (&literal[end..], Some('"'));
     }
-    let parts = line.split('"').enumerate().map(|(place, part)| match place % 2 {
-        0 => SPACED.iter().fold(part.to_owned(), |code, spaced| code.replace(spaced, spaced.trim())),
-        _ => part.to_owned(),
-    });
-    parts.collect::<Vec<_>>().join("\"").into()
+    served.push_str(&compressed(rest));
+    served
+}
+
+/// Place of the first string, template or regular expression; `before` is the last character of the code before. A slash after a value divides.
+fn literal_start(code: &str, mut before: Option<char>) -> Option<usize> {
+    for (place, letter) in code.char_indices() {
+        let begins_pattern = letter == '/' && before.is_none_or(|before| "(,=:[!&|?{};>".contains(before));
+        if begins_pattern || ['"', '\'', '`'].contains(&letter) {
+            return Some(place);
+        }
+        if letter != ' ' {
+            before = Some(letter);
+        }
+    }
+    None
+}
+
+/// Length of the literal that the text begins with; none if it does not end, or is a template within a template.
+fn literal_end(text: &str) -> Option<usize> {
+    let mut letters = text.char_indices();
+    let (_, quote) = letters.next()?;
+    let (mut depth, mut is_class, mut before) = (0_usize, false, quote);
+    while let Some((place, letter)) = letters.next() {
+        match letter {
+            '\\' => _ = letters.next(),
+            '{' if quote == '`' && (before == '$' || depth > 0) => depth += 1,
+            '}' if quote == '`' => depth = depth.saturating_sub(1),
+            '`' if quote == '`' && depth > 0 => return None,
+            '[' if quote == '/' => is_class = true,
+            ']' if quote == '/' => is_class = false,
+            _ if letter == quote && depth == 0 && !is_class => return Some(place + letter.len_utf8()),
+            _ => {}
+        }
+        before = letter;
+    }
+    None
 }
 
 /// The browser itself refuses inline code, foreign addresses and markup made of text.
@@ -198,7 +236,8 @@ mod tests {
                 }
             }
         }
-        for name in found.iter().filter(|name| !["index.html", "jsconfig.json", "api.d.ts"].contains(&name.as_str())) {
+        for name in found.iter().filter(|name| !["index.html", "jsconfig.json", "types.d.ts"].contains(&name.as_str()))
+        {
             assert!(ASSETS.iter().any(|(known, ..)| known == name), "`{name}` is not embedded");
         }
         for (name, kind, bytes) in ASSETS {
@@ -236,10 +275,16 @@ mod tests {
     #[test]
     fn comments_are_not_served_and_lines_keep_their_numbers() {
         let source = "// head\n/**\n * Doc.\n * @param {string} a\n */\nconst x = /** @type {any} */ (a); // stays\n  // gone\ny(\"http://h\");\n";
-        let want = "\n\n\n\n\nconst x = (a); // stays\n\ny(\"http://h\");\n";
-        assert_eq!(without_spaces("a = { b: \"c, d\" }; e ? f : g"), "a={b:\"c, d\"};e?f:g");
-        for kept in ["const t = `a, b`;", "const r = /a, b/;", "x = 'a, b';", "y = \"\\\", \";"] {
-            assert_eq!(without_spaces(kept), kept);
+        let want = "\n\n\n\n\nconst x=(a);// stays\n\ny(\"http://h\");\n";
+        for (line, want) in [
+            ("a = { b: \"c, d\" }; e ? f : g", "a={b:\"c, d\"};e?f:g"),
+            ("const t = `a, ${b.map((c) => { d })}, e`, f;", "const t=`a, ${b.map((c) => { d })}, e`,f;"),
+            ("const r = /a, [/\"]b/, c = d / e;", "const r=/a, [/\"]b/,c=d / e;"),
+            ("x = 'a, b', c;", "x='a, b',c;"),
+            ("y = \"\\\", \", z;", "y=\"\\\", \",z;"),
+            ("t = `a${b ? `c, d` : e}`, f;", "t=`a${b ? `c, d` : e}`, f;"),
+        ] {
+            assert_eq!(without_spaces(line), want);
         }
         assert_eq!(String::from_utf8(without_comments(source.as_bytes()).into_owned()).unwrap(), want);
         for ((name, _, source), served) in ASSETS.iter().zip(SERVED.iter()).filter(|((_, kind, _), _)| *kind == JS) {
@@ -247,6 +292,10 @@ mod tests {
             assert!(
                 !text.contains("*/ (") && !text.contains("@type") && !text.contains("@param"),
                 "`{name}` has comments left"
+            );
+            assert!(
+                !text.contains("+++") && !text.contains("---"),
+                "`{name}` has a sign after an operator: use a variable"
             );
             let templates = text.lines().all(|line| line.matches('`').count() % 2 == 0);
             assert!(templates, "`{name}` has a template over several lines");

@@ -1,14 +1,14 @@
 // Runs or tasks: ends of a day, filters that are the address, rows that change in place.
-import { startDialog } from "../actions.js";
-import { get, lacks, paced, post, query, runPath, session } from "../api.js";
-import { announce, blank, choice, command, dialog, el, field, fill, icon, kbd, keyed, patiently, pill, problemNote, runHref, scrolls, STATUS, time } from "../dom.js";
+import { manyDialog, startDialog } from "../actions.js";
+import { get, lacks, listInterval, paced, query, session } from "../api.js";
+import { blank, choice, command, el, fill, icon, kbd, keyed, patiently, pill, problemNote, runHref, scrolls, STATUS, time } from "../dom.js";
 import { bars } from "../graph.js";
 import { live } from "../live.js";
 import { screenKeys } from "../shell.js";
 import { ago, clock, count, isFinal, ms, plural, span } from "../words.js";
 
-// On a bucket each read costs: there the list follows changes every two minutes, the counts every ten.
-const BUCKET_LIST_MS = 120e3, BUCKET_COUNTS_MS = 600e3;
+// On a bucket each read costs: there the list follows changes every two minutes, or less often if it examines many runs; the counts every ten.
+const BUCKET_COUNTS_MS = 600e3, LOCAL_LIST_MS = 15e3, POLL_MS = 15e3;
 const PAGE = 50, ENDS = "completed,failed,cancelled", SPANS = /** @type {[number, string][]} */ ([[1, "Last hour"], [6, "Last 6 hours"], [24, "Last 24 hours"], [168, "Last 7 days"]]);
 /** @param {number} at */
 const iso = (at) => (at ? new Date(at).toISOString() : "");
@@ -22,7 +22,7 @@ export async function open(context) {
   const moment = (name) => Date.parse(context.query.get(name) ?? "") || 0;
   const { shell, task } = context, base = task ? "/tasks" : "/runs", abort = new AbortController();
   context.onclose(() => abort.abort());
-  const state = { status: context.query.get("status") ?? "", type: context.query.get("type") ?? "", rows: /** @type {any[]} */ ([]), next: /** @type {string | undefined} */ (undefined), unreadable: /** @type {string[]} */ ([]), summary: /** @type {any} */ (null), marked: new Set(), at: -1, newer: 0, looked: 0, examined: 0, pages: /** @type {(string | undefined)[]} */ ([undefined]), from: moment("since"), to: moment("until") };
+  const state = { status: context.query.get("status") ?? "", type: context.query.get("type") ?? "", rows: /** @type {import("../types.d.ts").Summary[]} */ ([]), next: /** @type {string | undefined} */ (undefined), unreadable: /** @type {string[]} */ ([]), summary: /** @type {import("../types.d.ts").RunsSummary | null} */ (null), marked: new Set(), at: -1, newer: 0, looked: 0, examined: 0, pages: /** @type {(string | undefined)[]} */ ([undefined]), from: moment("since"), to: moment("until") };
   const sub = el("span.sub.num"), strip = el("div"), tools = el("div.row.wrap"), list = el("div"), off = lacks(task ? "tasks" : "runs:write");
   shell.setTop(task ? "tasks" : "runs", [el("h1", task ? "Tasks" : "Runs"), sub], task ? "Tasks" : "Runs", task ? [] : [el("button.btn.hide", { disabled: Boolean(off), title: off, onclick: () => startDialog((id) => context.go(runHref(id))) }, icon("play"), "Start a run")]);
   fill(shell.content, el("div.body", strip, tools, list));
@@ -34,10 +34,11 @@ export async function open(context) {
 
   // A span of the strip is one of ends: without a status it shows the runs that ended then.
   const path = (/** @type {string | undefined} */ after) => `/v1${base}` + query({ status: state.status || (inTime() ? ENDS : ""), type: state.type, since: iso(state.from), until: iso(state.to), limit: PAGE, after });
-  let counted = 0, readAt = 0;
+  let counted = 0, readAt = 0, askedAt = 0;
   const wantsCounts = () => !(task && lacks("runs:read")) && (session.me?.store.notifies || !state.summary || Date.now() - counted >= BUCKET_COUNTS_MS);
   async function load() {
     const isCounted = wantsCounts();
+    askedAt = Date.now();
     const [page, summary] = await patiently(list, 8, Promise.all([get(path(state.pages.at(-1)), abort.signal), isCounted ? get("/v1/runs/summary", abort.signal) : state.summary]));
     if (!context.isOpen()) return;
     if (isCounted) counted = Date.now();
@@ -62,7 +63,7 @@ export async function open(context) {
     const { summary } = state;
     if (summary && !task) { fill(sub, `${plural(summary.unfinished, "unfinished run")} · ${count(summary.ended.completed + summary.ended.failed + summary.ended.cancelled)} ended in 24 h`); drawStrip(); }
     const counts = /** @type {Record<string, number | undefined>} */ (summary && !task ? { failed: summary.ended.failed, completed: summary.ended.completed, cancelled: summary.ended.cancelled } : {});
-    const types = (summary?.types ?? []).map((/** @type {any} */ one) => one.type).filter((/** @type {string} */ one) => one.startsWith("task:") === task).map((/** @type {string} */ one) => (task ? one.split(":").slice(2).join(":") : one));
+    const types = (summary?.types ?? []).map((one) => one.type).filter((/** @type {string} */ one) => one.startsWith("task:") === task).map((/** @type {string} */ one) => (task ? one.split(":").slice(2).join(":") : one));
     if (state.type && !types.includes(state.type)) types.push(state.type);
     fill(tools, el("div.chips", { role: "group", "aria-label": "Status" }, CHIPS.map((id) => el("button.chip" + (id && "." + id), { "aria-pressed": String(id === state.status), onclick: () => filter({ status: id }) }, id && icon(STATUS[id][1]), id ? STATUS[id][0] : "All", counts[id] ? el("b", count(counts[id] ?? 0)) : null))), el("span.grow"), inTime() && el("button.btn.small.span", { "aria-label": "Clear the time", title: "Clear the time", onclick: () => filter({ from: 0, to: 0 }) }, `${isEnd() ? "Ended" : "Started"} ${state.from ? (state.to ? "" : "since ") + minute(state.from) : "before"}${state.to ? " – " + minute(state.to) : ""}`, icon("cross")), choice("Time", [["", inTime() ? "Chosen time" : "Any time"], ...SPANS.map(([hours, text]) => /** @type {[string, string]} */ ([String(hours), text]))], "", (hours) => filter({ from: hours ? Date.now() - Number(hours) * 3600e3 : 0, to: 0 })), types.length > 1 && choice(task ? "Task" : "Workflow", [["", task ? "All tasks" : "All workflows"], ...types.map((/** @type {string} */ one) => /** @type {[string, string]} */ ([one, one]))], state.type, (value) => filter({ type: value })));
     drawList();
@@ -71,7 +72,7 @@ export async function open(context) {
   function drawStrip() {
     if (strip.querySelector(".dragged")) return;
     if (task || !state.summary) { fill(strip); return; }
-    const width = 15 * 60e3, end = Math.ceil(Date.now() / width) * width, start = end - 96 * width, found = new Map(state.summary.steps.map((/** @type {any} */ one) => [ms(one.at), one]));
+    const width = 15 * 60e3, end = Math.ceil(Date.now() / width) * width, start = end - 96 * width, found = new Map(state.summary.steps.map((one) => [ms(one.at), one]));
     const data = Array.from({ length: 96 }, (_, i) => { const one = found.get(start + i * width), good = (one?.completed ?? 0) + (one?.cancelled ?? 0), bad = one?.failed ?? 0; return { good, bad, title: `${clock(start + i * width)}: ${good} ended, ${bad} failed` }; });
     const { ended } = state.summary;
     fill(strip, el("div.card", el("header", el("h2", "Ended in 24 h"), el("span.legend", el("span.completed", `${count(ended.completed)} completed`), el("span.failed", `${count(ended.failed)} failed`))), el("div.in.strip", bars(data, (from, to) => filter({ status: isEnd() ? state.status : "", from: start + from * width, to: start + to * width }), inTime() ? [(state.from - start) / width, ((state.to || end) - start) / width] : null), el("div.row.small.dimmer.num", { "aria-hidden": "true" }, [0, 24, 48, 72].map((i) => el("span.grow", (/\d\d:\d\d/.exec(clock(start + i * width)) ?? [""])[0])), el("span", "now")))));
@@ -85,7 +86,7 @@ export async function open(context) {
     keyed(body, rows, (row) => row.id, drawRow);
     fill(/** @type {Element} */ (list.querySelector(".newer-box")), state.newer > 0 && el("div.row.newer", el("button.btn.small.quiet.grow", { onclick: load }, `${plural(state.newer, "newer run")} · show`, kbd("."))), state.unreadable.slice(0, 5).map((text) => el("div.note.failed.flat", { role: "alert" }, icon("warn"), el("p.small", text))));
     const many = state.marked.size, first = (state.pages.length - 1) * PAGE;
-    fill(/** @type {Element} */ (list.querySelector(".list-foot")), many ? el("div.selbar", { role: "region", "aria-label": "Selection" }, el("span", el("b.num", many), " selected"), ["cancel", "pause", "resume", "restart"].map((what) => el("button.btn.small.quiet", { disabled: Boolean(off), title: off, onclick: () => manyDialog(what) }, what[0].toUpperCase() + what.slice(1))), el("button.btn.small.prime", { onclick: () => { state.marked.clear(); draw(); } }, "Clear")) : el("div.foot-row", el("span.num", `${first + 1}–${first + rows.length}`), el("span", !live.isConnected ? "not live" : session.me?.store.notifies ? "live" : `as of ${clock(readAt)}`), el("span.grow"), first > 0 && el("button.btn.small", { onclick: () => turn(-1) }, "Newer"), state.next && el("button.btn.small", { onclick: () => turn(1) }, "Older")));
+    fill(/** @type {Element} */ (list.querySelector(".list-foot")), many ? el("div.selbar", { role: "region", "aria-label": "Selection" }, el("span", el("b.num", many), " selected"), /** @type {const} */ (["cancel", "pause", "resume", "restart"]).map((what) => el("button.btn.small.quiet", { disabled: Boolean(off), title: off, onclick: () => manyDialog(what, [...state.marked], task, acted) }, what[0].toUpperCase() + what.slice(1))), el("button.btn.small.prime", { onclick: () => { state.marked.clear(); draw(); } }, "Clear")) : el("div.foot-row", el("span.num", `${first + 1}–${first + rows.length}`), el("span", !live.isConnected ? "not live" : session.me?.store.notifies ? "live" : `as of ${clock(readAt)}`), el("span.grow"), first > 0 && el("button.btn.small", { onclick: () => turn(-1) }, "Newer"), state.next && el("button.btn.small", { onclick: () => turn(1) }, "Older")));
   }
   function noRows() {
     if (state.next) return blank("find", `None among ${plural(state.looked, "run")}`, el("p", "This status has no index: each unfinished run has to be read."), el("div.row", el("button.btn", { onclick: () => turn(1).catch(failed) }, "Look further"), clear()));
@@ -104,25 +105,11 @@ export async function open(context) {
     return made;
   }
 
-  /** @param {string} what */
-  function manyDialog(what) {
-    const ids = [...state.marked], said = el("div", { "aria-live": "polite" });
-    const reason = el("input.input", { id: "many-reason", autocomplete: "off" });
-    const opened = dialog(`${what[0].toUpperCase() + what.slice(1)} ${plural(ids.length, "run")}`, [what === "cancel" && field("many-reason", ["Reason", el("span.dimmer", " · optional")], reason), el("p.small.dim", { cancel: "Completed steps with a compensation are compensated.", pause: "No step starts until they are resumed.", resume: "Paused runs continue.", restart: "Ended or paused runs start again from their beginning." }[/** @type {"cancel"} */ (what)]), said], [el("button.btn.prime", { onclick: async () => {
-      let good = 0;
-      const bad = [];
-      for (const id of ids) { try { await post(`${runPath(id, task)}/${what}`, what === "cancel" && reason.value ? { reason: reason.value } : {}); good++; } catch (error) { bad.push(`${id}: ${/** @type {any} */ (error).detail}`); } fill(said, el("p.small", `${good + bad.length} of ${ids.length}, ${bad.length} refused`), el("ul.results.small", bad.slice(0, 50).map((one) => el("li", one)))); }
-      announce(`${what}: ${good} of ${ids.length}`);
-      if (!bad.length) opened.close();
-      state.marked.clear();
-      setTimeout(load, 300);
-    } }, what[0].toUpperCase() + what.slice(1))]);
-  }
-
-  const { soon: due, stop } = paced(load, session.me?.store.notifies ? 1000 : BUCKET_LIST_MS), soon = () => due(200);
+  const acted = () => { state.marked.clear(); drawList(); setTimeout(() => { if (context.isOpen()) load().catch(failed); }, 300); };
+  const { soon: due, stop } = paced(load, () => (session.me?.store.notifies ? 1000 : listInterval(state.examined))), soon = () => due(200);
   context.onclose(stop);
   context.onclose(live.subscribe({ topic: task ? "tasks" : "runs", gap: soon, on: ({ type, payload }) => { if (type.endsWith(":started") && (scrollY > 200 || state.pages.length > 1)) { state.newer++; drawList(); } else if (type.endsWith(":started") || state.rows.some((row) => row.id === payload.id) || type.endsWith(":missed")) soon(); } }));
-  const poll = setInterval(() => { if (!document.hidden && !(live.isConnected && session.me?.store.notifies) && scrollY < 200) load().catch(() => {}); }, session.me?.store.notifies ? 15e3 : BUCKET_LIST_MS);
+  const poll = setInterval(() => { if (!document.hidden && !(live.isConnected && session.me?.store.notifies) && scrollY < 200 && Date.now() - askedAt >= (session.me?.store.notifies ? LOCAL_LIST_MS : listInterval(state.examined)) - 1000) load().catch(() => {}); }, POLL_MS);
   context.onclose(() => clearInterval(poll));
   /** @param {number} by */
   const move = (by) => { state.at = Math.max(0, Math.min(state.rows.length - 1, state.at + by)); drawList(); list.querySelector("tr.at")?.scrollIntoView({ block: "nearest" }); /** @type {HTMLElement | null} */ (list.querySelector("tr.at a"))?.focus({ preventScroll: true }); };

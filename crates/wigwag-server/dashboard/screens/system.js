@@ -3,7 +3,16 @@ import { get, query, session } from "../api.js";
 import { announce, blank, card, copyButton, el, field, fill, icon, json, patiently, problemNote, scrolls, table, tile, time, typeHref } from "../dom.js";
 import { plot } from "../graph.js";
 import { live } from "../live.js";
-import { bytes, count, dollars, ms, parse, plural, span } from "../words.js";
+import { bytes, clock, count, dollars, ms, parse, plural, span } from "../words.js";
+
+/** On a bucket workers and counts cost requests to the store; the figures of this process do not. */
+const BUCKET_COUNTS_MS = 600e3, LATE_MS = 45e3;
+/** A worker: late, full, or of another version in amber. @param {{id: string, seen: string, about: any}} worker @param {number} now */
+function workerRow({ id, seen, about }, now) {
+  const serves = [...(about?.workflows ?? []), ...(about?.queues ?? []).map((/** @type {string} */ name) => "queue " + name)], { runs, runs_max: most, version } = about ?? {}, age = now - ms(seen);
+  return el("tr", el("td.mono.strong", id), el("td.slim", version ? el("span." + (version === session.me?.version ? "dim" : "tag.soon"), version) : el("span.dim", about?.this_process ? "this process" : "")), el("td.dim.clip", { title: serves.join(", ") }, serves.slice(0, 2).join(", "), serves.length > 2 && `, +${serves.length - 2}`),
+    el("td.slim.num", most ? el("span" + (runs >= most ? ".tag.soon" : ".dim"), `${runs} of ${most}`) : ""), el("td.slim", age > LATE_MS ? el("span.tag.soon", span(age, 1), " ago, late") : time(seen)));
+}
 
 /** @param {import("../app.js").Context} context */
 export async function openSystem(context) {
@@ -11,17 +20,21 @@ export async function openSystem(context) {
   shell.setTop("system", [el("h1", "System"), sub], "System");
   fill(shell.content, body);
   context.onclose(() => abort.abort());
+  let counted = /** @type {[any, any, boolean] | null} */ (null), countedAt = 0;
   async function load() {
-    const [figures, workers, known, ready] = await patiently(body, 6, Promise.all([get("/v1/system/series", abort.signal), get("/v1/workers", abort.signal), get("/v1/runs/summary", abort.signal), get("/v1/ready", abort.signal).then(() => true, () => false)]));
+    const isDue = !counted || session.me?.store.notifies || Date.now() - countedAt >= BUCKET_COUNTS_MS;
+    if (isDue) countedAt = Date.now();
+    const [figures, [workers, known, ready]] = await patiently(body, 6, Promise.all([get("/v1/system/series", abort.signal), isDue || !counted ? Promise.all([get("/v1/workers", abort.signal), get("/v1/runs/summary", abort.signal), get("/v1/ready", abort.signal).then(() => true, () => false)]) : counted]));
     if (!context.isOpen()) return;
+    counted = [workers, known, ready];
     const steps = figures.steps, pick = (/** @type {string} */ name, by = 1) => steps.map((/** @type {any} */ one) => (one[name] === undefined ? null : one[name] * by));
-    fill(sub, `up ${span(figures.up * 1000)} · ${location.host} · this process`);
+    fill(sub, `up ${span(figures.up * 1000)} · ${location.host} · this process`, !session.me?.store.notifies && ` · workers and counts as of ${clock(countedAt)}`);
     /** @param {string} title @param {[string, string][]} legend @param {[string, (number | null)[]][]} lines @param {string} label */
     const chart = (title, legend, lines, label) => el("section.card", el("header", el("h2", title), el("span.legend", legend.map(([cls, text]) => el("span." + cls, text)))), el("div.in", steps.length > 1 ? plot(lines, label) : el("p.dim", "The first figures come after 20 seconds.")));
     const types = known.types.filter((/** @type {any} */ one) => !one.type.startsWith("task:")), hub = figures.hub ?? {}, dropped = Object.values(hub.drops ?? {}).reduce((sum, n) => sum + Number(n), 0);
     fill(body, el("div.tiles", tile("Store", ready ? "Ready" : "Not ready", session.me?.store.url ?? (session.me?.store.notifies ? "on this machine" : "bucket"), ready ? "" : ".bad"), tile("Workers", count(workers.items.length), workers.by_lock ? "processes on this machine" : "seen in the store"), tile("Unfinished", count(known.unfinished), plural(types.length, "workflow")), tile("Sweeper repaired", count(figures.sweeper_repairs), "anything but 0 is a bug", figures.sweeper_repairs ? ".bad" : ""), tile("Store bill", figures.dollars_a_day === undefined ? "$0" : dollars(figures.dollars_a_day), figures.dollars_a_day === undefined ? "an embedded store costs nothing" : "a day at this rate, list prices"), tile("Hub", count(hub.sessions ?? 0), `${plural(hub.sessions ?? 0, "session").split(" ").slice(1).join(" ")} · ${plural(hub.topics ?? 0, "topic")} · ${dropped} dropped`)),
       el("div.plots", chart("Runs a second", [["running", "started"], ["completed", "completed"], ["failed", "failed"]], [["running", pick("runs_started")], ["completed", pick("runs_completed")], ["failed", pick("runs_failed")]], "Runs a second over the last hour"), chart("Steps and signals a second", [["running", "steps"], ["wait", "signals"]], [["running", pick("steps")], ["wait", pick("signals")]], "Steps and signals a second over the last hour"), chart("Store requests a minute", [["running", "GET"], ["completed", "PUT"], ["soon", "LIST"]], [["running", pick("store_gets", 60)], ["completed", pick("store_puts", 60)], ["soon", pick("store_lists", 60)]], "Requests to the store a minute over the last hour"), chart("HTTP, ms", [["running", "p50"], ["soon", "p99"]], [["soon", pick("http_p99_ms")], ["running", pick("http_p50_ms")]], "Milliseconds of a request over the last hour")),
-      el("div.two", card("Workers", el("span.dimmer.small", workers.by_lock ? "alive by a lock on this machine" : "seen by their presence in the store"), table("Workers", ["Worker", "About", "Seen"], workers.items.map((/** @type {any} */ one) => { const late = Date.now() - ms(one.seen) > 45e3; return el("tr", el("td.mono.strong", one.id), el("td.dim", one.about?.this_process ? "this process" : one.about?.host ? `${one.about.host} · ${one.about.pid}` : ""), el("td.slim", late ? el("span.tag.soon", span(Date.now() - ms(one.seen), 1), " ago, late") : time(one.seen))); }))),
+      el("div.two", card("Workers", el("span.dimmer.small", workers.by_lock ? "alive by a lock on this machine" : "seen by their presence in the store"), table("Workers", ["Worker", "Version", "Serves", "Runs", "Seen"], workers.items.map((/** @type {any} */ one) => workerRow(one, countedAt)))),
         card("Workflows", el("a.link.small", { href: "/workflows" }, `All ${types.length}`), table("Workflows", ["Workflow", ">Unfinished", ">Ended 24 h", ">Failed"], types.slice(0, 12).map((/** @type {any} */ one) => { const whole = one.ended.completed + one.ended.failed + one.ended.cancelled, share = whole ? (one.ended.failed / whole) * 100 : 0; return el("tr", { onclick: () => context.go(typeHref(one.type)) }, el("td.strong.clip", el("a", { href: typeHref(one.type) }, one.type)), el("td.right.num", count(one.unfinished)), el("td.right.num.dim", count(whole)), el("td.right.num", share > 1 ? el("span.tag.failed", share.toFixed(1) + " %") : el("span.dim", share.toFixed(0) + " %"))); })))));
   }
   const timer = setInterval(() => { if (!document.hidden && !body.contains(document.activeElement)) load().catch(() => {}); }, 10e3);

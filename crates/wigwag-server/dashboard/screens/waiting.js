@@ -23,7 +23,7 @@ function dueOf(wait) {
 /** @param {import("../app.js").Context} context */
 export async function open(context) {
   const { shell } = context;
-  const state = { name: context.query.get("name") ?? "", order: context.query.get("order") ?? "due", type: context.query.get("type") ?? "", summary: /** @type {any} */ (null), rows: /** @type {WaitRow[]} */ ([]), next: /** @type {string | undefined} */ (undefined), shown: "", at: "", picked: context.query.get("run") ?? "", pages: /** @type {(string | undefined)[]} */ ([undefined]), marked: /** @type {Map<string, WaitRow>} */ (new Map()), gone: new Map(), fresh: 0, lastMark: -1 };
+  const state = { name: context.query.get("name") ?? "", order: context.query.get("order") ?? "due", type: context.query.get("type") ?? "", summary: /** @type {import("../types.d.ts").WaitingSummary} */ (/** @type {any} */ (null)), rows: /** @type {WaitRow[]} */ ([]), next: /** @type {string | undefined} */ (undefined), shown: "", at: "", picked: context.query.get("run") ?? "", pages: /** @type {(string | undefined)[]} */ ([undefined]), marked: /** @type {Map<string, WaitRow>} */ (new Map()), gone: new Map(), fresh: 0, lastMark: -1 };
   const sub = el("span.sub.num"), groups = el("nav.groups", { "aria-label": "Signals that runs wait for" }), bar = el("div.toolbar"), list = el("div.waits", { role: "grid", "aria-label": "Open waits", "aria-multiselectable": "true" }), foot = el("div"), detail = el("aside.detail", { "aria-label": "Selected wait" }), pillBox = el("div");
   shell.setTop("waiting", [el("h1", "Waiting now"), sub], "Waiting now");
   const sheet = el("div.scrim", { onclick: () => document.body.classList.remove("sheet") });
@@ -59,7 +59,7 @@ export async function open(context) {
   function filter(change) { Object.assign(state, change, { pages: [undefined], lastMark: -1 }); url(); load(); }
 
   function draw() {
-    const { summary, rows } = state, soon = summary.groups.reduce((/** @type {number} */ sum, /** @type {any} */ one) => sum + (one.due_within_1h ?? 0), 0), oldest = summary.groups.map((/** @type {any} */ one) => one.oldest).filter(Boolean).sort()[0];
+    const { summary, rows } = state, soon = summary.groups.reduce((sum, one) => sum + (one.due_within_1h ?? 0), 0), oldest = summary.groups.map((/** @type {any} */ one) => one.oldest).filter(Boolean).sort()[0];
     fill(sub, summary.total ? [plural(summary.total, "wait"), ` for ${plural(summary.groups.length, "signal")}`, oldest && ` · oldest ${span(Date.now() - ms(oldest), 1)}`, soon > 0 && ` · ${soon} due within 1 h`, !summary.exact && " · counting…"] : "");
     drawGroups();
     drawBar();
@@ -68,7 +68,7 @@ export async function open(context) {
     drawFoot();
     drawDetail();
   }
-  const groupCount = () => (state.name ? state.summary.groups.find((/** @type {any} */ one) => one.name === state.name)?.count ?? 0 : state.summary.total);
+  const groupCount = () => (state.name ? state.summary.groups.find((one) => one.name === state.name)?.count ?? 0 : state.summary.total);
   function empty() {
     if (state.type || state.name) return blank("find", "Nothing waits here", el("p", "No open wait matches the filter."), el("button.btn", { onclick: () => filter({ type: "", name: "" }) }, "Clear the filter"));
     return blank("inbox", "Nothing waits", el("p", "Runs that wait for a signal appear here by themselves."), el("a.btn", { href: "/runs" }, "See runs"));
@@ -87,7 +87,7 @@ export async function open(context) {
     const all = el("input.check", { type: "checkbox", "aria-label": "Select all that are shown", onchange: () => { if (all.checked) markAll(state.rows); else state.marked.clear(); draw(); } });
     all.checked = state.rows.length > 0 && state.rows.every((row) => state.marked.has(keyOf(row)));
     all.indeterminate = state.marked.size > 0 && !all.checked;
-    const types = [...new Set(state.summary.groups.flatMap((/** @type {any} */ one) => (!state.name || one.name === state.name ? one.types ?? [] : [])))].sort();
+    const types = [...new Set(state.summary.groups.flatMap((one) => (!state.name || one.name === state.name ? one.types ?? [] : [])))].sort();
     if (state.type && !types.includes(state.type)) types.push(state.type);
     fill(bar, all, el("span.strong.clip", state.name || "All signals"), el("span.dimmer.num", `${count(groupCount())} waiting`), el("span.grow"),
       types.length > 1 && choice("Workflow", [["", "All workflows"], ...types.map((one) => /** @type {[string, string]} */ ([one, one]))], state.type, (value) => filter({ type: value })),

@@ -11,7 +11,7 @@ use wigwag_store::{Result, Store};
 
 use super::Listing;
 
-/// Maximum number of waits in memory; beyond it only the counts are exact.
+/// Maximum number of waits in memory; beyond it the counts stay exact, and the oldest waits are kept.
 pub(crate) const KEPT_MAX: usize = 500_000;
 
 /// Index entries whose bodies are read to learn types and deadlines; with more waits only ages are known.
@@ -23,8 +23,10 @@ const READS_AT_ONCE: usize = 32;
 /// The open waits.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waits {
-    /// Key and time of each, in key order.
+    /// Key and time of each, in key order unless some were dropped.
     pub(crate) all: Vec<(Box<str>, u64)>,
+    /// Time of the newest wait that is kept, once some were dropped.
+    newest: Option<u64>,
     /// Positions in `all`, the oldest first.
     pub(crate) by_age: Vec<u32>,
     pub(crate) counts: HashMap<Box<str>, usize>,
@@ -39,6 +41,20 @@ impl Waits {
     pub(crate) fn is_whole(&self) -> bool {
         self.all.len() == self.total()
     }
+
+    /// Adds a wait, unless it is newer than the dropped ones. People answer the oldest waits first, so the limit drops the newest.
+    fn insert(&mut self, key: &str, modified: u64, most: usize) {
+        if self.newest.is_some_and(|newest| modified > newest) {
+            return;
+        }
+        self.all.push((key.into(), modified));
+        if self.all.len() > most {
+            // Half of them at once, so that a wait is moved a bounded number of times.
+            let (_, newest, _) = self.all.select_nth_unstable_by_key(most / 2, |(_, since)| *since);
+            self.newest = Some(newest.1);
+            self.all.truncate(most / 2 + 1);
+        }
+    }
 }
 
 impl Listing for Waits {
@@ -50,9 +66,7 @@ impl Listing for Waits {
             Some(count) => *count += 1,
             None => _ = self.counts.insert(name.into(), 1),
         }
-        if self.all.len() < KEPT_MAX {
-            self.all.push((key.into(), modified));
-        }
+        self.insert(key, modified, KEPT_MAX);
     }
 
     fn finish(&mut self) {
@@ -80,9 +94,37 @@ pub(crate) struct Facts {
     pub(crate) deadline: Option<Time>,
 }
 
-/// Bodies of index entries, which are never changed, by key.
+/// Bodies of index entries, which are never changed, by key. The least recently used entries are evicted first.
 #[derive(Debug, Default)]
-pub(crate) struct FactsCache(Mutex<HashMap<Box<str>, Arc<Facts>>>);
+pub(crate) struct FactsCache(Mutex<Generations>);
+
+/// Two generations of entries. A used entry moves to the young one; when the young one is full it replaces the old one.
+#[derive(Debug, Default)]
+struct Generations {
+    young: HashMap<Box<str>, Arc<Facts>>,
+    old: HashMap<Box<str>, Arc<Facts>>,
+}
+
+impl Generations {
+    fn get(&mut self, key: &str, most: usize) -> Option<Arc<Facts>> {
+        if let Some(facts) = self.young.get(key) {
+            return Some(Arc::clone(facts));
+        }
+        let (key, facts) = self.old.remove_entry(key)?;
+        self.insert(key, Arc::clone(&facts), most);
+        Some(facts)
+    }
+
+    fn insert(&mut self, key: Box<str>, facts: Arc<Facts>, most: usize) {
+        if self.young.len() >= most {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, facts);
+    }
+}
+
+/// Bodies in one generation: those of several pages of the largest size.
+const GENERATION_MAX: usize = 2 * READ_MAX;
 
 /// Reads an index entry; an unreadable entry is a workflow of unknown type.
 pub(crate) fn facts_of(key: &str, body: &[u8]) -> Option<Facts> {
@@ -104,8 +146,8 @@ impl FactsCache {
     /// Returns the facts of these waits; a wait that was removed in between has none.
     pub(crate) async fn read(&self, store: &dyn Store, keys: &[&str]) -> Result<Vec<Option<Arc<Facts>>>> {
         let known: Vec<Option<Arc<Facts>>> = {
-            let cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            keys.iter().map(|key| cache.get(*key).cloned()).collect()
+            let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            keys.iter().map(|key| cache.get(key, GENERATION_MAX)).collect()
         };
         // Owned, because the compiler cannot see that a stream of borrowing futures may go to another thread.
         let mut owned: Vec<(String, Option<Arc<Facts>>)> = Vec::with_capacity(keys.len());
@@ -121,12 +163,9 @@ impl FactsCache {
         });
         let found: Vec<Option<Arc<Facts>>> = stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await?;
         let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if cache.len() + found.len() > 4 * READ_MAX {
-            cache.clear();
-        }
         for (key, facts) in keys.iter().zip(&found) {
             if let Some(facts) = facts {
-                cache.insert((*key).into(), Arc::clone(facts));
+                cache.insert((*key).into(), Arc::clone(facts), GENERATION_MAX);
             }
         }
         Ok(found)
@@ -148,6 +187,38 @@ mod tests {
         let ages: Vec<&str> = waits.by_age.iter().filter_map(|at| Some(split(&waits.all[*at as usize].0)?.1)).collect();
         assert_eq!((waits.total(), ages), (3, vec!["c", "a", "b"]));
         assert_eq!(waits.counts["approval"], 2);
+    }
+
+    #[test]
+    fn of_too_many_waits_the_oldest_are_kept_whatever_their_names() {
+        let mut waits = Waits::default();
+        // Keys come in the order of their names; the oldest waits are those of the last signal.
+        for (name, from) in [("approval", 1_000), ("vote", 0)] {
+            for run in 0..50 {
+                let key = format!("waiting/{name}/r{run:03}~0000000004");
+                *waits.counts.entry(name.into()).or_default() += 1;
+                waits.insert(&key, from + run, 60);
+            }
+        }
+        waits.finish();
+        assert_eq!((waits.total(), waits.is_whole()), (100, false));
+        let oldest: Vec<u64> = waits.by_age.iter().map(|at| waits.all[*at as usize].1).collect();
+        assert!(oldest.len() <= 60, "{}", oldest.len());
+        assert_eq!(oldest[..30], (0..30).collect::<Vec<u64>>(), "the oldest waits of the whole index");
+    }
+
+    #[test]
+    fn bodies_that_are_used_stay_and_others_are_dropped() {
+        let facts = |of: &str| Arc::new(facts_of("waiting/a/b~1", format!(r#"{{"type":"{of}"}}"#).as_bytes()).unwrap());
+        let mut cache = Generations::default();
+        cache.insert("used".into(), facts("used"), 4);
+        cache.insert("unused".into(), facts("unused"), 4);
+        for run in 0..20 {
+            cache.insert(format!("other{run}").into(), facts("other"), 4);
+            assert_eq!(cache.get("used", 4).unwrap().of, "used");
+        }
+        assert!(cache.get("unused", 4).is_none());
+        assert!(cache.young.len() + cache.old.len() <= 8);
     }
 
     #[test]

@@ -99,7 +99,12 @@ async fn tell(shell: &Shell, before: &Snapshot<Waits>, found: &Snapshot<Waits>) 
     let (old, new) = (keys(before), keys(found));
     let opened: Vec<&Box<str>> = new.difference(&old).collect();
     let closed: Vec<&Box<str>> = old.difference(&new).collect();
-    if opened.len() + closed.len() > TOLD_MAX {
+    // A snapshot of the oldest waits alone may lack a key because of its limit.
+    let is_partial = !before.found.is_whole() || !found.found.is_whole();
+    if is_partial && opened.is_empty() && closed.is_empty() && before.found.counts == found.found.counts {
+        return;
+    }
+    if is_partial || opened.len() + closed.len() > TOLD_MAX {
         shell.act(|hub| hub.tell_topic("waiting", "waits:missed", "{}", now()));
         return;
     }

@@ -27,7 +27,7 @@ async fn the_page_is_served_at_its_paths_and_nowhere_else() {
         assert_eq!(page.header("cache-control"), "no-cache");
         assert_eq!(page.header("referrer-policy"), "no-referrer");
     }
-    for path in ["/index.html", "/runs/a/b", "/ui/", "/anything"] {
+    for path in ["/index.html", "/runs/a/b", "/ui/", "/anything", "/keys", "/sign-in"] {
         assert_eq!(kit.get(path).await.status.as_u16(), 404, "{path}");
     }
 }

@@ -17,6 +17,7 @@ mod hub_doors;
 mod hub_frames;
 mod hub_promises;
 mod hub_socket;
+mod hub_waits;
 mod jwt;
 mod kit;
 mod links;

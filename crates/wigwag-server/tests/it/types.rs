@@ -1,4 +1,5 @@
-//! TypeScript types of the API: generates `clients/typescript/src/api.ts` from the description.
+//! TypeScript types of the API, made from its description: `clients/typescript/src/api.ts` for the client, and `dashboard/types.d.ts` for the
+//! type check of the dashboard.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -74,7 +75,8 @@ fn name_of(name: &str) -> String {
     parts.map(|part| part[..part.len().min(1)].to_uppercase() + part.get(1..).unwrap_or_default()).collect()
 }
 
-fn module(described: &Value) -> String {
+/// The module of the client, and the part of it that is types alone.
+fn modules(described: &Value) -> (String, String) {
     let mut text = format!("{MADE}/* eslint-disable */\n\n");
     for (name, schema) in described["components"]["schemas"].as_object().unwrap() {
         let _ = writeln!(text, "export type {} = {};", name_of(name), type_of(schema));
@@ -115,25 +117,26 @@ fn module(described: &Value) -> String {
     for (id, (types, _)) in &operations {
         let _ = writeln!(text, "  {id}: {types};");
     }
-    text.push_str("}\n\n/** Method and path of each operation; `keyed` ones take an idempotency key. */\nexport const OPERATIONS: { [K in keyof Operations]: { method: string; path: string; keyed: boolean } } = {\n");
+    text.push_str("}\n");
+    let types = text.clone();
+    text.push_str("\n/** Method and path of each operation; `keyed` ones take an idempotency key. */\nexport const OPERATIONS: { [K in keyof Operations]: { method: string; path: string; keyed: boolean } } = {\n");
     for (id, (_, facts)) in &operations {
         let _ = writeln!(text, "  {id}: {facts},");
     }
     text.push_str("};\n");
-    text
+    (text, types)
 }
 
 #[tokio::test]
-async fn the_types_of_the_typescript_client_are_those_of_the_description() {
+async fn the_types_of_the_typescript_client_and_of_the_dashboard_are_those_of_the_description() {
     let kit = Kit::new().await;
-    let made = module(&kit.get("/v1/openapi.json").await.ok(200));
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../clients/typescript/src/api.ts");
-    if std::env::var_os("WIGWAG_BLESS").is_some() {
-        std::fs::write(&path, &made).unwrap();
+    let (client, types) = modules(&kit.get("/v1/openapi.json").await.ok(200));
+    for (file, made) in [("../../clients/typescript/src/api.ts", client), ("dashboard/types.d.ts", types)] {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(file);
+        if std::env::var_os("WIGWAG_BLESS").is_some() {
+            std::fs::write(&path, &made).unwrap();
+        }
+        let written = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(written == made, "{file} is out of date: make it with `WIGWAG_BLESS=1 cargo test -p wigwag-server`");
     }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        written == made,
-        "clients/typescript/src/api.ts is out of date: make it with `WIGWAG_BLESS=1 cargo test -p wigwag-server`"
-    );
 }

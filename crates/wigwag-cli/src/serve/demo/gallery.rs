@@ -42,6 +42,7 @@ pub(crate) fn register(engine: Builder) -> Builder {
         .workflow(shipment())
         .function("demo-payout", 1, payout)
         .function("demo-contract", 1, contract)
+        .function("demo-form", 1, form)
         .function("demo-invoice", 1, invoice)
         .function("demo-sync", 1, sync)
         .function("demo-digest", 1, digest)
@@ -103,6 +104,11 @@ async fn payout(ctx: Ctx, _: Value) -> std::result::Result<Value, Failure> {
 
 async fn contract(ctx: Ctx, _: Value) -> std::result::Result<Value, Failure> {
     ctx.wait("signed-contract").await
+}
+
+/// The schema of the signal `answer`, to see how the dashboard draws it and what the server accepts.
+async fn form(ctx: Ctx, schema: Value) -> std::result::Result<Value, Failure> {
+    ctx.wait("answer").schema(schema).about("a form made from the schema in the input").await
 }
 
 async fn invoice(ctx: Ctx, input: Value) -> std::result::Result<Value, Failure> {
