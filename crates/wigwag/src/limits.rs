@@ -31,6 +31,9 @@ pub(crate) const FLEET_POLL_STRETCH: u32 = 4;
 /// Interval at which the processes of this machine are checked: a dead worker's runs are taken over this soon.
 pub(crate) const MEMBERSHIP_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
+/// Workflows and queues that an announcement names: it is written several times a minute.
+pub(crate) const ANNOUNCED_NAMES_MAX: usize = 20;
+
 /// Added to the lapse of announcements, whose times are read from the store's clock in whole seconds.
 pub(crate) const ANNOUNCEMENT_SLACK: Duration = Duration::from_secs(1);
 

@@ -1,8 +1,11 @@
 //! The dashboard's files and its operations on the whole store.
 
+use std::sync::Arc;
+
 use reqwest::Method;
 use serde_json::json;
 use wigwag_server::{Auth, Scope};
+use wigwag_store::Memory;
 
 use crate::kit::{Kit, answer, with};
 
@@ -153,6 +156,17 @@ async fn a_wait_says_what_it_is_about_wherever_it_is_shown() {
     let link = kit.post("/v1/links", json!({"run": "g", "name": "thanks"})).await.ok(201);
     let page = answer(kit.request(Method::GET, link["path"].as_str().unwrap()).header("accept", "text/html")).await;
     assert!(page.text.contains("a lamp for &lt;b&gt;ada&lt;/b&gt;"), "{}", page.text);
+}
+
+#[tokio::test]
+async fn a_worker_on_a_bucket_announces_its_version_what_it_serves_and_its_load() {
+    let kit = Kit::on(Arc::new(Memory::bucket()), |server| server).await;
+    let found = kit.until("/v1/workers", |found| found["items"] != json!([])).await;
+    let about = &found["items"][0]["about"];
+    let names: Vec<&str> = about["workflows"].as_array().unwrap().iter().filter_map(|name| name.as_str()).collect();
+    assert!(names.contains(&"order") && names.contains(&"echo"), "{names:?}");
+    assert_eq!(about["version"], env!("CARGO_PKG_VERSION"));
+    assert!(about["runs"].as_u64().is_some() && about["runs_max"].as_u64().is_some_and(|most| most > 0), "{about}");
 }
 
 #[tokio::test]

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use wigwag_core::{Key, prefix, sha256_u32};
+use wigwag_core::{Key, Time, prefix, sha256_u32};
 use wigwag_store::{Batch, limits::LIST_PAGE};
 
 use super::Dispatcher;
 use crate::engine_core::time;
 use crate::error::Result;
-use crate::limits::ANNOUNCEMENT_SLACK;
+use crate::limits::{ANNOUNCED_NAMES_MAX, ANNOUNCEMENT_SLACK};
 
 /// Known workers and processes that share the store.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Dispatcher {
         }
         let now = self.inner.now().await?;
         let key = Key::Worker { id: self.inner.worker.clone() }.to_string();
-        let body = format!("{{\"id\":\"{}\",\"at\":\"{}\"}}\n", self.inner.worker, now.at);
+        let body = self.announcement(now.at);
         self.inner.store.write(Batch::new().put(key, body)).await?;
         let page = self.inner.store.list("workers/", "", LIST_PAGE).await?;
         let lapsed = self.inner.settings.lease * 5 / 4 + now.uncertainty + ANNOUNCEMENT_SLACK;
@@ -96,6 +96,23 @@ impl Dispatcher {
             self.inner.store.write(batch).await?;
         }
         Ok(())
+    }
+
+    /// The announcement of this worker, for operators.
+    fn announcement(&self, at: Time) -> String {
+        let registry = &self.inner.registry;
+        let workflows =
+            registry.workflows().map(|workflow| workflow.definition.of.to_string()).take(ANNOUNCED_NAMES_MAX);
+        let facts = serde_json::json!({
+            "id": self.inner.worker,
+            "at": at,
+            "version": env!("CARGO_PKG_VERSION"),
+            "workflows": workflows.collect::<Vec<_>>(),
+            "queues": registry.queues.iter().take(ANNOUNCED_NAMES_MAX).collect::<Vec<_>>(),
+            "runs": self.inner.active_count(),
+            "runs_max": self.inner.settings.turns_max,
+        });
+        format!("{facts}\n")
     }
 
     /// Returns whether this worker polls the shard: of all workers, its name hashes highest with the shard.
