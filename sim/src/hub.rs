@@ -455,7 +455,7 @@ impl World {
 
     /// A put or removal may be applied after it was reported as failed; a version is raised atomically.
     fn land_late(&mut self, server: usize, op: Op) {
-        if matches!(op, Op::Put { .. } | Op::Remove { .. } | Op::Forget { .. }) {
+        if matches!(op, Op::Put { .. } | Op::Remove { .. } | Op::SetAside { .. } | Op::Forget { .. }) {
             self.late.push((server, op));
         }
     }
@@ -569,6 +569,7 @@ fn shown(op: &Op) -> String {
         }
         Op::Load { address, waiting } => format!("load {address} {}", waiting.len()),
         Op::Remove { address, waiting, .. } => format!("remove {address} {}", waiting.received),
+        Op::SetAside { address, waiting, reason, .. } => format!("set aside {address} {}: {reason}", waiting.received),
         Op::Forget { address, delivered } => format!("forget {address} {}", delivered.len()),
     }
 }
@@ -580,6 +581,7 @@ fn address_of(op: &Op) -> &str {
         | Op::Put { address, .. }
         | Op::Load { address, .. }
         | Op::Remove { address, .. }
+        | Op::SetAside { address, .. }
         | Op::Forget { address, .. } => address,
     }
 }

@@ -739,6 +739,9 @@ pub(crate) struct Serve {
     /// Maximum hub messages per second and connection, or `off`; bursts of twice the rate [default: 1000]
     #[arg(long, value_name = "N", env = "WIGWAG_HUB_RATE", value_parser = input::rate)]
     pub(crate) hub_rate: Option<input::Rate>,
+    /// Maximum hub messages per second and token, or `off`; bursts of twice the rate [default: 20000]
+    #[arg(long, value_name = "N", env = "WIGWAG_HUB_TOKEN_RATE", value_parser = input::rate)]
+    pub(crate) hub_token_rate: Option<input::Rate>,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -67,6 +67,9 @@ pub(crate) async fn serve(args: &StoreArgs, wanted: Serve) -> Result<(), Failed>
     if let Some(rate) = wanted.hub_rate.or(config.hub_rate()?) {
         server.hub.rate = server_rate(rate);
     }
+    if let Some(rate) = wanted.hub_token_rate.or(config.hub_token_rate()?) {
+        server.hub.token_rate = server_rate(rate);
+    }
     let bind = wanted.bind.as_deref().or(config.bind.as_deref()).unwrap_or(DEFAULT_BIND);
     let credentials = config.credentials(&wanted)?;
     let scheme = if credentials.tls.is_some() { "https" } else { "http" };

@@ -209,6 +209,22 @@ async fn doctor_names_each_kind_of_stuck_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_lists_queued_messages_that_the_hub_could_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let kit = a_store(folder.path()).await;
+    let key = format!("hub/~unreadable/b/{:015}_{:015}_{}.json", 1, 2, "a".repeat(64));
+    kit.store().write(Batch::new().put(&key, "not a frame")).await.unwrap();
+    drop(kit);
+    let said = good(&wigwag(folder.path(), &["doctor", "--no-store"]));
+    assert!(
+        said.contains(&format!("note     hub                  a queued message cannot be read: `wigwag cat {key}`")),
+        "{said}"
+    );
+    let json: Value = serde_json::from_str(&good(&wigwag(folder.path(), &["doctor", "--no-store", "--json"]))).unwrap();
+    assert_eq!(json["unreadable_messages"], json!([key]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn doctor_has_nothing_to_say_of_runs_that_wait() {
     let folder = tempfile::tempdir().unwrap();
     let kit = a_store(folder.path()).await;

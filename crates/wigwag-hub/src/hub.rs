@@ -3,6 +3,7 @@
 mod actor;
 mod answer;
 mod connect;
+mod dedup;
 mod effect;
 mod fan;
 mod leave;
@@ -15,7 +16,9 @@ mod send;
 mod session;
 mod stats;
 mod tick;
+mod tokens;
 mod topics;
+mod visits;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -37,6 +40,7 @@ use crate::topic::{Histories, Topic};
 use crate::{ActorId, SessionId};
 
 use actor::Actor;
+use dedup::SeenTotal;
 pub use effect::{Close, Done, Effect, Kept, Op, Place, SignalRefusal, Ticket};
 use fan::Fan;
 use queue::Job;
@@ -44,6 +48,8 @@ use reply::ReplyWait;
 use session::{Session, State, hand_out};
 use stats::Counts;
 use tick::Round;
+use tokens::Tokens;
+use visits::Visits;
 use work::Chore;
 
 /// Input from a connection.
@@ -77,8 +83,7 @@ pub struct Hub {
     sessions: SlotMap<SessionId, Box<Session>>,
     /// All sessions, unordered.
     roster: Vec<SessionId>,
-    /// Number of sessions of each token.
-    tokens: BTreeMap<String, usize>,
+    tokens: Tokens,
     actors: SlotMap<ActorId, Box<Actor>>,
     names: BTreeMap<Arc<str>, ActorId>,
     topics: BTreeMap<Arc<str>, Topic>,
@@ -93,6 +98,7 @@ pub struct Hub {
     /// Waits whose reply is remembered, and the bytes of these replies.
     replies_given: BTreeSet<u64>,
     reply_bytes: usize,
+    seen_total: SeenTotal,
     /// Long jobs in progress, worked off in slices.
     chores: VecDeque<Chore>,
     /// Progress of the current tick.
@@ -103,6 +109,7 @@ pub struct Hub {
     to_tell: Vec<ActorId>,
     effects: Vec<Effect>,
     counts: Counts,
+    visits: Visits,
     spare: Spare,
     /// Buffer for writing frames that are then copied into shared bytes.
     scratch: Vec<u8>,
@@ -145,7 +152,7 @@ impl Hub {
             tickets: 0,
             sessions: SlotMap::with_key(),
             roster: Vec::new(),
-            tokens: BTreeMap::new(),
+            tokens: Tokens::default(),
             actors: SlotMap::with_key(),
             names: BTreeMap::new(),
             topics: BTreeMap::new(),
@@ -156,6 +163,7 @@ impl Hub {
             reply_times: BTreeSet::new(),
             replies_given: BTreeSet::new(),
             reply_bytes: 0,
+            seen_total: SeenTotal::default(),
             chores: VecDeque::new(),
             round: Round::default(),
             jobs: BTreeMap::new(),
@@ -163,6 +171,7 @@ impl Hub {
             to_tell: Vec::new(),
             effects: Vec::new(),
             counts: Counts::default(),
+            visits: Visits::default(),
             spare: Spare::default(),
             scratch: Vec::new(),
             #[cfg(feature = "testing")]
@@ -174,6 +183,12 @@ impl Hub {
     #[cfg(feature = "testing")]
     pub fn refused(&mut self) -> Vec<String> {
         std::mem::take(&mut self.refused)
+    }
+
+    /// Returns the number of sessions, actors and topics visited since the last call, which bounds the time of a call.
+    #[cfg(feature = "testing")]
+    pub fn visits(&self) -> usize {
+        self.visits.take()
     }
 
     /// Returns the hub's settings.
@@ -354,11 +369,17 @@ impl Hub {
         Ok(())
     }
 
-    /// Charges a session's rate limit.
+    /// Charges the rate limits of a session and of its token.
     fn charge(&mut self, session: SessionId, cost: u64, now: Millis) -> Result<(), Refusal> {
-        let Some(rate) = self.settings.rate else { return Ok(()) };
-        let bucket = self.sessions[session].bucket.as_mut();
-        let taken = bucket.map_or(Ok(()), |bucket| bucket.take(rate, cost, now));
+        let (settings, found) = (&self.settings, &mut self.sessions[session]);
+        let taken = match (found.bucket.as_mut(), settings.rate) {
+            (Some(bucket), Some(rate)) => bucket.take(rate, cost, now),
+            _ => Ok(()),
+        };
+        let taken = match found.token {
+            Some(token) => taken.and_then(|()| self.tokens.charge(token, settings, cost, now)),
+            None => taken,
+        };
         taken.map_err(|wait| {
             self.counts.rate_limited += 1;
             refusal::rate_limited(wait)
@@ -442,6 +463,12 @@ impl Hub {
         self.sessions
             .get(session)
             .is_some_and(|session| has_room(session) && !session.outbox.is_over(&self.settings, &self.spare))
+    }
+
+    /// Returns the name of the token that a session has authenticated with.
+    #[must_use]
+    pub fn token_name(&self, session: SessionId) -> Option<&str> {
+        self.sessions.get(session).and_then(|session| session.access.name())
     }
 
     /// Whether a session has sent a valid `hub:connect`.
@@ -571,11 +598,17 @@ fn print_key(seed: &[u8; 32]) -> [u8; 16] {
     std::array::from_fn(|at| hash[at])
 }
 
+/// Maximum length of a trace entry; longer ones are not repeated, because pending requests keep them in memory. Those of
+/// W3C Trace Context have 34 bytes at most.
+const TRACE_BYTES_MAX: usize = 256;
+
 /// Returns the trace entries of a request's metadata, which every answer repeats, as JSON.
 fn trace_of(envelope: &Envelope<'_>) -> String {
     let mut trace = String::new();
     for name in ["traceId", "spanId"] {
-        if let Some(value) = envelope.metadata.entries.raw(name).filter(|value| is_readable(value)) {
+        if let Some(value) =
+            envelope.metadata.entries.raw(name).filter(|value| value.len() <= TRACE_BYTES_MAX && is_readable(value))
+        {
             let comma = if trace.is_empty() { "" } else { "," };
             trace.push_str(&format!("{comma}\"{name}\":{value}"));
         }

@@ -4,6 +4,7 @@
 //! hub/{address}/actor.json                               the last version of the address, and the server that gave it
 //! hub/{address}/{received}_{expires}_{sha256}.json       a message that waits for it, as it will be delivered
 //! hub/{address}/seen/{until}_{received}_{sha256}.json    dedup marker of a delivered message
+//! hub/~unreadable/{address}/{received}_{expires}_{sha256}.json    a stored message that the hub could not read
 //! hub/~floor.json                                        the highest version of all forgotten addresses
 //! hub/~servers/{server}/server.json                      a server that is running, and its URL
 //! hub/~servers/{server}/taken/{address}.json             takeover notice: the address was registered at another server
@@ -211,6 +212,15 @@ pub fn waiting(address: &str, waiting: &Waiting) -> String {
     format!("{}{}", prefix(address), waiting.segment())
 }
 
+/// The prefix of stored messages that the hub could not read. They are kept until an operator deletes them.
+pub const UNREADABLE: &str = "hub/~unreadable/";
+
+/// Returns the key under which an unreadable message is set aside.
+#[must_use]
+pub fn unreadable(address: &str, waiting: &Waiting) -> String {
+    format!("{UNREADABLE}{}/{}", segment(address), waiting.segment())
+}
+
 /// Returns the key of a dedup marker.
 #[must_use]
 pub fn delivered(address: &str, delivered: &Delivered) -> String {
@@ -240,6 +250,8 @@ mod tests {
         assert_eq!((head, Delivered::parse(rest)), ("hub/a!2Fb/", Some(one)));
         assert_eq!(Waiting::parse(rest), None);
         assert_eq!((split(FLOOR), split(&server("s1")), split(&taken("s1", "@(a)"))), (None, None, None));
+        let message = Waiting { received: 3, expires: 5, hash: message_hash("@(a)", "1") };
+        assert_eq!(split(&unreadable("@(a)", &message)), None, "the sweep deletes no unreadable message");
         assert_eq!((server_of(&server("s1")), server_of(&taken("s1", "@(a)"))), (Some("s1"), None));
         assert_eq!(split(&actor("@(~servers)")).unwrap().0, "hub/!7Eservers/");
     }

@@ -51,6 +51,7 @@ mod refusal;
 mod rights;
 mod seen;
 mod settings;
+mod stored;
 pub mod sweep;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -72,4 +73,6 @@ slotmap::new_key_type! {
     pub struct SessionId;
     /// Identifies an actor in the hub's memory.
     pub(crate) struct ActorId;
+    /// Identifies a token in use.
+    pub(crate) struct TokenId;
 }

@@ -131,6 +131,9 @@ enum State {
     More,
 }
 
+/// Room for this many entries is not worth releasing.
+const ROOM_MIN: usize = 64;
+
 /// The dedup window of one sender.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
@@ -207,6 +210,7 @@ impl Seen {
         while self.entries.len() >= max || self.entries.front().is_some_and(|entry| is_over(entry, now)) {
             self.drop_oldest();
         }
+        self.release_room(max);
         if self.entries.len() == self.entries.capacity() {
             // Reserves no more than the maximum.
             let room = (2 * self.entries.len()).max(4).min(max);
@@ -300,6 +304,15 @@ impl Seen {
         }
     }
 
+    /// Releases memory after the maximum was reduced.
+    fn release_room(&mut self, max: usize) {
+        if self.entries.capacity() > 4 * max.max(ROOM_MIN) {
+            self.entries.shrink_to(max);
+            let prints = self.entries.iter().map(|entry| entry.print);
+            self.index = Index::new(prints, self.live());
+        }
+    }
+
     fn drop_oldest(&mut self) {
         if self.entries.pop_front().is_some_and(|entry| entry.state == State::More) {
             self.more.remove(&self.gone);
@@ -307,9 +320,17 @@ impl Seen {
         self.gone += 1;
     }
 
-    /// Drops expired entries. Returns whether none is left.
-    pub(crate) fn tidy(&mut self, now: Millis) -> bool {
-        while self.entries.front().is_some_and(|entry| is_over(entry, now)) {
+    /// Returns the number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Drops up to `max` expired entries. Returns whether none is left.
+    pub(crate) fn tidy(&mut self, now: Millis, max: usize) -> bool {
+        for _ in 0..max.min(self.entries.len()) {
+            if self.entries.front().is_none_or(|entry| !is_over(entry, now)) {
+                break;
+            }
             self.drop_oldest();
         }
         if self.entries.is_empty() {
@@ -449,13 +470,39 @@ mod tests {
     }
 
     #[test]
+    fn a_window_that_must_shrink_drops_its_oldest_entries_and_releases_their_memory() {
+        let mut seen = Seen::default();
+        for number in 0..5_000_u64 {
+            seen.meet(print(&number.to_string()), ONE, (0, 100), 10_000).unwrap();
+        }
+        seen.meet(print("new"), ONE, (0, 100), 20).unwrap();
+        assert_eq!(seen.len(), 20);
+        assert!(seen.entries.capacity() <= 64 && seen.index.buckets.len() <= 16, "{}", seen.entries.capacity());
+        let known = |seen: &mut Seen, id: &str| seen.meet(print(id), ONE, (0, 100), 20) == Err(Known::Pending);
+        assert!(known(&mut seen, "new") && known(&mut seen, "4999"));
+        assert!(!known(&mut seen, "0"));
+    }
+
+    #[test]
+    fn expired_entries_are_dropped_some_at_a_time() {
+        let mut seen = Seen::default();
+        for id in ["a", "b", "c"] {
+            let mark = seen.meet(print(id), ONE, (0, 100), 10).unwrap().mark;
+            seen.answer(mark, ANSWER);
+        }
+        assert!(!seen.tidy(101, 2));
+        assert_eq!(seen.len(), 1);
+        assert!(seen.tidy(101, 2));
+    }
+
+    #[test]
     fn an_answer_is_remembered_for_its_time() {
         let mut seen = seen(&["a"], 10);
         assert_eq!(seen.meet(print("a"), ONE, (100, 100), 10), Err(Known::Answered(ANSWER)));
         assert_eq!(seen.get("a", 101), None);
         assert_eq!(seen.get("b", 0), None);
-        assert!(!seen.tidy(100));
-        assert!(seen.tidy(101));
+        assert!(!seen.tidy(100, usize::MAX));
+        assert!(seen.tidy(101, usize::MAX));
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub struct Settings {
     pub connect_within: Millis,
     /// Rate limit of each session; `None`: no limit.
     pub rate: Option<Rate>,
+    /// Rate limit of each token, for all its sessions together; `None`: no limit.
+    pub token_rate: Option<Rate>,
     /// Maximum number of messages in the queue of an actor that is away.
     pub queue_max: usize,
     /// Maximum bytes in such a queue.
@@ -49,6 +51,9 @@ pub struct Settings {
     pub topics_max: usize,
     /// Maximum number of dedup entries per sender; at most a million.
     pub seen_max: usize,
+    /// Maximum number of dedup entries of all senders together. Beyond it, a sender keeps no more than an equal share of
+    /// them, so that one with many messages loses its own oldest entries and not those of others.
+    pub seen_total_max: usize,
     /// Minimum dedup window.
     pub seen_for: Millis,
     /// Maximum dedup window.
@@ -89,6 +94,13 @@ pub struct Rate {
     pub burst: u32,
 }
 
+impl Rate {
+    /// Returns the milliseconds after which an empty bucket is full.
+    pub(crate) fn full_after(self) -> Millis {
+        (u64::from(self.burst) * 1_000).div_ceil(u64::from(self.per_second.max(1)))
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -97,6 +109,8 @@ impl Default for Settings {
             heartbeat: 30_000,
             connect_within: 10_000,
             rate: Some(Rate { per_second: 1_000, burst: 2_000 }),
+            // As many as twenty busy sessions, such as a fleet of workers that share a token.
+            token_rate: Some(Rate { per_second: 20_000, burst: 40_000 }),
             queue_max: 100,
             queue_bytes_max: 16 * 1024 * 1024,
             queue_for: 24 * 3_600_000,
@@ -113,6 +127,8 @@ impl Default for Settings {
             history_total_bytes_max: 64 * 1024 * 1024,
             topics_max: 100_000,
             seen_max: 10_000,
+            // About 64 bytes each: 128 MiB.
+            seen_total_max: 2_000_000,
             seen_for: 120_000,
             seen_for_max: 300_000,
             answer_within: 30_000,

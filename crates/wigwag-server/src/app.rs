@@ -65,6 +65,8 @@ pub(crate) struct Limiters {
     pub(crate) bodies: Arc<Room>,
     /// Memory budget of `/s3` bodies.
     pub(crate) s3_bodies: Arc<Room>,
+    /// Memory budget of unfinished hub frames.
+    pub(crate) hub_frames: Arc<Room>,
     by_address: Option<Pace<IpAddr>>,
     by_loopback_address: bool,
     by_token: Option<Pace<String>>,
@@ -76,6 +78,7 @@ impl Limiters {
         Self {
             bodies: Room::new(settings.bodies),
             s3_bodies: Room::new(settings.s3_bodies),
+            hub_frames: Room::new(settings.hub_frames),
             by_address: settings.address_rate.map(Pace::new),
             by_loopback_address: settings.address_rate_on_loopback,
             by_token: settings.token_rate.map(Pace::new),

@@ -5,6 +5,7 @@
 //! millisecond; the longest hold is a metric. Store operations, signals and followers of runs are separate tasks, which report
 //! their outcomes to the hub.
 
+mod budget;
 mod door;
 mod ends;
 mod frames;
@@ -356,13 +357,25 @@ fn measure(figures: &serde_json::Value) {
         ("outbox_bytes", "outboxBytes"),
         ("reply_waits", "replyWaits"),
         ("reply_bytes", "replyBytes"),
+        ("dedup_entries", "dedupEntries"),
     ];
     for (gauge, name) in gauges {
         #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
         metrics::gauge!(format!("wigwag_hub_{gauge}")).set(number(name) as f64);
     }
-    for name in ["received", "delivered", "queued", "repeated", "published", "broadcasts", "signals", "refused", "gaps"]
-    {
+    let counters = [
+        "received",
+        "delivered",
+        "queued",
+        "repeated",
+        "published",
+        "broadcasts",
+        "signals",
+        "refused",
+        "gaps",
+        "unreadable",
+    ];
+    for name in counters {
         metrics::counter!(format!("wigwag_hub_{name}_total")).absolute(number(name));
     }
     for (reason, count) in figures["drops"].as_object().into_iter().flatten() {

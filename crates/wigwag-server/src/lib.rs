@@ -72,4 +72,5 @@ pub use serve::Running;
 pub use server::{Builder, Server};
 pub use settings::Settings;
 pub use tls::Tls;
+pub use wigwag_hub::key::UNREADABLE as UNREADABLE_MESSAGES;
 pub use wigwag_hub::{Rate, Settings as HubSettings};

@@ -56,6 +56,13 @@ pub const BODIES: BodyBounds = bounds(64 * BODY_BYTES_MAX, 16 * BODY_BYTES_MAX, 
 /// Memory budget of `/s3` bodies: four of the largest in total, three for one address or access key.
 pub const S3_BODIES: BodyBounds = bounds(4 * S3_SENT_BYTES_MAX, 3 * S3_SENT_BYTES_MAX, 3 * S3_SENT_BYTES_MAX);
 
+/// Memory budget of unfinished hub frames: 64 of the largest messages in total, a quarter for one address, half for one token.
+/// A frame is in memory until its last byte arrives, so this bounds what slow or hostile clients hold.
+pub const HUB_FRAMES: BodyBounds = bounds(64 * HUB_FRAME_BYTES, 16 * HUB_FRAME_BYTES, 32 * HUB_FRAME_BYTES);
+
+/// The largest message of the hub.
+const HUB_FRAME_BYTES: usize = 1024 * 1024;
+
 /// The largest object, with the heads of its chunks.
 const S3_SENT_BYTES_MAX: usize = wigwag_store::limits::BODY_BYTES_MAX / 63 * 64 + 64 * 1024;
 

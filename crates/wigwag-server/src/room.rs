@@ -114,7 +114,13 @@ impl Share {
         self.try_grow(bytes)
     }
 
-    fn try_grow(&mut self, bytes: usize) -> Result<(), Full> {
+    /// Returns the bytes of the share.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Adds bytes to the share if there is room now.
+    pub(crate) fn try_grow(&mut self, bytes: usize) -> Result<(), Full> {
         let BodyBounds { total_bytes_max, address_bytes_max, caller_bytes_max } = self.room.bounds;
         let mut held = self.room.lock();
         let of_address = self.address.map(|address| held.by_address.get(&address).copied().unwrap_or_default());
@@ -140,21 +146,30 @@ impl Share {
     }
 }
 
-impl Drop for Share {
-    fn drop(&mut self) {
-        if self.bytes == 0 {
+impl Share {
+    /// Releases the bytes beyond a number.
+    pub(crate) fn shrink_to(&mut self, bytes: usize) {
+        let freed = self.bytes.saturating_sub(bytes);
+        if freed == 0 {
             return;
         }
+        self.bytes -= freed;
         let mut held = self.room.lock();
-        held.total -= self.bytes;
+        held.total -= freed;
         if let Some(address) = self.address {
-            give_back(&mut held.by_address, &address, self.bytes);
+            give_back(&mut held.by_address, &address, freed);
         }
         if let Some(caller) = &self.caller {
-            give_back(&mut held.by_caller, caller, self.bytes);
+            give_back(&mut held.by_caller, caller, freed);
         }
         drop(held);
         self.room.freed.notify_waiters();
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.shrink_to(0);
     }
 }
 

@@ -29,6 +29,8 @@ pub struct Settings {
     pub bodies: BodyBounds,
     /// Memory budget of `/s3` bodies.
     pub s3_bodies: BodyBounds,
+    /// Memory budget of unfinished hub frames, before and after authentication.
+    pub hub_frames: BodyBounds,
     /// Maximum time of a long-poll; shorter than the usual timeout of proxies.
     pub wait_max: Duration,
     /// Interval of keep-alive messages on a silent event stream.
@@ -80,6 +82,7 @@ impl Default for Settings {
             body_bytes_max: limits::BODY_BYTES_MAX,
             bodies: limits::BODIES,
             s3_bodies: limits::S3_BODIES,
+            hub_frames: limits::HUB_FRAMES,
             wait_max: limits::WAIT_MAX,
             keep_alive: Duration::from_secs(15),
             grace: Duration::from_secs(10),

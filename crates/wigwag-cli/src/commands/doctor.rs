@@ -7,7 +7,8 @@ use serde_json::json;
 use wigwag::{Audit, AuditOptions, Counts, Engine};
 use wigwag_core::audit::Breach;
 use wigwag_store::doctor::{self, Finding, Outcome, Races, Report};
-use wigwag_store::{Cost, Embedded, Opened};
+use wigwag_store::limits::LIST_PAGE;
+use wigwag_store::{Cost, Embedded, Opened, Store};
 
 use crate::args::{Doctor, StoreArgs};
 use crate::error::Failed;
@@ -39,6 +40,7 @@ pub(super) async fn run(args: &StoreArgs, wanted: &Doctor, json: bool) -> Result
         drop(progress);
         found.runs = Some(audit(&opened, wanted).await?);
     }
+    found.unreadable = unreadable_messages(&*opened.store).await?;
     if json { show_json(args, &opened, &found) } else { show(args, &opened, &found) }?;
     found.verdict(args)
 }
@@ -51,6 +53,19 @@ async fn audit(opened: &Opened, wanted: &Doctor) -> Result<Audit, Failed> {
     let progress = Progress::towards(total.map(|total| wanted.limit.map_or(total, |limit| total.min(limit))));
     let say = |audit: &Audit| progress.done(audit.runs, "runs checked");
     Ok(client.audit(&options, say).await?)
+}
+
+/// Returns the keys of the messages that the hub could not read and has set aside.
+async fn unreadable_messages(store: &dyn Store) -> Result<Vec<String>, Failed> {
+    let (mut keys, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = store.list(wigwag_server::UNREADABLE_MESSAGES, &after, LIST_PAGE).await?;
+        keys.extend(page.entries.into_iter().map(|listed| listed.key));
+        match keys.last() {
+            Some(last) if page.more => after.clone_from(last),
+            _ => return Ok(keys),
+        }
+    }
 }
 
 /// Returns the number of all runs.
@@ -67,6 +82,8 @@ struct Found {
     integrity: bool,
     store: Option<Report>,
     runs: Option<Audit>,
+    /// Keys of the messages that the hub could not read.
+    unreadable: Vec<String>,
 }
 
 impl Found {
@@ -106,7 +123,7 @@ fn show_json(args: &StoreArgs, opened: &Opened, found: &Found) -> std::io::Resul
     });
     let shown = json!({
         "store": args.store, "kind": opened.store.traits().kind, "good": found.is_good(), "read_only": found.read_only,
-        "findings": findings, "runs": runs, "requests": requests(opened),
+        "findings": findings, "runs": runs, "unreadable_messages": found.unreadable, "requests": requests(opened),
     });
     writeln!(std::io::stdout().lock(), "{shown:#}")
 }
@@ -132,6 +149,14 @@ fn show(args: &StoreArgs, opened: &Opened, found: &Found) -> std::io::Result<()>
     }
     if let Some(audit) = &found.runs {
         show_runs(&mut stdout, audit)?;
+    }
+    for key in found.unreadable.iter().take(SHOWN_MAX) {
+        let what = format!("a queued message cannot be read: `wigwag cat {key}`");
+        writeln!(stdout, "{:<8} {:<20} {what}", label(Outcome::Note), "hub")?;
+    }
+    if found.unreadable.len() > SHOWN_MAX {
+        let more = found.unreadable.len() - SHOWN_MAX;
+        writeln!(stdout, "{:<8} {:<20} and {more} more; use --json to list all", label(Outcome::Note), "hub")?;
     }
     let verdict = match &found.store {
         Some(report) if !report.is_good() => "failed: it cannot be used as a store",

@@ -35,6 +35,7 @@ pub(super) struct Config {
     pub(super) trusted_proxies: Vec<IpAddr>,
     pub(super) keep: Option<String>,
     hub_rate: Option<toml::Value>,
+    hub_token_rate: Option<toml::Value>,
     address_rate: Option<toml::Value>,
     token_rate: Option<toml::Value>,
     tls: Option<TlsFiles>,
@@ -229,6 +230,11 @@ impl Config {
     /// Returns the hub's message rate: a number or `"off"`.
     pub(super) fn hub_rate(&self) -> Result<Option<input::Rate>, Failed> {
         rate("hub_rate", self.hub_rate.as_ref())
+    }
+
+    /// Returns the hub's message rate: a number or `"off"`.
+    pub(super) fn hub_token_rate(&self) -> Result<Option<input::Rate>, Failed> {
+        rate("hub_token_rate", self.hub_token_rate.as_ref())
     }
 
     /// Requests per second of one address.

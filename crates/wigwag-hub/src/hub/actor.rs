@@ -131,8 +131,8 @@ impl Actor {
         }
     }
 
-    /// Whether the actor can be dropped from memory because the store knows everything else.
-    pub(super) fn is_idle(&mut self, now: Millis) -> bool {
+    /// Whether the actor can be dropped from memory once its dedup window is empty, because the store knows everything else.
+    pub(super) fn is_idle(&self) -> bool {
         self.owner.is_none()
             && self.phase == Phase::Idle
             && !self.storing
@@ -144,7 +144,6 @@ impl Actor {
             && self.delivered_before.is_empty()
             && self.delivered_here.is_empty()
             && self.queue.values().all(|queued| queued.carried.is_none())
-            && self.seen.tidy(now)
     }
 
     /// Whether new messages must be held until a store operation completes.

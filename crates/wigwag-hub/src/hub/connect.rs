@@ -125,7 +125,7 @@ impl Hub {
         let resumed = resumed(request, token.as_deref().unwrap_or_default())?;
         let secret = resumed.unwrap_or(self.sessions[id].secret);
         let identity = Identity { secret, token: token.as_deref().unwrap_or_default() };
-        self.count_session(id, token.as_deref())?;
+        self.count_session(id, token.as_deref(), now)?;
         let own = self.actor(&identity.address(), now);
         if let Some(old) = self.actors[own].owner {
             self.end(old, Close::Duplicate, now);
@@ -144,15 +144,13 @@ impl Hub {
     }
 
     /// Counts a session towards the limit of its token.
-    fn count_session(&mut self, id: SessionId, token: Option<&str>) -> Result<(), Refusal> {
+    fn count_session(&mut self, id: SessionId, token: Option<&str>, now: Millis) -> Result<(), Refusal> {
         let Some(token) = token else { return Ok(()) };
-        let count = self.tokens.entry(token.to_owned()).or_default();
-        if *count >= self.settings.sessions_per_token_max {
+        let Some(token) = self.tokens.join(token, &self.settings, now) else {
             self.counts.rate_limited += 1;
             return Err(refusal::too_many_sessions(self.settings.sessions_per_token_max));
-        }
-        *count += 1;
-        self.sessions[id].counts_for = Some(token.to_owned());
+        };
+        self.sessions[id].token = Some(token);
         Ok(())
     }
 

@@ -102,6 +102,18 @@ pub enum Op {
         /// The dedup marker, stored before the message is removed.
         delivered: Option<Delivered>,
     },
+    /// Move a stored message that the hub cannot read to [`unreadable`](crate::key::unreadable), and log it. →
+    /// [`Done::Stored`]
+    SetAside {
+        /// The target's address.
+        address: Arc<str>,
+        /// Key of the message.
+        waiting: Waiting,
+        /// Its content.
+        body: Bytes,
+        /// Why it cannot be read.
+        reason: String,
+    },
     /// Delete dedup markers of delivered messages. → [`Done::Stored`]
     Forget {
         /// The target's address.
@@ -130,7 +142,7 @@ pub enum Done {
         /// Messages and dedup markers of the address.
         kept: Kept,
     },
-    /// Success of [`Op::Put`], [`Op::Remove`] or [`Op::Forget`].
+    /// Success of [`Op::Put`], [`Op::Remove`], [`Op::SetAside`] or [`Op::Forget`].
     Stored,
     /// Outcome of [`Op::Put`]: another running server has registered the address, and no message was stored.
     Elsewhere(Place),

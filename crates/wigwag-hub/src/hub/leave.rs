@@ -81,12 +81,12 @@ impl Hub {
         let own = session.own.take();
         let addresses = std::mem::take(&mut session.addresses);
         let lost = lost(session, &mut self.spare);
-        let token = session.counts_for.take();
+        let token = session.token.take();
         for actor in addresses.into_iter().chain(own) {
             self.vacate(actor, id, now);
         }
         if let Some(token) = token {
-            self.forget_session_of(&token);
+            self.tokens.leave(token, now);
         }
         self.unsubscribe_all(id);
         self.release_feeders(id, now);
@@ -111,15 +111,6 @@ impl Hub {
         }
         for target in targets {
             self.flush_held(target, now);
-        }
-    }
-
-    fn forget_session_of(&mut self, token: &str) {
-        if let Some(count) = self.tokens.get_mut(token) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                self.tokens.remove(token);
-            }
         }
     }
 
@@ -152,7 +143,7 @@ impl Hub {
 
     /// Ends all sessions because the server stops; unwritten messages are requeued. [`Hub::advance`] does the work in slices.
     pub fn shutdown(&mut self, now: Millis) {
-        self.chores.push_back(Chore::Shutdown);
+        self.chores.push_back(Chore::Shutdown(self.roster.len()));
         self.advance(now);
     }
 

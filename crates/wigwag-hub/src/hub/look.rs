@@ -20,8 +20,9 @@ const PAGE_MAX: u64 = 1_000;
 /// Maximum size of a page. Pages are built under the lock and wait in the outbox of the client.
 const PAGE_BYTES_MAX: usize = 64 * 1_024;
 
-/// Maximum number of actors or topics examined for one page, to bound the time under the lock.
-const LOOKED_AT_MAX: usize = 1_000;
+/// Maximum number of actors or topics examined for one page, which is built under the lock: each may be compared with
+/// the patterns of a token and of the request.
+const LOOKED_AT_MAX: usize = 256;
 
 /// Bytes of a topic in a page, without its name: fixed keys and three numbers.
 const TOPIC_BYTES: usize = 96;
@@ -74,6 +75,7 @@ impl Hub {
                 break;
             }
             next = Some(name);
+            self.visits.count(1);
             if access.may_read(name) {
                 bytes += name.len() + TOPIC_BYTES;
                 let Topic { epoch, seq, subscribers, .. } = topic;
@@ -125,6 +127,7 @@ impl Hub {
                 return Ok(format!("{{\"actors\":[{actors}],\"hasMore\":true,\"next\":\"{next}\"}}"));
             }
             looked_at += 1;
+            self.visits.count(1);
             last = Some(address);
             let actor = &self.actors[*id];
             let Some(registration) = &actor.registration else { continue };

@@ -5,6 +5,9 @@
 //! message's key; between the last two, the message is delivered again under the same id. Puts of one address run one
 //! at a time, each with all messages received during the previous one, so that the store never has a later message
 //! without an earlier one, whichever put completes last. The queue is not read during a put.
+//!
+//! A stored message that cannot be read is set aside, never deleted: its sender was told `queued`. What if we die
+//! here? The copy is written before the message is removed from the queue, so that it is set aside again, under the same key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +19,7 @@ use crate::outbox::{Carried, Out};
 use crate::refusal;
 use crate::seen::{ANY_TAG, Answer, Known, Mark, Said, Tag};
 use crate::settings::Millis;
+use crate::stored::StoredHead;
 use crate::{ActorId, SessionId};
 
 use super::actor::{Past, Phase, Queued};
@@ -37,6 +41,7 @@ pub(super) enum Job {
     /// Reads expired messages in order to notify their senders.
     Expire(ActorId),
     Remove(ActorId, Waiting, Option<Delivered>),
+    SetAside(ActorId, Waiting),
     /// Best effort: the sweep deletes leftovers.
     Forget,
     Signal(Box<Signalling>),
@@ -57,6 +62,7 @@ impl Hub {
             (Job::Load(id), Done::Loaded(found)) => self.loaded(id, found, now),
             (Job::Expire(id), Done::Loaded(found)) => self.expire_loaded(id, found, now),
             (Job::Remove(id, waiting, _), Done::Stored) => self.removed(id, &waiting),
+            (Job::SetAside(id, waiting), Done::Stored) => self.removed(id, &waiting),
             (Job::Forget, Done::Stored) => {}
             (Job::Signal(signalling), Done::Signalled(outcome)) => self.signalled(*signalling, outcome, now),
             (job, Done::Failed(why)) => self.failed(job, why, now),
@@ -74,6 +80,8 @@ impl Hub {
             Job::Load(id) => self.not_loaded(id, &why, now),
             Job::Expire(id) => self.expire_loaded(id, Vec::new(), now),
             Job::Remove(id, waiting, delivered) => self.not_removed(id, waiting, delivered),
+            // The message is still stored: the next reading of its queue sets it aside.
+            Job::SetAside(id, waiting) => self.removed(id, &waiting),
             Job::Forget => {}
             Job::Signal(signalling) => self.signalled(*signalling, Err(super::SignalRefusal::Later(why)), now),
         }
@@ -496,14 +504,19 @@ impl Hub {
                 self.removed_elsewhere(id, waiting, now);
                 continue;
             };
-            let out = self.revive(id, &waiting, body, now);
-            let late = out.as_ref().is_some_and(|out| out.expires < now);
-            match (self.actors[id].owner, out) {
-                (_, Some(out)) if late => {
+            let out = match self.revive(id, &waiting, &body, now) {
+                Ok(out) => out,
+                Err(reason) => {
+                    self.set_aside(id, waiting, body, reason);
+                    continue;
+                }
+            };
+            match self.actors[id].owner {
+                _ if out.expires < now => {
                     self.counts.expired += 1;
                     self.expired(&out.carried, now);
                 }
-                (Some(session), Some(out)) => {
+                Some(session) => {
                     // The sender is now known, for the expiry notice.
                     if let Some(queued) = self.actors[id].queue.get_mut(&waiting) {
                         queued.carried = Some(out.carried.clone());
@@ -513,12 +526,7 @@ impl Hub {
                         self.remove(id, waiting, None);
                     }
                 }
-                (_, None) => {
-                    // The object is not a message in the hub's format.
-                    self.counts.unreadable += 1;
-                    self.remove(id, waiting, None);
-                }
-                (None, Some(_)) => {}
+                None => {}
             }
         }
         self.flush_held(id, now);
@@ -538,53 +546,46 @@ impl Hub {
         }
     }
 
-    /// Converts a stored message into a deliverable one.
-    fn revive(&mut self, id: ActorId, waiting: &Waiting, body: Bytes, now: Millis) -> Option<Out> {
-        #[derive(serde::Deserialize)]
-        struct Head {
-            id: Box<str>,
-            from: Box<str>,
-            timestamp: Millis,
-            ttl: Option<u64>,
-            pattern: Option<Box<str>>,
-            #[serde(rename = "correlationId")]
-            correlation_id: Option<Box<str>>,
-            metadata: Metadata,
+    /// Moves a stored message that cannot be read out of the queue. The message is kept, because it was acknowledged.
+    fn set_aside(&mut self, id: ActorId, waiting: Waiting, body: Bytes, reason: String) {
+        let actor = &mut self.actors[id];
+        actor.queue.remove(&waiting);
+        if actor.removing.insert(waiting.clone()) {
+            self.counts.unreadable += 1;
+            let op = Op::SetAside { address: self.address(id), waiting: waiting.clone(), body, reason };
+            self.store(Job::SetAside(id, waiting), op);
         }
-        #[derive(serde::Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Metadata {
-            original_message_id: String,
-            #[serde(default)]
-            require_ack: bool,
-        }
-        let head: Head = serde_json::from_slice(&body).ok()?;
+    }
+
+    /// Converts a stored message into a deliverable one, or returns why it cannot be read.
+    fn revive(&mut self, id: ActorId, waiting: &Waiting, body: &Bytes, now: Millis) -> Result<Out, String> {
+        let head = StoredHead::read(body)?;
         let sender = self.actor(&head.from, now);
         let number = self.number_of(&head.id).unwrap_or_default();
         // The request of a stored reply is unknown.
-        let tag = if head.correlation_id.is_some() { ANY_TAG } else { self.actors[id].tag };
-        self.recognise(sender, (id, tag), &head.metadata.original_message_id, waiting.received, now);
+        let tag = if head.is_reply { ANY_TAG } else { self.actors[id].tag };
+        self.recognise(sender, (id, tag), &head.original_id, waiting.received, now);
         let carried = Carried {
             sender,
             feeder: SessionId::default(),
             target: id,
             mark: Mark::NOWHERE,
-            id: head.metadata.original_message_id,
+            id: head.original_id,
             trace: String::new(),
             number,
             received: waiting.received,
             ttl: head.ttl,
             // The sender got its answer when the message was stored.
             is_ask: false,
-            require_ack: head.metadata.require_ack,
+            require_ack: head.require_ack,
             queue: true,
-            expects_reply: head.pattern.as_deref() == Some("ask"),
+            expects_reply: head.expects_reply,
             stored_id: Some(head.id),
             stored: Some(waiting.clone()),
         };
         // A retry under the key of a failed put may have another timestamp, by the clock of another connection.
         let expires = head.ttl.map_or(Millis::MAX, |ttl| head.timestamp.saturating_add(ttl));
-        Some(Out { bytes: body, expires: expires.min(waiting.expires), carried: Box::new(carried) })
+        Ok(Out { bytes: body.clone(), expires: expires.min(waiting.expires), carried: Box::new(carried) })
     }
 
     /// Records that a stored message was answered `queued`, so that a retry by a sender that lost the answer is
@@ -593,10 +594,10 @@ impl Hub {
         let print = self.print(id);
         let tag = if deliberate_bug!(NoConflict) { ANY_TAG } else { tag };
         let number = self.next_number();
-        let settings = &self.settings;
-        let seen = &mut self.actors[sender].seen;
-        match seen.meet(print, (tag, number), (now, settings.seen_for), settings.seen_max) {
+        let window = (now, self.settings.seen_for);
+        match self.meet(sender, print, (tag, number), window) {
             Ok(slot) => {
+                let seen = &mut self.actors[sender].seen;
                 seen.answer(slot.mark, Answer { number: slot.number, at: received, said: Said::Queued });
             }
             // The retry was received while the queue was being read.
@@ -648,9 +649,13 @@ impl Hub {
         actor.expiring = false;
         for (waiting, body) in found {
             self.counts.expired += 1;
-            match body.and_then(|body| self.revive(id, &waiting, body, now)) {
-                Some(out) => self.expired(&out.carried, now),
-                None => self.remove(id, waiting, None),
+            let Some(body) = body else {
+                self.remove(id, waiting, None);
+                continue;
+            };
+            match self.revive(id, &waiting, &body, now) {
+                Ok(out) => self.expired(&out.carried, now),
+                Err(reason) => self.set_aside(id, waiting, body, reason),
             }
         }
     }

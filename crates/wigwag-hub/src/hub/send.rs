@@ -175,14 +175,13 @@ impl Hub {
             self.check_ttl(request)?;
         }
         let (id, now) = (request.envelope.id.as_str(), request.now);
-        let (settings, next) = (&self.settings, self.number + 1);
-        let seen = &mut self.actors[sender].seen;
+        let next = self.number + 1;
         if deliberate_bug!(ForgetAnswers) {
-            seen.forget_print(print);
+            self.actors[sender].seen.forget_print(print);
         }
         let tag = if deliberate_bug!(NoConflict) { 0 } else { tag };
-        let span = seen_span(settings, request.envelope.ttl);
-        match seen.meet(print, (tag, next), (now, span), settings.seen_max) {
+        let span = seen_span(&self.settings, request.envelope.ttl);
+        match self.meet(sender, print, (tag, next), (now, span)) {
             Ok(slot) => return self.admitted(request, sender, slot).map(Some),
             Err(Known::Conflict) => {
                 let what = format!("id `{}` was used for a message to another target", refusal::shown(id));

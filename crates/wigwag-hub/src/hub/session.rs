@@ -8,7 +8,7 @@ use crate::outbox::{Awaiting, Next, Outbox};
 use crate::rate::Bucket;
 use crate::rights::Access;
 use crate::settings::{Millis, Rate};
-use crate::{ActorId, SessionId};
+use crate::{ActorId, SessionId, TokenId};
 
 use super::Close;
 
@@ -60,8 +60,8 @@ pub(super) struct Session {
     /// The last target, cached because consecutive messages mostly have the same one.
     pub(super) last_target: ActorId,
     pub(super) is_woken: bool,
-    /// The token in whose session count it is included.
-    pub(super) counts_for: Option<String>,
+    /// The token that it counts for.
+    pub(super) token: Option<TokenId>,
     /// Position in the roster.
     pub(super) place: usize,
     /// Number of its requests that wait for replies.
@@ -91,7 +91,7 @@ impl Session {
             feeders: Vec::new(),
             last_target: ActorId::default(),
             is_woken: false,
-            counts_for: None,
+            token: None,
             place,
             reply_waits: 0,
             signals: (0, 0),

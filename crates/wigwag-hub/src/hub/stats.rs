@@ -65,6 +65,7 @@ pub(super) struct Counts {
     pub(super) dropped: u64,
     pub(super) queue_full: u64,
     pub(super) rate_limited: u64,
+    /// Stored messages that could not be read and were set aside.
     pub(super) unreadable: u64,
     // Current totals, unlike the counters above.
     pub(super) registered: usize,
@@ -100,7 +101,6 @@ impl Counts {
             "slowConsumer": self.dropped,
             "queueFull": self.queue_full,
             "rateLimited": self.rate_limited,
-            "unreadable": self.unreadable,
         })
     }
 }
@@ -138,6 +138,7 @@ impl Hub {
                 sums.deepest = sums.deepest.max(outbox.len());
                 sums.paused += usize::from(outbox.is_high(&self.settings));
             }
+            self.visits.count(slice);
             survey.place += slice;
             return Some(survey);
         }
@@ -196,6 +197,7 @@ impl Hub {
             "outboxBytes": self.spare.outbox_bytes,
             "replyWaits": self.replies.len(),
             "replyBytes": self.reply_bytes,
+            "dedupEntries": self.seen_total.entries,
             "received": counts.received,
             "delivered": counts.delivered,
             "queued": counts.queued,
@@ -205,6 +207,7 @@ impl Hub {
             "signals": counts.signals,
             "refused": counts.refused,
             "storeFailures": counts.failed,
+            "unreadable": counts.unreadable,
             "pauses": counts.pauses,
             "gaps": counts.gaps,
             "closed": counts.closed,

@@ -35,6 +35,7 @@ impl Hub {
         self.round = match std::mem::take(&mut self.round) {
             Round::Begin => {
                 self.counts.tick(now);
+                self.tokens.forget_idle(&self.settings, now);
                 self.tick_sessions(0, now)
             }
             Round::Sessions(place) => self.tick_sessions(place, now),
@@ -50,6 +51,7 @@ impl Hub {
         let end = self.roster.len().min(place + self.settings.work_slice);
         for place in place..end {
             let Some(&session) = self.roster.get(place) else { break };
+            self.visits.count(1);
             if self.time_out_acks(session, now) {
                 return Round::Sessions(place);
             }
@@ -98,8 +100,10 @@ impl Hub {
         }
         self.expire_queued(id, now);
         self.forget_repeats(id, now);
-        let actor = &mut self.actors[id];
-        if actor.used_at.saturating_add(ACTOR_KEPT) < now && actor.is_idle(now) {
+        self.tidy_seen(id, now);
+        let actor = &self.actors[id];
+        let is_idle = actor.used_at.saturating_add(ACTOR_KEPT) < now && actor.is_idle();
+        if is_idle && self.drop_expired(id, usize::MAX, now) {
             self.forget_actor(id);
         }
     }
@@ -125,6 +129,7 @@ impl Hub {
         let topics = self.topics.range_mut::<str, _>((from, Bound::Unbounded));
         let (mut last, mut empty) = (None, Vec::new());
         for (name, topic) in topics.take(self.settings.work_slice) {
+            self.visits.count(1);
             let is_empty = topic.tidy(now, &self.settings, &mut self.histories);
             if is_empty && topic.subscribers.is_empty() {
                 empty.push(Arc::clone(name));

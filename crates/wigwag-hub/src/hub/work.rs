@@ -24,8 +24,8 @@ pub(super) enum Chore {
     Unsubscribe { session: SessionId, topics: Vec<Arc<str>> },
     /// Gathers statistics of all sessions and actors.
     Survey(Box<Survey>),
-    /// Ends all sessions.
-    Shutdown,
+    /// Ends all sessions: those before this place of the roster are left.
+    Shutdown(usize),
 }
 
 /// Topics per slice: removing a subscriber scans all subscribers of the topic.
@@ -62,7 +62,7 @@ impl Hub {
                 (!topics.is_empty()).then_some(Chore::Unsubscribe { session, topics })
             }
             Chore::Survey(survey) => self.survey(survey, now).map(Chore::Survey),
-            Chore::Shutdown => self.shut_some(now).then_some(Chore::Shutdown),
+            Chore::Shutdown(before) => self.shut_some(before, now).map(Chore::Shutdown),
         }
     }
 
@@ -80,21 +80,26 @@ impl Hub {
         false
     }
 
-    /// Ends a slice of the sessions. Returns true if there are more.
-    fn shut_some(&mut self, now: Millis) -> bool {
-        let open = |hub: &Self, id: &SessionId| hub.sessions.get(*id).is_some_and(|session| !session.is_closing());
-        let slice = self.settings.work_slice;
-        let some: Vec<SessionId> = self.roster.iter().filter(|id| open(self, id)).take(slice).copied().collect();
-        for session in &some {
-            self.end(*session, Close::Shutdown, now);
+    /// Ends a slice of the sessions before a place of the roster. Returns the place to continue before.
+    ///
+    /// Downwards, because a session that closes is replaced by the last one, which has been ended.
+    fn shut_some(&mut self, before: usize, now: Millis) -> Option<usize> {
+        let end = before.min(self.roster.len());
+        let begin = end.saturating_sub(self.settings.work_slice);
+        let some: Vec<SessionId> = self.roster[begin..end].to_vec();
+        self.visits.count(some.len());
+        for session in some {
+            self.end(session, Close::Shutdown, now);
         }
-        some.len() == slice
+        (begin > 0).then_some(begin)
     }
 
     /// Returns up to `max` addresses after the given one.
     pub(super) fn names_after(&self, after: Option<&str>, max: usize) -> Vec<(Arc<str>, ActorId)> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let names = self.names.range::<str, _>((from, Bound::Unbounded)).take(max);
-        names.map(|(name, id)| (Arc::clone(name), *id)).collect()
+        let names: Vec<_> = names.map(|(name, id)| (Arc::clone(name), *id)).collect();
+        self.visits.count(names.len());
+        names
     }
 }

@@ -345,6 +345,11 @@ impl World {
                 self.store.remove(&key::waiting(&address, &waiting));
                 Done::Stored
             }
+            Op::SetAside { address, waiting, body, .. } => {
+                self.store.insert(key::unreadable(&address, &waiting), body);
+                self.store.remove(&key::waiting(&address, &waiting));
+                Done::Stored
+            }
             Op::Forget { address, delivered } => {
                 for delivered in delivered {
                     self.store.remove(&key::delivered(&address, &delivered));

@@ -1,7 +1,9 @@
 //! Durable queues of actors that are away.
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 use wigwag_hub::key::{self, message_hash};
+use wigwag_hub::testing::World;
 use wigwag_hub::{Settings, Waiting};
 
 use crate::{note, notes, pair, pair_with, types};
@@ -121,17 +123,80 @@ fn a_queue_that_cannot_be_read_ends_the_session_so_that_nothing_overtakes_it() {
     assert_eq!(notes(&world.all("b3")), [1, 2]);
 }
 
+/// Replaces the first queued message of `@(b)` in the store and returns its key.
+fn damage(world: &mut World, body: impl Into<Bytes>) -> Waiting {
+    let (waiting, _) = world.waiting("@(b)").remove(0);
+    world.store.insert(key::waiting("@(b)", &waiting), body.into());
+    waiting
+}
+
 #[test]
-fn an_unreadable_stored_message_is_dropped_and_blocks_no_other() {
+fn an_unreadable_stored_message_is_set_aside_and_blocks_no_other() {
     let mut world = pair();
     world.close("b");
     world.ask("a", "@(a)", "hub:send", note("@(b)", 1));
     world.ask("a", "@(a)", "hub:send", note("@(b)", 2));
-    let first = world.store.keys().find(|key| key.contains('_')).unwrap().clone();
-    world.store.insert(first, "not a frame".into());
+    let damaged = damage(&mut world, "not a frame");
     world.join_as("b2", "@(b)");
     assert_eq!(notes(&world.all("b2")), [2]);
     assert_eq!(world.waiting("@(b)"), []);
+    assert_eq!(world.store[&key::unreadable("@(b)", &damaged)], "not a frame");
+    assert_eq!(world.hub.figures()["unreadable"], 1);
+    world.join_as("b3", "@(b)");
+    assert_eq!(world.hub.figures()["unreadable"], 1, "it is set aside once");
+}
+
+#[test]
+fn an_unreadable_message_that_expires_is_set_aside_too() {
+    let mut world = pair();
+    world.close("b");
+    world.ask("a", "@(a)", "hub:send", note("@(b)", 1));
+    let damaged = damage(&mut world, "not a frame");
+    world.restart();
+    world.pass_alive(25 * 3_600_000);
+    world.sweep();
+    world.settle();
+    world.pass(1_000);
+    assert_eq!(world.waiting("@(b)"), []);
+    assert_eq!(world.store[&key::unreadable("@(b)", &damaged)], "not a frame");
+}
+
+#[test]
+fn an_unreadable_message_stays_in_its_queue_while_the_store_fails() {
+    let mut world = pair();
+    world.close("b");
+    world.ask("a", "@(a)", "hub:send", note("@(b)", 1));
+    let damaged = damage(&mut world, "not a frame");
+    let own = world.join("b2");
+    world.hold = true;
+    world.tell("b2", &own, "hub:register", json!({"actorAddress": "@(b)"}));
+    world.hold = false;
+    // The registration, and the reading of the queue.
+    world.settle_one();
+    world.settle_one();
+    world.broken = true;
+    world.settle();
+    assert_eq!(world.waiting("@(b)").len(), 1);
+    world.broken = false;
+    world.join_as("b3", "@(b)");
+    assert_eq!(world.waiting("@(b)"), []);
+    assert_eq!(world.store[&key::unreadable("@(b)", &damaged)], "not a frame");
+}
+
+#[test]
+fn a_stored_message_with_a_flag_that_is_not_a_boolean_is_delivered() {
+    for flag in [json!(1), json!("true"), json!(null), json!({})] {
+        let mut world = pair();
+        world.close("b");
+        world.ask("a", "@(a)", "hub:send", note("@(b)", 1));
+        let (waiting, _) = world.waiting("@(b)").remove(0);
+        let mut stored: Value = serde_json::from_slice(&world.store[&key::waiting("@(b)", &waiting)]).unwrap();
+        stored["metadata"]["requireAck"] = flag.clone();
+        damage(&mut world, stored.to_string());
+        world.join_as("b2", "@(b)");
+        assert_eq!(notes(&world.all("b2")), [1], "{flag}");
+        assert_eq!(world.waiting("@(b)"), [], "without a flag it needs no acknowledgement");
+    }
 }
 
 #[test]

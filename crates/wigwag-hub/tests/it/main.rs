@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod access;
+mod bounds;
 mod delivery;
+mod documented;
 mod fan_out;
 mod frames;
 mod kept;

@@ -2,11 +2,13 @@
 //!
 //! What if we die here? A registration raises the version first and then notifies the former server. Without the
 //! notification the former holder stays connected there, and nothing is lost. A message for an actor that turns out to be at another server is stored
-//! and removed again before its sender is answered: dying in between leaves a message that the actor gets at its next registration.
+//! and removed again before its sender is answered: dying in between leaves a message that the actor gets at its next registration. A
+//! message that is set aside is copied before it is removed from its queue: dying in between leaves it in the queue, and it is set aside
+//! again, under the same key.
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
-use tracing::warn;
+use tracing::{error, warn};
 use wigwag_hub::key::{ActorRecord, Delivered, FLOOR, FloorRecord, TakenRecord};
 use wigwag_hub::{Done, Kept, Op, Place, Waiting, key};
 use wigwag_store::limits::LIST_PAGE;
@@ -49,6 +51,7 @@ impl Keeper<'_> {
             Op::Put { address, messages } => self.put(&address, messages).await,
             Op::Load { address, waiting } => self.load(&address, waiting).await,
             Op::Remove { address, waiting, delivered } => self.remove(&address, &waiting, delivered).await,
+            Op::SetAside { address, waiting, body, reason } => self.set_aside(&address, &waiting, body, &reason).await,
             Op::Forget { address, delivered } => self.forget(&address, &delivered).await,
         };
         outcome.unwrap_or_else(Done::Failed)
@@ -176,6 +179,15 @@ impl Keeper<'_> {
             batch = batch.put(key::delivered(address, &delivered), Bytes::from_static(b"{}"));
         }
         self.store.write(batch.delete(key::waiting(address, waiting))).await.map_err(failed)?;
+        Ok(Done::Stored)
+    }
+
+    /// Moves a message that cannot be read out of its queue, and logs it.
+    async fn set_aside(self, address: &str, waiting: &Waiting, body: Bytes, reason: &str) -> Result<Done> {
+        let key = key::unreadable(address, waiting);
+        let batch = Batch::new().put(&key, body).delete(key::waiting(address, waiting));
+        self.store.write(batch).await.map_err(failed)?;
+        error!(key, address, reason, "a queued message cannot be read: it is set aside under this key");
         Ok(Done::Stored)
     }
 

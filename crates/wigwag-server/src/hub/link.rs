@@ -25,6 +25,7 @@ use crate::app::App;
 use crate::peer::ClientAddress;
 use crate::serve::Place;
 
+use super::budget::Budget;
 use super::door::{FRAME_BYTES_MAX, HELLO_BYTES_MAX};
 use super::frames::Room;
 use super::wire::{self, Wire};
@@ -67,6 +68,7 @@ pub(super) struct Link<S> {
     /// Authenticated: larger frames are allowed.
     is_connected: bool,
     guest: Guest,
+    budget: Budget,
     /// Delays the response to a failed authentication; nothing is read or written during the delay.
     penalty: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// An authentication failed: the session is about to end.
@@ -117,6 +119,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         (session, bell): (SessionId, Arc<Bell>),
         socket: WebSocketStream<Wire<S>>,
     ) -> Self {
+        let budget = Budget::new(app.limits.hub_frames.share(guest.from.0, None));
         Self {
             shell,
             app,
@@ -128,6 +131,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             is_leaving: false,
             is_connected: false,
             guest,
+            budget,
             penalty: None,
             is_denied: false,
             shown: None,
@@ -138,6 +142,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
 
     pub(super) async fn run(mut self) {
         let end = std::future::poll_fn(|context| self.poll(context)).await;
+        // Input is only discarded from now on.
+        self.socket.get_mut().allow(usize::MAX);
         let close = match end {
             End::Gone => return,
             End::Refused(code) => return self.refuse(code).await,
@@ -294,6 +300,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         if is_connected && !std::mem::replace(&mut self.is_connected, true) {
             self.socket.limits_mut().set_max_payload_len(Some(FRAME_BYTES_MAX));
             self.guest.place = None;
+            // From now on its frames count for its token, too.
+            let token = self.shell.lock().hub.token_name(self.session).map(str::to_owned);
+            self.budget = Budget::new(self.app.limits.hub_frames.share(self.guest.from.0, token.as_deref()));
+            self.hold();
             // The token may have been revoked between its check and now.
             if let Some(access) = self.shown.take() {
                 self.shell.recheck_one(self.session, &access, &self.app.known.get());
@@ -319,8 +329,34 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         }
     }
 
-    /// Reads from the socket.
+    /// Counts the bytes of unfinished and of unprocessed frames.
+    fn hold(&mut self) {
+        let backlog: usize = self.backlog.iter().map(Vec::len).sum();
+        let unread: usize = self.unread.iter().map(|message| message.as_payload().len()).sum();
+        let wire = self.socket.get_mut();
+        self.budget.hold(wire.needs() + backlog + unread);
+        wire.allow(self.budget.granted().saturating_sub(backlog + unread));
+    }
+
+    /// Reads from the socket once its unfinished frames have room.
     fn read(&mut self, context: &mut Context<'_>) -> Turn {
+        match self.budget.poll(context) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(full)) => {
+                debug!(?full, "no room for an unfinished frame");
+                return Turn::Over(End::Refused(CloseCode::SERVICE_OVERLOAD));
+            }
+            Poll::Pending => return Turn::Still,
+        }
+        self.socket.get_mut().allow(self.budget.granted());
+        let turn = self.read_some(context);
+        let is_starved = self.socket.get_ref().is_starved();
+        self.hold();
+        // The next round waits for room.
+        if is_starved && matches!(turn, Turn::Still) { Turn::Moved } else { turn }
+    }
+
+    fn read_some(&mut self, context: &mut Context<'_>) -> Turn {
         if !self.backlog.is_empty() {
             let backlog = std::mem::take(&mut self.backlog);
             return self.receive_texts(backlog.iter().map(Vec::as_slice));
@@ -334,6 +370,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             Poll::Pending => Turn::Still,
             Poll::Ready(Err(error)) => broken(&error),
             Poll::Ready(Ok(wire::Came::End)) => Turn::Over(End::Gone),
+            Poll::Ready(Ok(wire::Came::Starved)) => Turn::Moved,
             Poll::Ready(Ok(came)) => {
                 let turn = self.receive_texts(room.texts());
                 // A long text right after `hub:connect` is allowed once that is processed.
@@ -378,13 +415,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
 
     fn read_by_library(&mut self, context: &mut Context<'_>) -> Turn {
         let mut messages = std::mem::take(&mut self.unread);
+        let mut bytes: usize = messages.iter().map(|message| message.as_payload().len()).sum();
         let mut over = None;
         // Before authentication one frame at a time, because the size limit grows after `hub:connect`.
         let max = if self.is_connected { BATCH } else { 1 };
-        while messages.len() < max {
+        while messages.len() < max && bytes < TOGETHER_BYTES {
             match Pin::new(&mut self.socket).poll_next(context) {
                 Poll::Ready(Some(Ok(message))) => {
                     self.is_leaving |= message.is_close();
+                    self.socket.get_mut().returned(&message);
+                    bytes += message.as_payload().len();
                     messages.push(message);
                 }
                 Poll::Ready(Some(Err(error))) => {

@@ -13,6 +13,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_websockets::Message;
 
 use super::frames::{Next, ROOM_BYTES, Rest, Room};
 
@@ -44,6 +45,12 @@ pub(super) struct Wire<S> {
     rest: Vec<u8>,
     /// Length of the frame at its start, if that is known.
     rest_wants: Option<usize>,
+    /// Bytes that the library has read of messages that it has not returned yet.
+    in_library: usize,
+    /// Maximum bytes of unfinished frames.
+    allowance: usize,
+    /// A read was refused because of that maximum.
+    is_starved: bool,
 }
 
 /// Result of a read.
@@ -53,13 +60,40 @@ pub(super) enum Came {
     Texts,
     /// Texts, followed by a frame that the library must read.
     Other,
+    /// An unfinished frame is as large as the connection may hold; see [`Wire::allow`].
+    Starved,
     /// End of the stream.
     End,
 }
 
+/// Progress of a read.
+enum Filled {
+    /// The room is filled up to here.
+    To(usize),
+    Starved,
+    End,
+}
+
+/// Bytes that the library reads at a time: what it has read beyond a message is not counted.
+const LIBRARY_BYTES: usize = 8 * 1024;
+
+/// Head of a control frame from a client: two bytes and a mask.
+const CONTROL_HEAD_BYTES: usize = 6;
+
 impl<S: AsyncWrite + Unpin> Wire<S> {
     pub(super) fn new(stream: S) -> Self {
-        Self { stream, out: Vec::new(), at: 0, boundary: 0, is_unflushed: false, rest: Vec::new(), rest_wants: None }
+        Self {
+            stream,
+            out: Vec::new(),
+            at: 0,
+            boundary: 0,
+            is_unflushed: false,
+            rest: Vec::new(),
+            rest_wants: None,
+            in_library: 0,
+            allowance: 0,
+            is_starved: false,
+        }
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -165,6 +199,35 @@ impl<S: AsyncRead + Unpin> Wire<S> {
         self.rest.first() == Some(&0x81)
     }
 
+    /// Returns the bytes of unfinished frames, including those of the next read.
+    pub(super) fn needs(&self) -> usize {
+        let ahead = match self.rest_wants {
+            Some(wants) if wants > SHORT_BYTES => wants.saturating_sub(self.rest.len()).min(ROOM_BYTES),
+            _ if self.is_starved => 2 * LIBRARY_BYTES,
+            _ => 0,
+        };
+        self.rest.len() + self.in_library + ahead
+    }
+
+    /// Sets the maximum bytes of unfinished frames.
+    pub(super) fn allow(&mut self, bytes: usize) {
+        self.allowance = bytes;
+        self.is_starved = false;
+    }
+
+    /// Whether a read was refused since the last [`Wire::allow`].
+    pub(super) fn is_starved(&self) -> bool {
+        self.is_starved
+    }
+
+    /// Records that the library has returned a message.
+    pub(super) fn returned(&mut self, message: &Message) {
+        let is_control = message.is_ping() || message.is_pong() || message.is_close();
+        let counted = if is_control { CONTROL_HEAD_BYTES + message.as_payload().len() } else { usize::MAX };
+        // A control frame may be inside a fragmented message, which is still incomplete.
+        self.in_library = self.in_library.saturating_sub(counted);
+    }
+
     /// Reads and discards. Returns true at the end of the stream.
     pub(super) fn poll_discard(&mut self, context: &mut Context<'_>, room: &mut Room) -> Poll<io::Result<bool>> {
         self.rest.clear();
@@ -181,7 +244,11 @@ impl<S: AsyncRead + Unpin> Wire<S> {
     ) -> Poll<io::Result<Came>> {
         let is_long = self.rest_wants.is_some_and(|wants| wants > SHORT_BYTES);
         let filled = ready!(if is_long { self.poll_long(context, room) } else { self.poll_short(context, room) })?;
-        let Some(filled) = filled else { return Poll::Ready(Ok(Came::End)) };
+        let filled = match filled {
+            Filled::To(filled) => filled,
+            Filled::Starved => return Poll::Ready(Ok(Came::Starved)),
+            Filled::End => return Poll::Ready(Ok(Came::End)),
+        };
         let Rest { begin, next } = room.find(filled, max);
         // A connection without a partial frame keeps no buffer.
         self.rest = room.bytes[begin..filled].to_vec();
@@ -193,28 +260,32 @@ impl<S: AsyncRead + Unpin> Wire<S> {
     }
 
     /// Reads after the existing data. Returns the total length.
-    fn poll_short(&mut self, context: &mut Context<'_>, room: &mut Room) -> Poll<io::Result<Option<usize>>> {
+    fn poll_short(&mut self, context: &mut Context<'_>, room: &mut Room) -> Poll<io::Result<Filled>> {
         let before = self.rest.len();
         room.bytes[..before].copy_from_slice(&self.rest);
         let count = ready!(poll_into(&mut self.stream, context, &mut room.bytes[before..]))?;
-        Poll::Ready(Ok((count > 0).then_some(before + count)))
+        Poll::Ready(Ok(if count > 0 { Filled::To(before + count) } else { Filled::End }))
     }
 
     /// Reads the rest of the incomplete frame, and no byte beyond it.
-    fn poll_long(&mut self, context: &mut Context<'_>, room: &mut Room) -> Poll<io::Result<Option<usize>>> {
+    fn poll_long(&mut self, context: &mut Context<'_>, room: &mut Room) -> Poll<io::Result<Filled>> {
         let wants = self.rest_wants.unwrap_or_default();
         while self.rest.len() < wants {
             let before = self.rest.len();
-            self.rest.resize(wants.min(before + ROOM_BYTES), 0);
+            if before >= self.allowance {
+                self.is_starved = true;
+                return Poll::Ready(Ok(Filled::Starved));
+            }
+            self.rest.resize(wants.min(before + ROOM_BYTES).min(self.allowance), 0);
             let read = poll_into(&mut self.stream, context, &mut self.rest[before..]);
             let count = if let Poll::Ready(Ok(count)) = read { count } else { 0 };
             self.rest.truncate(before + count);
             if ready!(read)? == 0 {
-                return Poll::Ready(Ok(None));
+                return Poll::Ready(Ok(Filled::End));
             }
         }
         room.bytes = std::mem::take(&mut self.rest);
-        Poll::Ready(Ok(Some(wants)))
+        Poll::Ready(Ok(Filled::To(wants)))
     }
 }
 
@@ -230,12 +301,22 @@ fn poll_into(
 
 impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.rest.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(context, into);
+        if !self.rest.is_empty() {
+            let count = self.rest.len().min(into.remaining());
+            into.put_slice(&self.rest[..count]);
+            self.rest.drain(..count);
+            self.in_library += count;
+            return Poll::Ready(Ok(()));
         }
-        let count = self.rest.len().min(into.remaining());
-        into.put_slice(&self.rest[..count]);
-        self.rest.drain(..count);
+        let max = self.allowance.saturating_sub(self.in_library).min(into.remaining()).min(LIBRARY_BYTES);
+        if max == 0 && into.remaining() > 0 {
+            // The connection wakes itself once it may hold more.
+            self.is_starved = true;
+            return Poll::Pending;
+        }
+        let count = ready!(poll_into(&mut self.stream, context, into.initialize_unfilled_to(max)))?;
+        into.advance(count);
+        self.in_library += count;
         Poll::Ready(Ok(()))
     }
 }

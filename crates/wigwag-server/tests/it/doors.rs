@@ -553,3 +553,29 @@ async fn control_is_recorded_in_the_run_with_the_callers_name() {
     let cancelled = recorded("run.cancel_requested").await;
     assert_eq!(cancelled.matches("\"by\":\"ada\"").count(), 3, "{cancelled}");
 }
+
+/// Settings that end like bounds and are times, or parts of a bound.
+const NO_BOUNDS: [&str; 5] = ["wait_max", "seen_for_max", "total_bytes_max", "address_bytes_max", "caller_bytes_max"];
+
+#[test]
+fn the_table_of_limits_has_every_bound_of_the_settings() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/security.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let limits = page.split("## Limits").nth(1).unwrap().split("\n## ").next().unwrap();
+    let shown = format!("{:?}", Settings::default());
+    let (before, hub) = shown.split_once(" hub: Settings {").unwrap();
+    let is_bound = |name: &&str| {
+        let ends = ["_max", "_rate", "bodies", "_frames", "_above"];
+        (*name == "rate" || ends.iter().any(|end| name.ends_with(end))) && !NO_BOUNDS.contains(name)
+    };
+    let names = |text: &str| -> Vec<String> {
+        let words = text.split([' ', '{']).filter_map(|word| word.strip_suffix(':'));
+        words.filter(is_bound).map(str::to_owned).collect()
+    };
+    let of_hub = |name: String| if name == "hub_connections_max" { name } else { format!("hub.{name}") };
+    let all: Vec<String> = names(before).into_iter().chain(names(hub).into_iter().map(of_hub)).collect();
+    assert!(all.len() > 25, "{all:?}");
+    for name in all {
+        assert!(limits.contains(&format!("`{name}`")), "docs/security.md has no row for `{name}`");
+    }
+}

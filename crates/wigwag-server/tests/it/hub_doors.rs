@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
-use wigwag_server::{Auth, Credentials, Rate, S3Keys, Scope, Settings};
+use wigwag_server::{Auth, BodyBounds, Credentials, Rate, S3Keys, Scope, Settings};
 use wigwag_store::{Clock as _, System};
 
 use crate::hub_socket::{Socket, now};
@@ -131,6 +131,93 @@ async fn silent(address: [u8; 4], server: SocketAddr) -> Option<TcpStream> {
         assert!(said.starts_with("HTTP/1.1 101"), "{said}");
         socket
     })
+}
+
+/// The first bytes of a masked text frame of this length.
+fn part(length: u32, sent: usize) -> Vec<u8> {
+    let mut part = match u16::try_from(length) {
+        Ok(short) => [&[0x81, 0x80 | 126][..], &short.to_be_bytes()].concat(),
+        Err(_) => [&[0x81, 0x80 | 127, 0, 0, 0, 0][..], &length.to_be_bytes()].concat(),
+    };
+    part.extend([0; 4]);
+    part.resize(part.len() + sent, b' ');
+    part
+}
+
+/// Returns the code with which the server closes a socket.
+async fn close_code(mut socket: TcpStream) -> Option<u16> {
+    let mut said = Vec::new();
+    tokio::time::timeout(PATIENCE, socket.read_to_end(&mut said)).await.expect("it is closed").ok()?;
+    let place = said.iter().rposition(|byte| *byte == 0x88)?;
+    Some(u16::from_be_bytes([*said.get(place + 2)?, *said.get(place + 3)?]))
+}
+
+#[tokio::test]
+async fn unfinished_frames_before_authentication_are_bounded_in_total_and_for_each_address() {
+    let mut settings = Settings::default();
+    settings.hub_frames = BodyBounds::new(160 * 1024, 96 * 1024, 96 * 1024);
+    let auth = Auth::new().token("ada", ADA, [Scope::Admin]).unwrap();
+    let kit = Kit::with(|server| server.auth(auth).settings(settings)).await;
+    let server = kit.server.addr();
+    let hold = async |address| {
+        let mut socket = silent(address, server).await.unwrap();
+        socket.write_all(&part(60_000, 40_000)).await.unwrap();
+        socket
+    };
+    // Two of an address fit (of 48 KiB each, in steps of 16 KiB), and one of another address.
+    let held = [hold([127, 0, 0, 2]).await, hold([127, 0, 0, 2]).await, hold([127, 0, 0, 3]).await];
+    for address in [[127, 0, 0, 2], [127, 0, 0, 4]] {
+        assert_eq!(close_code(hold(address).await).await, Some(1013), "{address:?}");
+    }
+    // Small frames need no room.
+    join(&kit, ADA).await;
+    // Closed connections release theirs.
+    drop(held);
+    let mut again = hold([127, 0, 0, 2]).await;
+    again.write_all(&[b' '; 20_000]).await.unwrap();
+    let mut said = [0; 64];
+    let read = tokio::time::timeout(PATIENCE, again.read(&mut said)).await.expect("an answer").unwrap();
+    assert_eq!(said[0], 0x81, "the frame is read and answered: {:?}", &said[..read]);
+}
+
+#[tokio::test]
+async fn unfinished_frames_after_authentication_are_bounded_for_each_token() {
+    let mut settings = Settings::default();
+    settings.hub_frames = BodyBounds::new(4_000_000, 4_000_000, 400_000);
+    let auth =
+        Auth::new().token("ada", ADA, [Scope::Admin]).and_then(|auth| auth.token("bob", BOB, [Scope::Admin])).unwrap();
+    let kit = Kit::with(|server| server.auth(auth).settings(settings)).await;
+    let mut held = join(&kit, ADA).await;
+    held.send_bytes(&part(1_000_000, 300_000)).await;
+    // Once as one text, which the server reads itself, and once in fragments, which the library reads.
+    for fragmented in [false, true] {
+        let mut refused = join(&kit, ADA).await;
+        let mut bytes = part(1_000_000, 300_000);
+        if fragmented {
+            bytes[0] = 0x01;
+        }
+        refused.send_bytes(&bytes).await;
+        assert_eq!(refused.closed().await, Ok(1013), "fragmented: {fragmented}");
+        let mut other = join(&kit, BOB).await;
+        let large = json!({"to": "@(nobody)", "type": "note", "data": "x".repeat(300_000)});
+        assert_eq!(other.ask("hub:send", large).await["type"], "hub:unknown_actor", "another token has room");
+    }
+}
+
+#[tokio::test]
+async fn a_long_message_is_read_within_a_small_budget() {
+    let mut settings = Settings::default();
+    settings.hub_frames = BodyBounds::new(600_000, 600_000, 600_000);
+    let kit = Kit::with(|server| server.settings(settings)).await;
+    let mut socket = Socket::join(kit.server.addr()).await;
+    for binary in [false, true] {
+        for length in [1_000, 20_000, 100_000, 500_000] {
+            let large = json!({"to": "@(nobody)", "type": "note", "data": "x".repeat(length)});
+            let frame = socket.frame("hub:send", "ask", large);
+            socket.send_text(frame.to_string(), binary).await.unwrap();
+            assert_eq!(socket.answer(&frame).await["type"], "hub:unknown_actor", "{length}");
+        }
+    }
 }
 
 #[tokio::test]
