@@ -200,7 +200,10 @@ impl<S: Serialize + DeserializeOwned + 'static> Graph<S> {
         self
     }
 
-    /// Merges a signal's payload into the run's data. Called once: a replay uses the record.
+    /// Merges a signal's payload into the run's data.
+    ///
+    /// Only the worker that owns the run calls it, and a replay uses the recorded change. If that worker dies before the
+    /// change is recorded, the next owner calls it again: it should have no effect besides the change of the data.
     ///
     /// If it fails, the signal stays in the inbox. It is retried according to [`Graph::retry`], then the run fails.
     pub fn on_receive<T>(self, code: impl Fn(&mut S, T) -> Result<(), Failure> + Send + Sync + 'static) -> Self
