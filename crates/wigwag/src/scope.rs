@@ -19,7 +19,7 @@ use wigwag_core::{Data, Path, Payload, Point, PointKind, Refusal, RunRef, Time, 
 
 use crate::body::BodyLink;
 use crate::context::StepInfo;
-use crate::engine_core::{EngineCore as Inner, lock};
+use crate::engine_core::{EngineCore, lock};
 use crate::failure::Failure;
 use crate::mailbox::{BodyId, Mailbox, Request, Returned, Slot, Spec};
 use crate::tally::Tally;
@@ -30,7 +30,7 @@ pub(crate) type Undo = Arc<dyn Fn(Option<Payload>, StepInfo) -> BoxFuture<'stati
 
 /// One body of users' code, with its run, its records and its link to the turn.
 pub(crate) struct Scope {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<EngineCore>,
     pub(crate) run: RunRef,
     pub(crate) restarts: u32,
     body: BodyId,
@@ -135,7 +135,7 @@ pub(crate) enum Visit {
 }
 
 impl Scope {
-    pub(crate) fn new(inner: Arc<Inner>, made: Made) -> Arc<Self> {
+    pub(crate) fn new(inner: Arc<EngineCore>, made: Made) -> Arc<Self> {
         let prefix = match &made.body {
             BodyId::Root => None,
             BodyId::Step(path, _) | BodyId::Undo(path, _) => Some(path.clone()),

@@ -11,6 +11,7 @@
 mod advance;
 mod bodies;
 mod commit;
+mod ended;
 mod ends;
 mod inbox;
 mod lease;
@@ -39,7 +40,7 @@ use wigwag_core::turn::waits::Waits;
 use wigwag_core::{Data, Frontier, Hint, Key, Path, Payload, Retry, RunClaimed, RunRef, Style, Time};
 use wigwag_store::Clear;
 
-use crate::engine_core::{EngineCore as Inner, Handle};
+use crate::engine_core::{EngineCore, Handle};
 use crate::error::{Error, Result};
 use crate::log::{CommitError as Lost, CommitPlan, Log};
 use crate::mailbox::{BodyId, Mailbox, Reply, Request, Slot, Spec};
@@ -48,7 +49,7 @@ use crate::spans;
 use crate::workflow::Workflow;
 
 pub(crate) use advance::task_of_step;
-pub(crate) use ends::{complete_end, take_back_if_restarted};
+pub(crate) use ended::{complete_end, take_back_if_restarted};
 pub(crate) use lease::NewLease;
 pub(crate) use scan::{decide, names_waited_for, waiting_facts, waiting_key};
 pub(crate) use sources::{EarlyList, Found, index_of_closed, look_at_sources};
@@ -56,7 +57,7 @@ pub(crate) use sources::{EarlyList, Found, index_of_closed, look_at_sources};
 /// One worker's exclusive drive of a run.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    inner: Arc<Inner>,
+    inner: Arc<EngineCore>,
     workflow: Arc<Workflow>,
     log: Log,
     handle: Arc<Handle>,
@@ -170,7 +171,7 @@ enum Left {
     /// The run is driven on.
     Run,
     /// The run has ended.
-    End(ends::Ended),
+    End(ended::Ended),
 }
 
 /// An action to perform once the entry is durable.
@@ -193,7 +194,7 @@ impl Drop for Turn {
 impl Turn {
     /// Starts a turn on a run whose log is loaded. The claim is staged; [`Turn::drive`] commits it.
     pub(crate) async fn claim(
-        inner: Arc<Inner>,
+        inner: Arc<EngineCore>,
         workflow: Arc<Workflow>,
         mut log: Log,
         permit: OwnedSemaphorePermit,
@@ -328,7 +329,7 @@ impl Turn {
             Ok((!is_done).then_some(Left::Run))
         };
         if let Some(left) = begun.instrument(span.clone()).await? {
-            let (driven, tally) = (Inner::begin_to_drive(&self.inner), Arc::clone(&self.log.tally));
+            let (driven, tally) = (EngineCore::begin_to_drive(&self.inner), Arc::clone(&self.log.tally));
             tokio::spawn(async move {
                 tally.counts(self.drive(left).instrument(span)).await;
                 // `Engine::stop` waits for this drop: the turn and its span are gone.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use wigwag_core::{Key, Run, Time, deliberate_bug};
 
-use crate::engine_core::EngineCore as Inner;
+use crate::engine_core::EngineCore;
 use crate::error::Result;
 
 /// A lease about to be taken.
@@ -26,7 +26,7 @@ pub(crate) struct NewLease {
 }
 
 impl NewLease {
-    pub(super) async fn new(inner: &Inner, run: &Run) -> Result<Self> {
+    pub(super) async fn new(inner: &EngineCore, run: &Run) -> Result<Self> {
         let boot = inner.clock.boot();
         let now = inner.now().await?;
         let until = now.at.after(inner.settings.lease);
@@ -36,7 +36,7 @@ impl NewLease {
     }
 
     /// Prepares a lease and puts its wake-up. Returns `None` where the wake-up lands with the entry.
-    pub(crate) async fn prepare(inner: &Inner, run: &Run) -> Result<Option<Self>> {
+    pub(crate) async fn prepare(inner: &EngineCore, run: &Run) -> Result<Option<Self>> {
         if inner.store.traits().atomic {
             return Ok(None);
         }
@@ -49,7 +49,7 @@ impl NewLease {
     }
 
     /// The run is not claimed: the wake-up goes.
-    pub(crate) async fn abandon(inner: &Inner, lease: Option<Self>) -> Result<()> {
+    pub(crate) async fn abandon(inner: &EngineCore, lease: Option<Self>) -> Result<()> {
         inner.delete_all(lease.map(|lease| lease.hint)).await
     }
 }

@@ -10,7 +10,7 @@ use wigwag_core::{
 };
 use wigwag_store::Listed;
 
-use crate::engine_core::EngineCore as Inner;
+use crate::engine_core::EngineCore;
 use crate::error::Result;
 use crate::pages::Pages;
 
@@ -34,7 +34,12 @@ pub(crate) fn sort_inboxes(run: &Run, names: &BTreeSet<Name>, since: Time, liste
 }
 
 /// The same by one listing for each name, from where it was read before.
-pub(crate) async fn list_inboxes(inner: &Inner, run: &Run, names: &BTreeSet<Name>, since: Time) -> Result<Inboxes> {
+pub(crate) async fn list_inboxes(
+    inner: &EngineCore,
+    run: &Run,
+    names: &BTreeSet<Name>,
+    since: Time,
+) -> Result<Inboxes> {
     let mut found = Inboxes { since, ..Inboxes::default() };
     for name in names {
         let prefix = prefix::inbox(&run.run, name);
@@ -76,7 +81,7 @@ fn add_late(run: &Run, found: &mut Inboxes) {
 
 /// Decides the next signal or timeout of a run; reads as many signals as the decision needs.
 pub(crate) async fn decide(
-    inner: &Inner,
+    inner: &EngineCore,
     run: &Run,
     found: &mut Inboxes,
     asked: impl Fn(&Path) -> bool,
@@ -101,7 +106,7 @@ pub(crate) async fn decide(
 }
 
 /// Reads further signals that open waits may consume; returns whether there were any.
-async fn read_more(inner: &Inner, run: &Run, found: &mut Inboxes, asked: impl Fn(&Path) -> bool) -> Result<bool> {
+async fn read_more(inner: &EngineCore, run: &Run, found: &mut Inboxes, asked: impl Fn(&Path) -> bool) -> Result<bool> {
     let mut wanted: BTreeSet<(Name, String)> = BTreeSet::new();
     for (_, point, wait) in run.waits_in_order().into_iter().filter(|(path, ..)| asked(path)) {
         let Some(seen) = found.names.get(&wait.name) else { continue };
@@ -127,7 +132,7 @@ async fn read_more(inner: &Inner, run: &Run, found: &mut Inboxes, asked: impl Fn
     Ok(!wanted.is_empty())
 }
 
-async fn read_signal(inner: &Inner, run: &Run, name: &Name, suffix: &str) -> Result<Option<Arc<Signal>>> {
+async fn read_signal(inner: &EngineCore, run: &Run, name: &Name, suffix: &str) -> Result<Option<Arc<Signal>>> {
     let key = Key::Signal { run: run.run.clone(), name: name.clone(), suffix: suffix.into() }.to_string();
     let Some(object) = crate::log::get_named(&*inner.store, &key).await? else { return Ok(None) };
     match Signal::read(&object.body) {

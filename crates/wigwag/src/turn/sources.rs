@@ -15,11 +15,11 @@ use wigwag_core::{
 use wigwag_store::{Listed, Page, Store, limits::LIST_PAGE};
 
 use super::advance::numbered_child;
-use super::ends::ChildEnd;
+use super::ended::ChildEnd;
 use super::scan::{list_inboxes, names_waited_for, sort_inboxes, waiting_key};
 use super::{Release, Turn};
 use crate::context::{Joined, TaskEnd};
-use crate::engine_core::EngineCore as Inner;
+use crate::engine_core::EngineCore;
 use crate::error::Result;
 use crate::failure::Failure;
 use crate::limits::CONTROLS_CONCURRENT;
@@ -62,7 +62,7 @@ pub(crate) struct EarlyList {
 }
 
 impl EarlyList {
-    pub(crate) async fn of(inner: &Inner, run: &RunRef) -> Result<Self> {
+    pub(crate) async fn of(inner: &EngineCore, run: &RunRef) -> Result<Self> {
         let now = inner.now().await?;
         let page = inner.store.list(&prefix::signals(run), "", LIST_PAGE).await?;
         Ok(Self { since: now.at.before(now.uncertainty), page })
@@ -78,13 +78,13 @@ impl EarlyList {
 }
 
 /// Scans all sources: signals and control objects, and concurrently the reports of children.
-pub(crate) async fn look_at_sources(inner: &Arc<Inner>, run: &Run, early: Option<EarlyList>) -> Result<Found> {
+pub(crate) async fn look_at_sources(inner: &Arc<EngineCore>, run: &Run, early: Option<EarlyList>) -> Result<Found> {
     let (mut found, children) = try_join(look_at_signals(inner, run, early), look_at_children(inner, run)).await?;
     found.children = children;
     Ok(found)
 }
 
-async fn look_at_children(inner: &Arc<Inner>, run: &Run) -> Result<Vec<(Path, BTreeMap<RunId, ChildEnd>)>> {
+async fn look_at_children(inner: &Arc<EngineCore>, run: &Run) -> Result<Vec<(Path, BTreeMap<RunId, ChildEnd>)>> {
     let mut children = Vec::new();
     let waiting: Vec<(&Path, &Point)> = run
         .open
@@ -107,7 +107,7 @@ async fn look_at_children(inner: &Arc<Inner>, run: &Run) -> Result<Vec<(Path, BT
 }
 
 /// One listing serves control objects and all inboxes while it fits a page; else each gets its own.
-pub(super) async fn look_at_signals(inner: &Arc<Inner>, run: &Run, early: Option<EarlyList>) -> Result<Found> {
+pub(super) async fn look_at_signals(inner: &Arc<EngineCore>, run: &Run, early: Option<EarlyList>) -> Result<Found> {
     let names = if run.status.is_final() { Default::default() } else { names_waited_for(run) };
     let mut found = Found::default();
     let EarlyList { since, page } = match early {
@@ -134,7 +134,7 @@ pub(super) async fn look_at_signals(inner: &Arc<Inner>, run: &Run, early: Option
     Ok(found)
 }
 
-async fn look_at_controls(inner: &Arc<Inner>, run: &Run, listed: Vec<Listed>, found: &mut Found) -> Result<()> {
+async fn look_at_controls(inner: &Arc<EngineCore>, run: &Run, listed: Vec<Listed>, found: &mut Found) -> Result<()> {
     let mut unread = Vec::new();
     for listed in listed {
         let Ok(Key::Control { suffix, .. }) = listed.key.parse::<Key>() else { continue };
@@ -178,7 +178,7 @@ fn wanted_children(run: &Run, path: &Path, point: &Point) -> Vec<RunId> {
     }
 }
 
-async fn read_ends(inner: &Arc<Inner>, run: &Run, wanted: Vec<RunId>) -> Result<BTreeMap<RunId, ChildEnd>> {
+async fn read_ends(inner: &Arc<EngineCore>, run: &Run, wanted: Vec<RunId>) -> Result<BTreeMap<RunId, ChildEnd>> {
     type Read = BoxFuture<'static, Result<Option<(RunId, ChildEnd)>>>;
     let mut reads: Vec<Read> = Vec::with_capacity(wanted.len());
     for child in wanted {
@@ -412,7 +412,7 @@ pub(crate) fn index_of_closed(run: &Run, events: &[Event]) -> Vec<String> {
 }
 
 /// Of a run that went back, points that took signals are gone; the log still has them.
-async fn refuse_if_received(inner: &Arc<Inner>, run: &Run, signal: &str, events: &mut [Event]) -> Result<()> {
+async fn refuse_if_received(inner: &Arc<EngineCore>, run: &Run, signal: &str, events: &mut [Event]) -> Result<()> {
     // A migration leaves a skipped step in the place of a dropped one.
     let is_gap = |point: &Point| point.kind == PointKind::Step && point.status == PointStatus::Skipped;
     if run.restarts == 0 && !run.points.values().any(is_gap) {
