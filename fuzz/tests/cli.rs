@@ -5,7 +5,7 @@
 #[expect(dead_code, reason = "nothing is opened")]
 #[path = "../../crates/wigwag-cli/src/args.rs"]
 mod args;
-#[expect(dead_code, reason = "nothing is reported")]
+#[expect(dead_code, unreachable_pub, reason = "nothing is reported, and the library of the command exports it")]
 #[path = "../../crates/wigwag-cli/src/error.rs"]
 mod error;
 #[expect(dead_code, reason = "no secret is read")]
