@@ -482,8 +482,7 @@ mod tests {
             let (store, clock, _) = down(8, Some(8));
             let told = Retry { settings: RetrySettings::new(0, Duration::ZERO), ..store }.throttled_with(&address);
             let other = |address: &str| {
-                let mut settings = RetrySettings::default();
-                settings.random = || 0.5;
+                let settings = RetrySettings { random: || 0.5, ..RetrySettings::default() };
                 Retry::with_clock(Memory::bucket(), settings, clock.clone()).throttled_with(address)
             };
             let (same, elsewhere) = (other(&address), other("s3://another"));
