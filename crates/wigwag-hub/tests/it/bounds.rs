@@ -126,7 +126,8 @@ fn no_call_visits_more_than_a_bounded_number_of_sessions_actors_and_topics() {
         world.settle();
         world.all("a");
     }
-    let calls: [(&str, fn(&mut World) -> bool); 2] =
+    type Call = fn(&mut World) -> bool;
+    let calls: [(&str, Call); 2] =
         [("tick", |world| world.hub.tick(world.now)), ("shutdown", |world| world.hub.advance(world.now))];
     for (name, call) in calls {
         if name == "shutdown" {
