@@ -191,7 +191,10 @@ impl Patience<'_> {
 
     /// Records throttling, and waits before another attempt; `false` if there will be none.
     async fn again(&mut self, error: &Error) -> bool {
-        self.throttle.note(error, self.clock);
+        // A shorter demand is no longer than the delay that every rejected request makes anyway.
+        if error.retry_after() >= Some(self.settings.pause_first) {
+            self.throttle.note(error, self.clock);
+        }
         let spent = self.clock.boot().saturating_sub(self.since);
         if self.tries >= self.settings.tries_max {
             return false;
@@ -239,6 +242,7 @@ impl<S: Store> Store for Retry<S> {
                 Err(error) => error,
             };
             attempt.advance(&error);
+            self.throttle.note(&error, &*self.clock);
             if error.is_lost() && attempt.doubtful {
                 match self.read_back(&attempt.rest, &error).await {
                     Ok(ReadBack::Ours(version)) => attempt.pass(&version, self.inner.traits().atomic),
