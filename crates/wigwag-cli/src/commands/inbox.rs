@@ -11,8 +11,8 @@ use crate::args::{Inbox, StoreArgs};
 use crate::error::Failed;
 use crate::output::{line, now, span, table, talk};
 
-/// The columns of [`row`].
-pub(super) const HEADER: [&str; 7] = ["RUN", "TYPE", "SIGNAL", "STEP", "WAITING", "DEADLINE", "ABOUT"];
+/// The columns of [`row`]; the last one is shown if a wait has a description.
+const HEADER: [&str; 7] = ["RUN", "TYPE", "SIGNAL", "STEP", "WAITING", "DEADLINE", "ABOUT"];
 
 pub(super) async fn run(args: &StoreArgs, wanted: &Inbox, json: bool) -> Result<(), Failed> {
     let name = wanted.name.as_deref().map(signal_name).transpose()?;
@@ -22,7 +22,7 @@ pub(super) async fn run(args: &StoreArgs, wanted: &Inbox, json: bool) -> Result<
     let now = now();
     match json {
         true => show_json(&found.runs)?,
-        false => table(&HEADER, found.runs.iter().map(|run| row(run, now)).collect())?,
+        false => show_table(&found.runs, now)?,
     }
     match found.next {
         Some(next) => talk(&format!("next page: `{}`", again(args, wanted, &next))),
@@ -74,7 +74,15 @@ fn show_json(runs: &[WaitingRun]) -> Result<(), Failed> {
     Ok(())
 }
 
-pub(super) fn row(run: &WaitingRun, now: Time) -> Vec<String> {
+/// Prints waits as a table.
+pub(super) fn show_table(runs: &[WaitingRun], now: Time) -> std::io::Result<()> {
+    let is_described = runs.iter().any(|run| run.wait.about.is_some());
+    let columns = HEADER.len() - usize::from(!is_described);
+    let rows = runs.iter().map(|run| row(run, now).into_iter().take(columns).collect());
+    table(HEADER.get(..columns).unwrap_or(&HEADER), rows.collect())
+}
+
+fn row(run: &WaitingRun, now: Time) -> Vec<String> {
     let wait = &run.wait;
     let age = wait.since.map_or_else(|| "-".into(), |since| span(now.since(since)).replace(' ', ""));
     vec![

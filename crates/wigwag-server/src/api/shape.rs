@@ -257,8 +257,7 @@ pub(crate) struct OpenWait {
     authenticated: Option<bool>,
     /// JSON Schema of its payloads.
     schema: Option<Value>,
-    /// Description by its workflow, in one line. Lists with `order` show the first plain fields of the run's input where a wait has
-    /// none.
+    /// Description by its workflow, in one line. Lists with `order` fall back to plain fields of the run's input.
     about: Option<String>,
 }
 

@@ -10,13 +10,13 @@ use wigwag::{Payload, Receipt, WaitingRun};
 use wigwag_core::{Name, RunId, RunRef, TypeName};
 use wigwag_server::Code;
 
-use super::super::inbox::{HEADER, nothing_waits, row, signal_name};
+use super::super::inbox::{nothing_waits, show_table, signal_name};
 use super::super::{command, target};
 use super::{CALLS, receipt_json, signal_of};
 use crate::args::{Signal, StoreArgs};
 use crate::error::Failed;
 use crate::input;
-use crate::output::{Progress, count, now, short, table, talk};
+use crate::output::{Progress, count, now, short, talk};
 use crate::target::Target;
 
 /// Number of runs per page and per request.
@@ -102,7 +102,7 @@ async fn list(args: &StoreArgs, waiting: &mut Waiting<'_>, payload: &Payload, js
         }
         return Ok(());
     }
-    table(&HEADER, found.iter().map(|run| row(run, now)).collect())?;
+    show_table(&found, now)?;
     let mut stdout = std::io::stdout().lock();
     let (payload, runs) = (short(payload.text(), PAYLOAD_MAX), count(found.len(), "run"));
     writeln!(stdout, "would send `{name}` with {payload} to {runs}")?;
