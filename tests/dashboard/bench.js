@@ -1,5 +1,4 @@
-// Figures of the dashboard on a real server in a real browser: `npm run bench`. Each is held against its bar: PASS or FAIL; a FAIL makes the
-// command fail.
+// Figures of the dashboard on a real server in a real browser: `npm run bench`. Prints PASS or FAIL for each; exits with 1 after a FAIL.
 // WIGWAG_BIN: the server (a release build for figures that mean something), WAITS: open waits (100000), ENTRIES: entries of a long run (10000),
 // SOAK_S: seconds of changes at 50 a second (60), CPU: how much the browser is slowed down (4).
 import { browser, filesOf, open, page, serve, until } from "./kit.js";
