@@ -286,7 +286,7 @@ pub(crate) enum Command {
     ///
     /// A store returns most of its free space by itself. A directory of an early version is rebuilt once; that needs
     /// its size as free space, and no other process may have it open.
-    #[command(after_help = "Example:\n  wigwag prune --older-than 30d && wigwag vacuum")]
+    #[command(after_help = "Example:\n  wigwag vacuum --store ./data")]
     Vacuum,
     /// Generate shell completions
     ///

@@ -280,10 +280,9 @@ async fn list_counts_runs_by_type_and_status() {
         let said = good(&wigwag(folder.path(), args));
         said.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
     };
-    let header = ["TYPE", "UNFINISHED", "COMPLETED", "FAILED", "CANCELLED"];
-    let counted = [&header[..], &["echo", "0", "2", "0", "0"], &["rest", "1", "0", "0", "0"]];
-    assert_eq!(rows(&["list", "--count"]), counted);
-    assert_eq!(rows(&["list", "--count", "--type", "rest"]), [&header[..], &["rest", "1", "0", "0", "0"]]);
+    // A pipe gets the rows without a header: type, unfinished, completed, failed, cancelled.
+    assert_eq!(rows(&["list", "--count"]), [["echo", "0", "2", "0", "0"], ["rest", "1", "0", "0", "0"]]);
+    assert_eq!(rows(&["list", "--count", "--type", "rest"]), [["rest", "1", "0", "0", "0"]]);
     let json: Value = serde_json::from_str(&good(&wigwag(folder.path(), &["list", "--count", "--json"]))).unwrap();
     assert_eq!(json["types"]["echo"]["completed"], 2, "{json}");
     engine.stop().await;

@@ -102,14 +102,14 @@ pub enum Op {
         /// The dedup marker, stored before the message is removed.
         delivered: Option<Delivered>,
     },
-    /// Move a stored message that the hub cannot read to [`unreadable`](crate::key::unreadable), and log it. →
-    /// [`Done::Stored`]
+    /// Move a stored message that the hub cannot read to [`unreadable`](crate::key::unreadable), and log it;
+    /// → [`Done::Stored`] when it is moved.
     SetAside {
         /// The target's address.
         address: Arc<str>,
         /// Key of the message.
         waiting: Waiting,
-        /// Its content.
+        /// Content of the object.
         body: Bytes,
         /// Why it cannot be read.
         reason: String,

@@ -6,7 +6,7 @@
 //! at a time, each with all messages received during the previous one, so that the store never has a later message
 //! without an earlier one, whichever put completes last. The queue is not read during a put.
 //!
-//! A stored message that cannot be read is set aside, never deleted: its sender was told `queued`. What if we die
+//! A stored message that cannot be read is set aside, never deleted: its sender got the answer `queued`. What if we die
 //! here? The copy is written before the message is removed from the queue, so that it is set aside again, under the same key.
 
 use std::collections::BTreeMap;

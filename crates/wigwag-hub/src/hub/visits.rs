@@ -12,7 +12,7 @@ pub(super) struct Visits {
 }
 
 impl Visits {
-    /// Counts visits.
+    /// Adds to the number of visits.
     #[inline]
     pub(super) fn count(&self, more: usize) {
         #[cfg(feature = "testing")]
