@@ -263,6 +263,35 @@ async fn a_wait_keeps_the_schema_it_was_opened_with_when_code_changes_it() {
 }
 
 #[tokio::test]
+async fn a_wait_of_a_function_keeps_the_schema_it_was_opened_with_when_code_changes_it() {
+    let code = |kind: &'static str| {
+        move |engine: Builder| {
+            engine.function("f", 1, move |ctx: Ctx, (): ()| async move {
+                let schema = json!({"type": kind});
+                let first = ctx.wait::<Value>("n").schema(schema.clone()).await?;
+                let second = ctx.wait::<Value>("n").schema(schema).await?;
+                Ok::<_, Failure>(json!([first, second]))
+            })
+        }
+    };
+    let kit = Kit::start(code("integer")).await.unwrap();
+    kit.client().start("f", &()).id("r").await.unwrap();
+    kit.settle().await.unwrap();
+    let kit = kit.crash(code("string")).await.unwrap();
+    kit.settle().await.unwrap();
+    let run = kit.client().run("r").unwrap();
+    let refused = run.signal("n", &json!("text")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidPayload, "the open wait keeps the schema of its opening");
+    run.signal("n", &json!(1)).await.unwrap();
+    kit.settle().await.unwrap();
+    let refused = run.signal("n", &json!(2)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidPayload, "a wait that was opened later has the new schema");
+    run.signal("n", &json!("text")).await.unwrap();
+    kit.run_until_idle().await.unwrap();
+    assert_eq!(run.result::<Value>().await.unwrap(), json!([1, "text"]));
+}
+
+#[tokio::test]
 async fn an_early_signal_that_the_changed_schema_does_not_take_is_kept_and_shown_with_the_reason() {
     let code = |kind: &'static str| {
         let schema = json!({"type": kind});

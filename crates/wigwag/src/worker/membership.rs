@@ -10,6 +10,7 @@ use super::Dispatcher;
 use crate::engine_core::time;
 use crate::error::Result;
 use crate::limits::{ANNOUNCED_NAMES_MAX, ANNOUNCEMENT_SLACK};
+use crate::pages::Pages;
 
 /// Known workers and processes that share the store.
 #[derive(Debug)]
@@ -83,18 +84,22 @@ impl Dispatcher {
         let key = Key::Worker { id: self.inner.worker.clone() }.to_string();
         let body = self.announcement(now.at);
         self.inner.store.write(Batch::new().put(key, body)).await?;
-        let page = self.inner.store.list("workers/", "", LIST_PAGE).await?;
         let lapsed = self.inner.settings.lease * 5 / 4 + now.uncertainty + ANNOUNCEMENT_SLACK;
-        let (here, gone): (Vec<_>, Vec<_>) =
-            page.entries.into_iter().partition(|listed| now.at.since(time(listed.modified)) <= lapsed);
-        let id = |key: &str| key.trim_start_matches("workers/").trim_end_matches(".json").to_owned();
-        self.membership.others =
-            here.iter().map(|listed| id(&listed.key)).filter(|id| *id != self.inner.worker).collect();
-        let old = gone.iter().filter(|listed| now.at.since(time(listed.modified)) > lapsed * 10);
-        let batch = old.fold(Batch::new(), |batch, listed| batch.delete(&listed.key));
-        if !batch.operations().is_empty() {
-            self.inner.store.write(batch).await?;
+        let (mut others, mut old) = (Vec::new(), Vec::new());
+        let mut pages = Pages::new(&*self.inner.store, "workers/");
+        while let Some(entries) = pages.next().await? {
+            for listed in entries {
+                let age = now.at.since(time(listed.modified));
+                let id = listed.key.trim_start_matches("workers/").trim_end_matches(".json");
+                if age <= lapsed && id != self.inner.worker {
+                    others.push(id.to_owned());
+                } else if age > lapsed * 10 {
+                    old.push(listed.key);
+                }
+            }
         }
+        self.membership.others = others;
+        self.inner.delete_all(old).await?;
         Ok(())
     }
 
