@@ -168,47 +168,6 @@ async fn a_store(folder: &std::path::Path) -> Kit {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn doctor_names_each_kind_of_stuck_run() {
-    let folder = tempfile::tempdir().unwrap();
-    let kit = a_store(folder.path()).await;
-    for id in ["fine", "asked"] {
-        kit.client().start("waits", &json!(null)).id(id).await.unwrap();
-    }
-    kit.client().start("pair", &json!({})).id("unserved").await.unwrap();
-    kit.client().start("pair", &json!({})).id("parked").await.unwrap();
-    kit.settle().await.unwrap();
-    let at = kit.client().run("parked").unwrap().get().await.unwrap().run().updated_at;
-    let control = json!({"id": "1", "created_at": at, "order": "cancel"}).to_string();
-    let asked = format!("workflow/asked/signals/.control/{at}_1.json");
-    let definitions = kit.store().list("definition/", "", 100).await.unwrap().entries;
-    let definition = definitions.iter().find(|listed| listed.key.contains("pair")).unwrap();
-    let definition = kit.store().get(&definition.key).await.unwrap().unwrap().body;
-    let hash = serde_json::from_slice::<Value>(&definition).unwrap()["hash"].clone();
-    let events = json!([
-        {"type": "run.migrated", "definition_hash": hash},
-        {"type": "run.claimed", "owner": "w", "until": at, "hints": []},
-        {"type": "run.parked", "hints": ["due/0000/2036-06-01T00:00:00.000000Z~00000000~parked~x.1.json"]},
-    ]);
-    let entry = json!({"seq": 2, "by": "w.2", "at": at, "events": events}).to_string();
-    let parked = "workflow/parked/log/0000000002.json";
-    kit.store().write(Batch::new().put(asked, control).put(parked, entry)).await.unwrap();
-    drop(kit);
-    let output = wigwag(folder.path(), &["doctor", "--no-store"]);
-    let (said, error) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(1), "{error}");
-    assert!(error.contains("violates a guarantee") && error.contains("\nhint: back up the store"), "{error}");
-    for (word, what) in [
-        ("STUCK", "run `unserved` (pending) was due on"),
-        ("STUCK", "no worker serves `pair`"),
-        ("BROKEN", "run `parked` (running) is parked and could continue: step `a` is ready, and has not begun"),
-        ("BROKEN", "run `asked` (waiting_signal) has a control object"),
-    ] {
-        assert!(said.lines().any(|line| line.starts_with(word) && line.contains(what)), "want: {word} {what}\n{said}");
-    }
-    assert!(!said.contains("`fine`"), "{said}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn doctor_lists_queued_messages_that_the_hub_could_not_read() {
     let folder = tempfile::tempdir().unwrap();
     let kit = a_store(folder.path()).await;
@@ -222,17 +181,6 @@ async fn doctor_lists_queued_messages_that_the_hub_could_not_read() {
     );
     let json: Value = serde_json::from_str(&good(&wigwag(folder.path(), &["doctor", "--no-store", "--json"]))).unwrap();
     assert_eq!(json["unreadable_messages"], json!([key]));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn doctor_has_nothing_to_say_of_runs_that_wait() {
-    let folder = tempfile::tempdir().unwrap();
-    let kit = a_store(folder.path()).await;
-    kit.client().start("waits", &json!(null)).id("fine").await.unwrap();
-    kit.settle().await.unwrap();
-    drop(kit);
-    let said = good(&wigwag(folder.path(), &["doctor", "--no-store"]));
-    assert!(!said.contains("STUCK") && !said.contains("BROKEN"), "{said}");
 }
 
 #[tokio::test]

@@ -4,6 +4,8 @@
 //! The audit only reads. A live store changes during the audit: writes of the last minute are not judged, and an
 //! apparent breach is read a second time before it is reported.
 
+mod progress;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
@@ -67,7 +69,7 @@ pub struct Audit {
     pub broken: Vec<Breach>,
     /// Harmless remains of crashes, which the sweeper or a patrol removes; there should be few.
     pub untidy: Vec<Breach>,
-    /// Runs with an overdue wake-up and no progress since: no worker serves them, or none can.
+    /// Runs that no worker moves on: wake-ups that are overdue, turns that are rejected or die each time.
     pub stuck: Vec<Breach>,
 }
 
@@ -126,8 +128,13 @@ impl Forgotten {
     }
 }
 
-/// The earliest wake-up of each run.
-type Hints = HashMap<RunId, Time>;
+/// When the wake-ups of each run are due, the earliest first.
+type Hints = HashMap<RunId, BTreeSet<Time>>;
+
+/// The earliest wake-up of a run.
+fn earliest(hints: &Hints, run: &Run) -> Option<Time> {
+    hints.get(&run.run.id)?.first().copied()
+}
 
 impl Auditor<'_> {
     async fn audit(&self, mut progress: impl FnMut(&Audit)) -> Result<Audit> {
@@ -195,8 +202,7 @@ impl Auditor<'_> {
         for shard in 0..self.inner.shards {
             self.keys(&prefix::due(shard), |key, _| {
                 if let Ok(Key::Due(hint)) = key.parse::<Key>() {
-                    let earliest = hints.entry(hint.run).or_insert(hint.due);
-                    *earliest = hint.due.min(*earliest);
+                    hints.entry(hint.run).or_default().insert(hint.due);
                 }
             })
             .await?;
@@ -226,7 +232,10 @@ impl Auditor<'_> {
                 self.the_snapshot_follows_from_the_log(&told, &mut looked).await?;
                 self.indexes_name_it(&told.run, &mut looked).await?;
                 self.nothing_is_overlooked(&told.run, &mut looked).await?;
-                self.wake_ups_move_it(&told.run, hints, &mut looked);
+                match progress::turns_in_vain(&told) {
+                    Some(breach) => looked.stuck.push(breach),
+                    None => self.wake_ups_move_it(&told, hints, &mut looked),
+                }
                 looked.forgotten = self.seems_forgotten(&told.run, &folder, hints).await?;
                 looked.told = Some(told);
             }
@@ -402,20 +411,6 @@ impl Auditor<'_> {
         Ok(())
     }
 
-    /// A wake-up that is due moves its run within a lease, if a worker serves it.
-    fn wake_ups_move_it(&self, run: &Run, hints: &Hints, looked: &mut Looked) {
-        let Some(due) = hints.get(&run.run.id).copied().filter(|_| !run.status.is_final()) else { return };
-        let patience = self.inner.settings.lease * 2 + AUDIT_UNDER_WAY_AGE;
-        if self.now.since(due) > patience && self.now.since(run.updated_at) > patience && run.updated_at <= due {
-            let what = format!(
-                "run `{}` ({}) was due on {due}, and has not moved: no worker serves `{}`, or each gives up on it (its log \
-                 says why)",
-                run.run.id, run.status, run.of
-            );
-            looked.stuck.push(Breach::new(Promise::WokenUp, what));
-        }
-    }
-
     /// Checks that an unfinished run has a wake-up at or before the moment it needs attention; returns the run if it
     /// seems to have none.
     async fn seems_forgotten(&self, run: &Run, folder: &Folder, hints: &Hints) -> Result<Option<Forgotten>> {
@@ -430,7 +425,7 @@ impl Auditor<'_> {
         let unfolded = folder.controls.iter().find(|(suffix, put)| !run.controls.contains_key(suffix) && is_old(*put));
         let unfolded = unfolded.filter(|_| lease.is_none()).map(|(suffix, _)| suffix.clone());
         let forgotten = Forgotten { run: run.clone(), needed, signalled, unfolded };
-        let hinted = hints.get(&run.run.id).is_some_and(|due| forgotten.is_seen_in_time(*due, self.now));
+        let hinted = earliest(hints, run).is_some_and(|due| forgotten.is_seen_in_time(due, self.now));
         Ok(Some(forgotten).filter(|_| !hinted))
     }
 
@@ -447,7 +442,7 @@ impl Auditor<'_> {
             let said = |what: String| {
                 Breach::new(Promise::WokenUp, format!("run `{}` ({}) {what}", one.run.run.id, one.run.status))
             };
-            match (hints.get(&one.run.run.id).copied(), one.needed) {
+            match (earliest(&hints, &one.run), one.needed) {
                 (None, _) => audit.broken.push(said("has no wake-up: no worker will check it".into())),
                 (Some(due), Some(needed)) if due > needed => {
                     audit.broken.push(said(format!("needs attention at {needed}, but its wake-up is due on {due}")));

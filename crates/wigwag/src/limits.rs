@@ -134,6 +134,9 @@ pub(crate) const AUDIT_READS_CONCURRENT: usize = 8;
 /// Age below which a change is not judged: a worker may be about to replace wake-ups and index objects.
 pub(crate) const AUDIT_UNDER_WAY_AGE: Duration = Duration::from_secs(60);
 
+/// Claims in a row that record nothing else, from which a run counts as stuck. Two workers may die by chance.
+pub(crate) const CLAIMS_IN_VAIN_MAX: usize = 3;
+
 // Limits of caches.
 
 /// Compiled schemas that are cached; a process with more compiles some again.

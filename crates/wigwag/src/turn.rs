@@ -53,6 +53,7 @@ pub(crate) use ended::{complete_end, take_back_if_restarted};
 pub(crate) use lease::NewLease;
 pub(crate) use scan::{decide, names_waited_for, waiting_facts, waiting_key};
 pub(crate) use sources::{EarlyList, Found, index_of_closed, look_at_sources};
+pub(crate) use unrecordable::UNRECORDABLE;
 
 /// One worker's exclusive drive of a run.
 #[derive(Debug)]

@@ -243,14 +243,17 @@ async fn a_parked_run_that_could_continue_is_named() {
     let done =
         |step: &str| json!({"type": "step.completed", "point": step, "at": "2026-01-01T00:01:00.000000Z", "result": 1});
     let error = json!({"type": "StepFailed", "message": "no"});
-    let undo = json!({"type": "compensation.started", "point": "a", "attempt": 1, "cause": {"failed": error}});
+    let undo = json!({"type": "compensation.started", "point": "a", "attempt": 1, "cause": {"failed": error.clone()}});
     let cancel = json!({"type": "run.cancel_requested", "control": "c"});
+    let failed =
+        json!({"type": "step.failed", "point": "a", "attempt": 1, "at": "2026-01-01T00:01:00.000000Z", "error": error});
     let rows = [
         (vec![], "step `a` is ready, and has not begun"),
         (vec![started("a"), done("a")], "step `b` is ready, and has not begun"),
         (vec![started("a"), done("a"), started("b"), done("b")], "all its steps are done, and it has not ended"),
         (vec![started("a"), done("a"), undo], "its compensation has not ended"),
         (vec![cancel], "it is being cancelled, and nothing continues that"),
+        (vec![started("a"), failed], "step `a` has failed, and the run has not"),
     ];
     for (between, why) in rows {
         let kit = an_unserved_graph().await;
@@ -283,4 +286,65 @@ async fn a_wake_up_that_moves_nothing_is_named() {
     kit.advance(Duration::from_secs(600)).await.unwrap();
     let stuck = audit(&kit).await.stuck;
     assert!(stuck.len() == 1 && stuck[0].what.contains("no worker serves `pair`"), "{stuck:?}");
+}
+
+/// The findings of stuck runs.
+async fn stuck(kit: &Kit) -> Vec<String> {
+    audit(kit).await.stuck.into_iter().map(|breach| breach.what).collect()
+}
+
+#[tokio::test]
+async fn a_wake_up_that_moves_nothing_is_named_also_if_the_run_moved_since_another_was_due() {
+    let kit = a_store().await;
+    let hint = key(&kit, "due/", "").await;
+    let body = kit.store().get(&hint).await.unwrap().unwrap().body;
+    let run = kit.client().run("waits").unwrap();
+    let moved_at = run.get().await.unwrap().run().updated_at;
+    let (head, tail) = hint.split_once('~').unwrap();
+    let overdue = |due: wigwag::Time| format!("{}/{due}~{tail}x", &head[..head.rfind('/').unwrap()]);
+    let (before, after) =
+        (overdue(moved_at.before(Duration::from_secs(5))), overdue(moved_at.after(Duration::from_secs(5))));
+    kit.store().write(Batch::new().put(before, body.clone()).put(&after, body)).await.unwrap();
+    assert!(stuck(&kit).await.is_empty(), "a worker may be about to check it");
+    // The clock moves, and no worker serves the run.
+    kit.clock().advance(Duration::from_secs(600));
+    let stuck = stuck(&kit).await;
+    assert!(stuck.len() == 1 && stuck[0].contains("(2 wake-ups are overdue), and has not moved"), "{stuck:?}");
+}
+
+/// Claims by workers that die, each a minute after the one before it; `until` is how long a lease lasts.
+async fn claim(kit: &Kit, owners: &[&str], until: Duration) {
+    for owner in owners {
+        kit.clock().advance(Duration::from_secs(60));
+        let now = wigwag::Time::from_micros(kit.store().now().await.unwrap().at.micros());
+        let seq = keys(kit, "workflow/p/log/", ".json").await.len() + 1;
+        let events = json!([{"type": "run.claimed", "owner": owner, "until": now.after(until), "hints": []}]);
+        let entry = json!({"seq": seq, "by": format!("{owner}.{seq}"), "at": now, "events": events});
+        let key = format!("workflow/p/log/{seq:010}.json");
+        kit.store().write(Batch::new().put(key, entry.to_string())).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_run_whose_every_turn_ends_before_it_records_anything_is_named() {
+    let lease = Duration::from_secs(30);
+    let named = |stuck: &[String]| stuck.iter().any(|what| what.contains("and nothing else was recorded"));
+    let kit = an_unserved_graph().await;
+    claim(&kit, &["w1", "w2"], lease).await;
+    assert!(!named(&stuck(&kit).await), "two workers may die by chance");
+    claim(&kit, &["w2"], lease).await;
+    let found = stuck(&kit).await;
+    assert!(named(&found) && found[0].contains("was claimed 3 times in a row"), "{found:?}");
+    let kit = an_unserved_graph().await;
+    claim(&kit, &["w1"; 9], Duration::from_secs(120)).await;
+    assert!(!named(&stuck(&kit).await), "a worker renews its lease while a long step runs");
+}
+
+#[tokio::test]
+async fn a_run_that_was_paused_because_its_entry_cannot_be_recorded_is_named() {
+    let kit = an_unserved_graph().await;
+    let error = json!({"type": "Unrecordable", "message": "entry 2 of `workflow/p` has 9 bytes"});
+    append(&kit, "p", json!([{"type": "run.paused", "why": "failure", "error": error}])).await;
+    let stuck = stuck(&kit).await;
+    assert!(stuck[0].contains("would be rejected again: entry 2 of `workflow/p` has 9 bytes"), "{stuck:?}");
 }

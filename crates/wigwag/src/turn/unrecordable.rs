@@ -19,6 +19,9 @@ use super::Turn;
 use crate::error::Error;
 use crate::log::{self, CommitError as Lost, CommitPlan, Log};
 
+/// Kind of the error of a run that was paused because its next entry can never be recorded.
+pub(crate) const UNRECORDABLE: &str = "Unrecordable";
+
 impl Turn {
     /// Stops the run that this turn holds. If even that fails, the run is tried again when the lease ends.
     pub(super) async fn stop_unrecordable(&mut self, error: &Error) {
@@ -60,7 +63,7 @@ impl Turn {
 
     /// Records why the run stops: paused where that is possible, else ended.
     pub(crate) async fn stage_stop(&mut self, error: &Error) -> Result<(), Lost> {
-        let fault = Fault::new("Unrecordable", format!("the next entry of the run cannot be recorded: {error}"));
+        let fault = Fault::new(UNRECORDABLE, format!("the next entry of the run cannot be recorded: {error}"));
         let halt = Halt::of(&self.log.run);
         if halt == Halt::Nothing {
             return Ok(());
