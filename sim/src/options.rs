@@ -174,6 +174,8 @@ ingredients! {
     FewWaits = "few-waits",
     FewPoints = "few-points",
     ShortTimes = "short-times",
+    WildClocks = "wild-clocks",
+    Meddlers = "meddlers",
 }
 
 impl Ingredient {

@@ -153,6 +153,8 @@ pub struct Known {
     pub entries: BTreeMap<(RunRef, u64), Duration>,
     /// Runs that retention removed.
     pub removed: BTreeSet<RunRef>,
+    /// The clocks of some senders are off by more than the uncertainty that they declare.
+    pub wild_clocks: bool,
     /// Counts of events.
     pub counts: Counts,
 }
@@ -307,6 +309,11 @@ impl World {
         if !atomic && self.has(Ingredient::Skew) {
             seat = seat.skewed(before, Duration::from_secs(chance.u64(..60)), after);
         }
+        // Twice the uncertainty that a process declares: readers look further back than that.
+        let mut wild = self.chance(salt ^ 0x511D_0000);
+        if self.style.wild_clocks && process.name.starts_with('c') && wild.bool() {
+            seat = seat.skewed(wild.i64(-2_000_000..=2_000_000), Duration::ZERO, wild.i64(-2_000_000..=2_000_000));
+        }
         if self.style.peers {
             seat = seat.peer();
         }
@@ -414,6 +421,7 @@ impl World {
         if self.style.peaceful {
             (known.begun, known.received) = (noted.begun, noted.received);
         }
+        known.wild_clocks = self.style.wild_clocks;
         known.entries = self.network.watch.entries();
         known.removed = self.network.watch.attic().into_keys().collect();
         let mut broken = checks::all(&whole, &calm, &known).await;
@@ -487,6 +495,9 @@ impl World {
         }
         if self.options.has(Ingredient::Operators) {
             tasks.push(tokio::spawn(self.clone().operate(plan.id.clone(), number as u64)));
+            if self.style.meddlers {
+                tasks.push(tokio::spawn(self.clone().meddle(plan.clone(), number as u64)));
+            }
         }
         if self.style.signal_burst {
             tasks.push(tokio::spawn(self.clone().burst_of_signals(plan.clone(), number)));

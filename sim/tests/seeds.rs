@@ -181,8 +181,7 @@ const CAUGHT: [(Mutation, u64); 35] = [
     (Mutation::CodeBeforeClaim, 47),
 ];
 
-/// Too rare for the simulator: a test of the engine covers the first, and for the others no seed of the current worlds is known
-/// (`docs/internals/simulator.md`).
+/// Too rare for the simulator: a test of the engine catches the first, and the scenarios in `rare_bugs.rs` catch the others.
 const NOT_CAUGHT: [Mutation; 4] = [
     Mutation::PruneBeforeReport,
     Mutation::SlowSenderTrusts,

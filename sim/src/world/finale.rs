@@ -13,10 +13,14 @@ use super::World;
 use crate::checks;
 use crate::code::{Code, FORM};
 use crate::program::NAMES;
+use crate::store::Process;
 use crate::watch::{keys_below, objects_below};
 
 /// Retention frees the ids of removed runs after a day.
 const TWO_DAYS: Duration = Duration::from_secs(48 * 3_600);
+
+/// Generation of the worker that follows the last wake-ups.
+const LATE_WORKER: u64 = 99;
 
 /// Age from which the sweeper checks the objects it finds.
 const OLD_ENOUGH: Duration = Duration::from_secs(2 * 3_600);
@@ -119,6 +123,7 @@ impl World {
     pub(super) async fn ids_are_free_in_the_end(&self, broken: &mut Vec<Breach>) {
         self.clock.sleep(TWO_DAYS).await;
         let client = self.calm_client(&self.memory).await;
+        broken.extend(self.wake_ups_end_with_their_runs(&client).await);
         for run in self.network.watch.attic().keys().filter(|run| run.family == Family::Workflow) {
             let mut failed = client.prune(&PruneOptions::older_than(Duration::ZERO)).await.err();
             let left = keys_below(&self.memory, &prefix::run(run)).await;
@@ -130,6 +135,21 @@ impl World {
                 broken.push(Breach::new(Promise::NothingRevived, what));
             }
         }
+    }
+}
+
+impl World {
+    /// No wake-up is left of a run that ended, was removed, or never began: two days later each of them is due, a worker that
+    /// follows it deletes it, and the sweeper deletes wake-ups without a run.
+    async fn wake_ups_end_with_their_runs(&self, client: &Client) -> Option<Breach> {
+        let process = Process::immortal("w0late");
+        let engine = self.start_worker(&process, 0, LATE_WORKER, self.code(0)).await?;
+        self.clock.sleep(Duration::from_secs(120)).await;
+        engine.stop().await;
+        let swept = client.sweep(false).await.err();
+        let left = checks::wake_ups_of_ended_runs(&self.memory).await;
+        let what = format!("wake-ups are left of runs that ended: {left:?}; {swept:?}");
+        (!left.is_empty()).then(|| Breach::new(Promise::WokenUp, what))
     }
 }
 

