@@ -7,6 +7,7 @@
 //! id, acknowledge messages, reply to requests, and process no message twice. Some also repeat answered asks, use one id for two
 //! targets, and send malformed flags. At the end 40 days pass, and the store is swept.
 
+mod acks;
 mod client;
 mod ledger;
 mod link;
@@ -19,6 +20,7 @@ use wigwag_hub::mutation::{Mutation, mutate};
 use wigwag_hub::testing::World as Model;
 use wigwag_hub::{Access, Came, Done, Effect, Hub, Op, Settings, Ticket, sweep};
 
+use acks::Acks;
 use client::Client;
 use ledger::Ledger;
 use link::Link;
@@ -47,6 +49,15 @@ fn seed_of(life: u64) -> [u8; 32] {
 /// Returns the name of a server.
 fn name_of(server: usize) -> String {
     format!("s{server}")
+}
+
+/// Timeout of acknowledgements and replies in worlds with slow workers.
+const SLOW_ANSWER_WITHIN: u64 = 2_000;
+
+/// Whether workers take long, report progress and acknowledge late in this world: in two of eleven. The other worlds are
+/// as they would be without slow workers, so that their seeds keep finding what they found.
+fn has_slow_workers(seed: u64) -> bool {
+    seed % 11 >= 9
 }
 
 /// Outcome of a seed.
@@ -95,6 +106,9 @@ struct World {
     links: Vec<Link>,
     clients: Vec<Client>,
     ledger: Ledger,
+    acks: Acks,
+    /// Whether the stored queue of each client has room.
+    rooms: [bool; CLIENTS],
     calm: bool,
     outcome: HubOutcome,
 }
@@ -144,8 +158,13 @@ impl World {
         settings.drop_above = settings.pause_above * 2;
         settings.work_slice = rng.usize(1..12);
         settings.fan_out = rng.usize(1..4);
+        let slow = has_slow_workers(seed);
+        if slow {
+            settings.answer_within = SLOW_ANSWER_WITHIN;
+        }
         let now = 1_763_251_200_000;
-        let clients = (0..CLIENTS).map(|number| Client::new(number, CLIENTS)).collect();
+        let pace = |number: usize| slow.then(|| Rng::with_seed(seed ^ ((number as u64 + 1) << 32)));
+        let clients = (0..CLIENTS).map(|number| Client::new(number, CLIENTS, pace(number))).collect();
         let store = Model::new(settings.clone());
         let count = rng.usize(1..=SERVERS);
         let server = |number: usize| Server {
@@ -156,6 +175,8 @@ impl World {
             servers: (0..count).map(server).collect(),
             lives: count as u64,
             ledger: Ledger::new(settings.queue_max),
+            acks: Acks::default(),
+            rooms: [true; CLIENTS],
             rng,
             now,
             settings,
@@ -202,6 +223,22 @@ impl World {
             }
         }
         self.effects();
+        if !self.calm {
+            self.observe_queues();
+        }
+    }
+
+    /// Records which servers have had no operation on an address whose queue has room.
+    fn observe_queues(&mut self) {
+        for client in 0..CLIENTS {
+            let address = client::address(client);
+            let has_room = self.rooms[client];
+            for server in 0..self.servers.len() {
+                let is_used = |pending: &Pending| pending.server == server && address_of(&pending.op) == address;
+                let is_quiet = has_room && !self.pending.iter().any(is_used);
+                self.acks.observe(server, client, is_quiet, self.now);
+            }
+        }
     }
 
     /// Delivers takeover notices to a server, and checks that it released those addresses.
@@ -263,7 +300,8 @@ impl World {
             self.links[link].up.extend(frames);
             return;
         }
-        let frames = self.clients[number].act(&mut self.rng, self.now, self.calm, &mut self.ledger);
+        let mut frames = self.clients[number].work(self.now);
+        frames.extend(self.clients[number].act(&mut self.rng, self.now, self.calm, &mut self.ledger));
         if let Some(link) = self.clients[number].link {
             self.links[link].up.extend(frames);
         }
@@ -300,6 +338,10 @@ impl World {
         let (number, session, text) = (found.server, found.session, found.up.pop_front());
         if let Some(text) = text {
             self.trace(format_args!("hub {link} < {text}"));
+            let place = (number, self.servers[number].life);
+            if self.servers[number].hub.closing(session).is_none() {
+                self.acks.received(&text, link, place, self.now);
+            }
             self.servers[number].hub.receive(session, vec![Came::Frame(wigwag_hub::read(&text), None)], self.now);
         }
     }
@@ -307,16 +349,22 @@ impl World {
     /// Moves the hub's frames to a connection, or reports frames as written.
     fn carry_down(&mut self) {
         let Some(link) = self.any_link() else { return };
+        let links: [Option<usize>; CLIENTS] =
+            std::array::from_fn(|client| self.clients[client].link.filter(|link| self.links[*link].alive));
         let found = &mut self.links[link];
         let server = &mut self.servers[found.server];
         if found.life != server.life {
             return;
         }
         let hub = &mut server.hub;
+        let place = (found.server, found.life);
         if found.taken.is_empty() || self.rng.bool() {
             hub.take(found.session, self.rng.usize(1..6), self.now, |bytes| {
                 let text = String::from_utf8_lossy(bytes).into_owned();
                 self.ledger.handed_out(&text, self.now);
+                if let Some(breach) = self.acks.handed_out(&text, link, place, &links) {
+                    self.ledger.breach(breach);
+                }
                 let is_stored = |sender: u64, target: usize, id: &str| {
                     let sender = client::address(usize::try_from(sender).unwrap_or_default());
                     let hash = wigwag_hub::key::message_hash(&sender, id);
@@ -354,6 +402,10 @@ impl World {
         found.down.truncate(kept);
         let server = &mut self.servers[found.server];
         if found.life == server.life {
+            let is_open = server.hub.closing(found.session).is_none();
+            for text in sent.iter().filter(|_| is_open) {
+                self.acks.received(text, link, (found.server, found.life), self.now);
+            }
             let all = sent.iter().map(|text| Came::Frame(wigwag_hub::read(text), None)).collect();
             server.hub.receive(found.session, all, self.now);
             server.hub.close(found.session, self.now);
@@ -414,7 +466,12 @@ impl World {
         self.store.server = name_of(server);
         let others = (0..self.servers.len()).filter(|other| *other != server);
         self.store.others = others.map(|other| (name_of(other), name_of(other))).collect();
-        self.store.done(op)
+        let address = address_of(&op).to_owned();
+        let done = self.store.done(op);
+        if let Some(client) = (0..CLIENTS).find(|client| client::address(*client) == address) {
+            self.rooms[client] = self.store.waiting(&address).len() < self.settings.queue_max;
+        }
+        done
     }
 
     /// Completes or fails a store operation.

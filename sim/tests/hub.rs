@@ -41,7 +41,7 @@ fn seeds_that_broke_a_promise_keep_it() {
 }
 
 /// For each deliberate bug, a seed that catches it.
-const CAUGHT: [(Mutation, u64); 22] = [
+const CAUGHT: [(Mutation, u64); 25] = [
     (Mutation::AnswerBeforeStored, 3),
     (Mutation::RemoveBeforeWritten, 0),
     (Mutation::NotHeld, 2),
@@ -64,6 +64,9 @@ const CAUGHT: [(Mutation, u64); 22] = [
     (Mutation::QueueForElsewhere, 1),
     (Mutation::NeverSwept, 0),
     (Mutation::ReplayAndCopy, 0),
+    (Mutation::LateAckIgnored, 9),
+    (Mutation::ProgressIgnored, 9),
+    (Mutation::StaleQueueFull, 145),
 ];
 
 #[test]

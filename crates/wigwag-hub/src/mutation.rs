@@ -53,11 +53,17 @@ pub enum Mutation {
     NeverSwept,
     /// A session that subscribes again during a fan-out gets the message from the history and from the fan-out.
     ReplayAndCopy,
+    /// An acknowledgement after its timeout is ignored.
+    LateAckIgnored,
+    /// A target that reports progress gets no more time.
+    ProgressIgnored,
+    /// A queue that is full in the cache is not listed again.
+    StaleQueueFull,
 }
 
 impl Mutation {
     /// Every deliberate bug.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 25] = [
         Self::AnswerBeforeStored,
         Self::RemoveBeforeWritten,
         Self::NotHeld,
@@ -80,6 +86,9 @@ impl Mutation {
         Self::QueueForElsewhere,
         Self::NeverSwept,
         Self::ReplayAndCopy,
+        Self::LateAckIgnored,
+        Self::ProgressIgnored,
+        Self::StaleQueueFull,
     ];
 }
 

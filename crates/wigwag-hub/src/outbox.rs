@@ -389,15 +389,15 @@ impl Awaiting {
     pub(crate) fn acknowledged(&mut self, id: &str) -> Option<Box<Carried>> {
         match self.remove(id) {
             Some(out) => Some(out.carried),
-            None => self.late.remove(id),
+            None => self.late.remove(id).filter(|_| !deliberate_bug!(LateAckIgnored)),
         }
     }
 
-    /// Sets a new deadline for an acknowledgement.
-    pub(crate) fn extend(&mut self, id: &str, deadline: Millis) -> Option<&Carried> {
+    /// Sets a new deadline for an acknowledgement, if there is one, and returns the message.
+    pub(crate) fn extend(&mut self, id: &str, deadline: Option<Millis>) -> Option<&Carried> {
         let found = self.all.get_mut(id)?;
         // Queued messages have no deadline.
-        if found.deadline != Millis::MAX {
+        if let Some(deadline) = deadline.filter(|_| found.deadline != Millis::MAX) {
             found.deadline = deadline;
         }
         Some(&found.out.carried)
@@ -517,7 +517,7 @@ mod tests {
             let carried = Box::new(Carried { number, ..Carried::default() });
             awaiting.insert(id.into(), Out { bytes: bytes.clone(), expires: 0, carried }, 10);
         }
-        assert!(awaiting.extend("b", 100).is_some() && awaiting.extend("c", 100).is_none());
+        assert!(awaiting.extend("b", Some(100)).is_some() && awaiting.extend("c", Some(100)).is_none());
         let over: Vec<u64> = awaiting.overdue(11, 10).iter().map(|carried| carried.number).collect();
         assert_eq!(over, [1]);
         assert!(awaiting.overdue(12, 10).is_empty());

@@ -26,6 +26,22 @@ struct Open {
     sends: u32,
 }
 
+/// Time that a client waits after a timeout before it retries, so that a late acknowledgement can arrive.
+const AFTER_TIMEOUT: u64 = 8_000;
+
+/// A message that a slow worker is working on.
+#[derive(Debug)]
+struct Job {
+    /// The connection that it came on, and where its outcome goes.
+    link: usize,
+    id: String,
+    /// Frames to send when it is done.
+    outcome: Vec<String>,
+    done_at: u64,
+    /// Times at which it reports progress.
+    reports: Vec<u64>,
+}
+
 /// Number of answered asks kept for repeats.
 const CURIOSITY: usize = 8;
 
@@ -61,10 +77,13 @@ pub(super) struct Client {
     /// Messages of the topic since the last `hub:subscribed`.
     since_subscribed: BTreeSet<(u64, u64)>,
     published: u64,
+    /// The pace of a slow worker: a random stream of its own.
+    pace: Option<Rng>,
+    jobs: Vec<Job>,
 }
 
 impl Client {
-    pub(super) fn new(number: usize, count: usize) -> Self {
+    pub(super) fn new(number: usize, count: usize, pace: Option<Rng>) -> Self {
         Self {
             number,
             address: address(number),
@@ -85,6 +104,8 @@ impl Client {
             place: None,
             since_subscribed: BTreeSet::new(),
             published: 0,
+            pace,
+            jobs: Vec::new(),
         }
     }
 
@@ -117,11 +138,45 @@ impl Client {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.ready && self.open.is_empty()
+        self.ready && self.open.is_empty() && self.jobs.is_empty()
     }
 
     pub(super) fn shown(&self) -> String {
         format!("client {} ready {} open {} paused {}", self.number, self.ready, self.open.len(), self.paused)
+    }
+
+    /// Sends the outcome of jobs that are done, and the progress of others. An outcome belongs to the connection that the
+    /// message came on: on another it comes again.
+    pub(super) fn work(&mut self, now: u64) -> Vec<String> {
+        let link = self.link;
+        self.jobs.retain(|job| Some(job.link) == link);
+        let mut frames = Vec::new();
+        for job in self.jobs.extract_if(.., |job| job.done_at <= now) {
+            frames.extend(job.outcome);
+        }
+        let mut reports = Vec::new();
+        for job in &mut self.jobs {
+            let due = job.reports.extract_if(.., |at| *at <= now).count();
+            reports.extend((due > 0).then(|| job.id.clone()));
+        }
+        for id in reports {
+            frames
+                .push(self.frame("hub:progress", "tell", json!({"messageId": id, "extendMs": 5_000}), now).to_string());
+        }
+        frames
+    }
+
+    /// Gives a message to a slow worker: some are acknowledged in time, some after progress, and some too late.
+    fn delay(&mut self, id: &str, outcome: Vec<String>, now: u64) -> Vec<String> {
+        let (Some(pace), Some(link)) = (&mut self.pace, self.link) else { return outcome };
+        let span = match pace.u32(0..4) {
+            0 => return outcome,
+            1 => pace.u64(0..2_000),
+            _ => pace.u64(2_000..8_000),
+        };
+        let reports = if pace.bool() { vec![now, now + span / 2] } else { Vec::new() };
+        self.jobs.push(Job { link, id: id.to_owned(), outcome, done_at: now + span, reports });
+        Vec::new()
     }
 
     /// Sends a new ask, or retries.
@@ -285,7 +340,7 @@ impl Client {
         if frame["metadata"]["requireAck"] == json!(true) {
             frames.push(self.frame("hub:ack", "tell", json!({"messageId": id}), now).to_string());
         }
-        frames
+        if self.pace.is_some() && !frames.is_empty() { self.delay(&id, frames, now) } else { frames }
     }
 
     /// Replies to a request, until the reply is answered.
@@ -336,7 +391,8 @@ impl Client {
         {
             (self.server, self.moves) = (server, true);
         } else if retryable {
-            self.open[found].again_at = Some(now + 500);
+            let is_late = code == Some("timeout") && self.pace.is_some();
+            self.open[found].again_at = Some(now + if is_late { AFTER_TIMEOUT } else { 500 });
         } else {
             // A duplicate may have been in transit, and is then admitted by the clock of its connection.
             if self.open.remove(found).is_some_and(|open| open.sends == 1) {

@@ -315,7 +315,7 @@ impl Hub {
     fn make_queue_room(&mut self, id: ActorId, now: Millis) -> bool {
         self.expire_queued(id, now);
         let actor = &self.actors[id];
-        let is_stale = actor.looked_at.saturating_add(LOOK_AGAIN) < now;
+        let is_stale = actor.looked_at.saturating_add(LOOK_AGAIN) < now && !deliberate_bug!(StaleQueueFull);
         let is_at_rest = !actor.storing && actor.unstored.is_empty() && actor.removing.is_empty();
         let is_full = actor.queue.len() >= self.settings.queue_max;
         let looks = is_full && is_stale && is_at_rest;

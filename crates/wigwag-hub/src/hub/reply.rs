@@ -224,14 +224,16 @@ impl Hub {
         &mut self,
         id: &str,
         session: SessionId,
-        until: Millis,
+        until: Option<Millis>,
     ) -> Option<(ActorId, String, String)> {
         let number = self.number_of(id)?;
         let target = self.replies.get(&number).filter(|wait| wait.given.is_none())?.target;
         self.session_of(target).filter(|owner| *owner == session)?;
         let wait = self.replies.get_mut(&number)?;
-        (wait.deadline, wait.is_late) = (until, false);
-        wait.until = wait.until.max(until);
+        if let Some(until) = until {
+            (wait.deadline, wait.is_late) = (until, false);
+            wait.until = wait.until.max(until);
+        }
         let asker = (wait.asker, wait.id.to_string(), wait.trace.to_string());
         self.reschedule(number);
         Some(asker)

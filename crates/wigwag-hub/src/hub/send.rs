@@ -228,9 +228,10 @@ impl Hub {
         let settings = &self.settings;
         let span = request.envelope.payload.of("extendMs", "a number of milliseconds")?;
         let until = now.saturating_add(span.unwrap_or(settings.answer_within).min(settings.seen_for_max));
-        let acknowledges = self.sessions[request.session].awaiting.extend(id, until);
+        let granted = if deliberate_bug!(ProgressIgnored) { None } else { Some(until) };
+        let acknowledges = self.sessions[request.session].awaiting.extend(id, granted);
         let sender = acknowledges.map(|carried| (carried.sender, carried.id.clone(), carried.trace.clone()));
-        let asker = self.extend_wait(id, request.session, until);
+        let asker = self.extend_wait(id, request.session, granted);
         let Some((sender, sender_id, trace)) = sender.or(asker) else { return Err(refusal::nobody_waits(id)) };
         if let Some(session) = self.session_of(sender) {
             let to = self.address(sender);
