@@ -72,7 +72,7 @@ pub use error::{Error, ErrorKind, FieldError, Result};
 pub use failure::{Failure, permanent, retryable};
 pub use graph::{Graph, Names};
 pub use keys::{Signal, SignalKey, StartKey, TypedRun, WaitKey, Workflow, WorkflowKey};
-pub use link::{Link, LinkSecret, NewLink};
+pub use link::{Link, LinkSecret, NewLink, RevokeLink};
 pub use service::retention::{PruneOptions, Pruned};
 pub use service::sweeper::Swept;
 pub use settings::Settings;

@@ -9,11 +9,13 @@
 //! What if we die here? A revocation is a single create: it is durable or absent, and a retry is harmless.
 
 use std::fmt;
+use std::future::IntoFuture;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use futures_util::future::{BoxFuture, FutureExt as _};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
@@ -186,20 +188,10 @@ impl Client {
     }
 
     /// Revokes a link. It cannot be used once this returns. Returns `false` if it was already revoked.
-    pub async fn revoke_link(&self, run: &str, id: &str) -> Result<bool> {
-        let run = RunId::new(run)?;
-        if id.len() != 2 * LINK_ID_BYTES || !id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
-            let what = format!("a link's id has {} hexadecimal digits", 2 * LINK_ID_BYTES);
-            return Err(Error::invalid(what).hint("`id` is in the answer that made the link, and in the audit log"));
-        }
-        // A key beside a run that does not exist would never be removed.
-        self.run(&run)?.status().await?;
-        let body = serde_json::json!({ "revoked_at": self.inner.now().await?.at }).to_string();
-        match self.inner.store.write(Batch::new().create(revoked_key(&run, id), body)).await {
-            Ok(_) => Ok(true),
-            Err(error) if error.is_exists() => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+    ///
+    /// Await it, or name the caller with [`RevokeLink::on_behalf_of`] first.
+    pub fn revoke_link(&self, run: impl Into<String>, id: impl Into<String>) -> RevokeLink {
+        RevokeLink { client: self.clone(), run: run.into(), id: id.into(), by: None }
     }
 
     fn secret(&self) -> Result<&LinkSecret> {
@@ -212,6 +204,58 @@ impl Client {
 
 fn revoked_key(run: &RunId, id: &str) -> String {
     Key::RevokedLink { run: RunRef::workflow(run.clone()), id: id.to_owned() }.to_string()
+}
+
+/// A revocation in preparation: see [`Client::revoke_link`].
+#[derive(Debug)]
+#[must_use = "nothing is revoked before it is awaited"]
+pub struct RevokeLink {
+    client: Client,
+    run: String,
+    id: String,
+    by: Option<String>,
+}
+
+impl RevokeLink {
+    /// Records who revokes the link, beside the run.
+    pub fn on_behalf_of(mut self, caller: impl Into<String>) -> Self {
+        self.by = Some(caller.into());
+        self
+    }
+
+    async fn revoke(self) -> Result<bool> {
+        let (run, id, inner) = (RunId::new(&self.run)?, self.id, &self.client.inner);
+        if id.len() != 2 * LINK_ID_BYTES || !id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+            let what = format!("a link's id has {} hexadecimal digits", 2 * LINK_ID_BYTES);
+            return Err(Error::invalid(what).hint("`id` is in the answer that made the link, and in the audit log"));
+        }
+        // A key beside a run that does not exist would never be removed.
+        self.client.run(&run)?.status().await?;
+        let body = Revocation { revoked_at: inner.now().await?.at, by: self.by };
+        let body = serde_json::to_vec(&body).expect("a time and a name have a form in JSON");
+        match inner.store.write(Batch::new().create(revoked_key(&run, &id), body)).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_exists() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl IntoFuture for RevokeLink {
+    type Output = Result<bool>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        self.revoke().boxed()
+    }
+}
+
+/// The stored form of a revocation.
+#[derive(Serialize)]
+struct Revocation {
+    revoked_at: Time,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<String>,
 }
 
 /// Returns a new id. It identifies the link and is not secret: a link is protected by its signature.

@@ -211,7 +211,11 @@ async fn try_revoke(app: &App, caller: &Caller, wanted: Revoke) -> Result<(Exten
             return Err(Problem::new(Code::InvalidBody, what));
         }
     };
-    let new = app.client.revoke_link(&run, &id).await?;
+    let call = app.client.revoke_link(&run, &id);
+    let new = match caller.name() {
+        Some(name) => call.on_behalf_of(name).await?,
+        None => call.await?,
+    };
     let subject = Subject { who: None, what: format!("run={run} link={id}") };
     Ok((Extension(subject), wire::json(200, &Revoked { id, run, new })?))
 }

@@ -554,6 +554,48 @@ async fn control_is_recorded_in_the_run_with_the_callers_name() {
     assert_eq!(cancelled.matches("\"by\":\"ada\"").count(), 3, "{cancelled}");
 }
 
+/// Returns the callers that a log names for events of a kind.
+fn callers(history: &Value, kind: &str) -> Vec<Value> {
+    let entries = history["items"].as_array().into_iter().flatten();
+    let events = entries.flat_map(|entry| entry["events"].as_array().into_iter().flatten());
+    events.filter(|event| event["type"] == kind).map(|event| event["by"].clone()).collect()
+}
+
+#[tokio::test]
+async fn restarts_migrations_and_control_of_tasks_are_recorded_with_the_callers_name() {
+    let kit = Kit::with(|server| server.auth(admin())).await;
+    let post = |path: &'static str, body| with(&kit, TOKEN, Method::POST, path, Some(body));
+    let recorded = |path: String, kind: &'static str| {
+        let kit = &kit;
+        async move {
+            let mut history = Value::Null;
+            for _ in 0..500 {
+                history = with(kit, TOKEN, Method::GET, &path, None).await.ok(200);
+                let by = callers(&history, kind);
+                if !by.is_empty() {
+                    return by;
+                }
+                System.sleep(Duration::from_millis(10)).await;
+            }
+            panic!("no {kind}: {history}")
+        }
+    };
+    post("/v1/runs", json!({"type": "echo", "id": "e", "input": 1})).await.ok(201);
+    with(&kit, TOKEN, Method::GET, "/v1/runs/e/result?timeout=20s", None).await.ok(200);
+    post("/v1/runs/e/restart", json!({})).await.ok(202);
+    assert_eq!(recorded("/v1/runs/e/history".into(), "run.restarted").await, ["ada"]);
+    post("/v1/runs", json!({"type": "nap", "id": "n"})).await.ok(201);
+    post("/v1/runs/n/pause", json!({})).await.ok(202);
+    recorded("/v1/runs/n/history".into(), "run.paused").await;
+    post("/v1/runs/n/migrate", json!({})).await.ok(202);
+    assert_eq!(recorded("/v1/runs/n/history".into(), "run.migrated").await, ["ada"]);
+    let task = post("/v1/tasks", json!({"type": "hopeless", "input": 1})).await.ok(201);
+    let task = format!("/v1/tasks/{}", task["id"].as_str().unwrap());
+    recorded(format!("{task}/history"), "run.failed").await;
+    with(&kit, TOKEN, Method::POST, &format!("{task}/restart"), Some(json!({}))).await.ok(202);
+    assert_eq!(recorded(format!("{task}/history"), "run.restarted").await, ["ada"]);
+}
+
 /// Settings that end like bounds and are times, or parts of a bound.
 const NO_BOUNDS: [&str; 5] = ["wait_max", "seen_for_max", "total_bytes_max", "address_bytes_max", "caller_bytes_max"];
 

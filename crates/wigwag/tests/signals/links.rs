@@ -258,7 +258,12 @@ async fn a_revoked_link_is_rejected_in_every_process_and_other_links_stay_valid(
         let revoked = client.link("r", "approval", HOUR).token().await.unwrap();
         let valid = client.link("r", "approval", HOUR).token().await.unwrap();
         let id = client.verify_link(&revoked).unwrap().id;
-        assert!(client.revoke_link("r", &id).await.unwrap());
+        assert!(client.revoke_link("r", &id).on_behalf_of("ada").await.unwrap());
+        let key = world.keys("").await.into_iter().find(|key| key.contains(&id)).unwrap();
+        let stored = wigwag_store::Store::get(&world.store, &key).await.unwrap().unwrap();
+        let stored: serde_json::Value = serde_json::from_slice(&stored.body).unwrap();
+        assert_eq!(stored["by"], "ada", "{stored}");
+        assert!(stored["revoked_at"].is_string(), "{stored}");
         assert!(!client.revoke_link("r", &id).await.unwrap(), "a second revocation changes nothing");
         for client in [world.client(), client_with(&world, "a secret of some length").await] {
             assert_eq!(client.read_link(&revoked).await.unwrap_err().kind(), ErrorKind::Gone);
