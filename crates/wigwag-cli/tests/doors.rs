@@ -6,12 +6,19 @@ mod common;
 mod process;
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use ring::{digest, hmac};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use common::{bad, command, good, text, wigwag};
 use process::Serving;
@@ -25,7 +32,7 @@ fn token(folder: &Path, name: &str, more: &[&str]) -> (String, String) {
 }
 
 /// Sends a request on a connection that stays open; returns status and answer.
-fn ask(socket: &mut TcpStream, request: &str) -> (u16, String) {
+fn ask(socket: &mut (impl Read + Write), request: &str) -> (u16, String) {
     socket.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
     let mut byte = [0];
@@ -40,7 +47,7 @@ fn ask(socket: &mut TcpStream, request: &str) -> (u16, String) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), text(&body))
 }
 
-fn runs(socket: &mut TcpStream, token: &str) -> u16 {
+fn runs(socket: &mut (impl Read + Write), token: &str) -> u16 {
     let head = format!("GET /v1/runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n");
     ask(socket, &head).0
 }
@@ -103,6 +110,91 @@ fn sighup_replaces_tokens_and_link_secrets_under_connections_that_stay() {
         serving.until("action=\"reload\" outcome=\"refused\"");
         assert_eq!((runs(&mut socket, &old), runs(&mut socket, &new)), (401, 200));
     }
+    let (said, code) = serving.stop("-TERM");
+    assert_eq!(code, Some(0), "{said}");
+}
+
+fn mac(key: &[u8], text: &str) -> Vec<u8> {
+    hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text.as_bytes()).as_ref().to_vec()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Signs a token for the audience `wigwag`, which expires in 2100.
+fn jwt(secret: &str) -> String {
+    let claims = r#"{"sub":"ada","aud":"wigwag","scope":"admin","exp":4102444800}"#;
+    let text = format!("{}.{}", BASE64.encode(r#"{"alg":"HS256","typ":"JWT"}"#), BASE64.encode(claims));
+    format!("{text}.{}", BASE64.encode(mac(secret.as_bytes(), &text)))
+}
+
+/// Asks for a list of objects, signed with the access key `worker` and this secret.
+fn signed_list(secret: &str) -> String {
+    let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+    let (day, names, hash) = (&now[..8], "host;x-amz-content-sha256;x-amz-date", "UNSIGNED-PAYLOAD");
+    let headers = format!("host:localhost\nx-amz-content-sha256:{hash}\nx-amz-date:{now}\n");
+    let canonical = format!("GET\n/s3/wigwag\nlist-type=2\n{headers}\n{names}\n{hash}");
+    let scope = format!("{day}/us-east-1/s3/aws4_request");
+    let canonical = hex(digest::digest(&digest::SHA256, canonical.as_bytes()).as_ref());
+    let first = mac(format!("AWS4{secret}").as_bytes(), day);
+    let key = ["us-east-1", "s3", "aws4_request"].iter().fold(first, |key, part| mac(&key, part));
+    let signature = hex(&mac(&key, &format!("AWS4-HMAC-SHA256\n{now}\n{scope}\n{canonical}")));
+    format!(
+        "GET /s3/wigwag?list-type=2 HTTP/1.1\r\nHost: localhost\r\nX-Amz-Date: {now}\r\nX-Amz-Content-Sha256: {hash}\r\n\
+         Authorization: AWS4-HMAC-SHA256 Credential=worker/{scope},SignedHeaders={names},Signature={signature}\r\n\r\n"
+    )
+}
+
+/// Writes a certificate and its key as the files of the server.
+fn certificate(folder: &Path) -> CertificateDer<'static> {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    fs::write(folder.join("cert.pem"), made.cert.pem()).unwrap();
+    private(&folder.join("key.pem"), &made.signing_key.serialize_pem());
+    made.cert.der().clone()
+}
+
+/// Connects, trusting only this certificate.
+fn connect(address: &str, root: &CertificateDer<'static>) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(root.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_root_certificates(roots).with_no_client_auth();
+    let name = ServerName::try_from("localhost").unwrap();
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut stream = StreamOwned::new(connection, TcpStream::connect(address).unwrap());
+    stream.conn.complete_io(&mut stream.sock)?;
+    Ok(stream)
+}
+
+#[test]
+fn sighup_replaces_certificate_jwt_key_and_access_keys_under_connections_that_stay() {
+    const OLD: &str = "the first secret of thirty-two bytes";
+    const NEW: &str = "the second secret of thirty-two bytes";
+    let folder = tempfile::tempdir().unwrap();
+    let old = certificate(folder.path());
+    let secrets = |text| ["jwt", "s3"].iter().for_each(|name| private(&folder.path().join(name), text));
+    secrets(OLD);
+    let file = "store = \"./data\"\nbind = \"127.0.0.1:0\"\n[tls]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n\
+                [jwt]\nhs256_secret = \"jwt\"\naudience = \"wigwag\"\n[[s3_key]]\nid = \"worker\"\nsecret = \"s3\"\n";
+    fs::write(folder.path().join("wigwag.toml"), file).unwrap();
+    let mut serving = Serving::start(folder.path(), &["serve"]);
+    let address = serving.address();
+    let mut socket = connect(&address, &old).unwrap();
+    let answers = |socket: &mut StreamOwned<ClientConnection, TcpStream>| {
+        let tokens = [OLD, NEW].map(|secret| runs(socket, &jwt(secret)));
+        (tokens, [OLD, NEW].map(|secret| ask(socket, &signed_list(secret)).0))
+    };
+    assert_eq!(answers(&mut socket), ([200, 401], [200, 403]));
+
+    let new = certificate(folder.path());
+    secrets(NEW);
+    hang_up(&serving);
+    serving.until("action=\"reload\" outcome=\"done\"");
+    assert_eq!(answers(&mut socket), ([401, 200], [403, 200]), "on the same connection");
+    assert_eq!(answers(&mut connect(&address, &new).unwrap()), ([401, 200], [403, 200]));
+    assert!(connect(&address, &old).is_err(), "new connections get the new certificate");
     let (said, code) = serving.stop("-TERM");
     assert_eq!(code, Some(0), "{said}");
 }
