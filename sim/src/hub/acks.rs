@@ -1,7 +1,7 @@
 //! What workers have acknowledged and promised, and what the hub must make of it.
 //!
 //! Checked at the hub's door, frame by frame: an ask whose target has acknowledged it, in time or late, is not forwarded
-//! again when it is retried; a sender that was told that its target has more time gets no timeout before that time; and no
+//! again when it is retried; a sender that was notified that its target has more time gets no timeout before that time; and no
 //! queue counts as full on the word of an old listing.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -109,7 +109,7 @@ pub enum Op {
         address: Arc<str>,
         /// Key of the message.
         waiting: Waiting,
-        /// Content of the object.
+        /// The message as it is stored.
         body: Bytes,
         /// Why it cannot be read.
         reason: String,
