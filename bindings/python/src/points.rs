@@ -92,6 +92,7 @@ pub(crate) struct Wait {
     schema: Option<Value>,
     #[serde(default)]
     authenticated: bool,
+    about: Option<String>,
     #[serde(default)]
     details: bool,
 }
@@ -303,6 +304,9 @@ impl Wait {
         }
         if self.authenticated {
             wait = wait.authenticated();
+        }
+        if let Some(about) = self.about {
+            wait = wait.about(about);
         }
         let (timeout, until) = (self.timeout.map(span), self.until);
         match (self.quorum, self.details) {

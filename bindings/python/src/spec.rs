@@ -101,6 +101,7 @@ struct SignalSpec {
     latest: bool,
     quorum: Option<u32>,
     authenticated: bool,
+    about: Option<String>,
     schema: Option<Value>,
 }
 
@@ -208,6 +209,9 @@ impl SignalSpec {
         }
         if self.authenticated {
             graph = graph.authenticated();
+        }
+        if let Some(about) = self.about {
+            graph = graph.about_dyn(move |_| Some(about.clone()));
         }
         graph = self.quorum.into_iter().fold(graph, Graph::quorum);
         graph = self.schema.into_iter().fold(graph, Graph::schema);

@@ -195,6 +195,22 @@ async def test_wait_any_timeouts_and_details():
         assert await run.result() == [["b", 1], None, None, "ada", {"x": 1}]
 
 
+async def test_inboxes_show_what_a_wait_is_about():
+    @workflow("buy")
+    async def buy(ctx: Context, item: str) -> bool:
+        return await ctx.wait_for_signal("approval", bool, about=f"{item} for 20 €")
+
+    wf = wigwag.Workflow("rent")
+    wf.signal("approval", about="a flat in Bonn")
+
+    async with Kit(workflows=[buy, wf]) as kit:
+        for of, input in [(buy, "tea"), (wf, {})]:
+            await kit.client.start(of, input)
+        await kit.run_until_idle()
+        shown = [run["about"] async for run in kit.client.waiting("approval")]
+        assert sorted(shown) == ["a flat in Bonn", "tea for 20 €"]
+
+
 async def test_a_typed_signal_is_refused_to_its_sender():
     @workflow("approve")
     async def approve(ctx: Context) -> str:

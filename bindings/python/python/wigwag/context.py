@@ -419,15 +419,15 @@ class Context:
         return Point(self, "child", facts, lambda text: codec.loads(text, "result"))
 
     @overload
-    def wait_for_signal(self, name: str, *, timeout: timedelta | float, until: None = None, latest: bool = False, authenticated: bool = False, schema: dict[str, Any] | None = None) -> Point[Any]: ...
+    def wait_for_signal(self, name: str, *, timeout: timedelta | float, until: None = None, latest: bool = False, authenticated: bool = False, about: str | None = None, schema: dict[str, Any] | None = None) -> Point[Any]: ...
     @overload
-    def wait_for_signal(self, name: str, type: type[T], *, latest: bool = False, authenticated: bool = False) -> Point[T]: ...
+    def wait_for_signal(self, name: str, type: type[T], *, latest: bool = False, authenticated: bool = False, about: str | None = None) -> Point[T]: ...
     @overload
-    def wait_for_signal(self, name: str, type: type[T], *, timeout: timedelta | float, latest: bool = False, authenticated: bool = False) -> Point[T | None]: ...
+    def wait_for_signal(self, name: str, type: type[T], *, timeout: timedelta | float, latest: bool = False, authenticated: bool = False, about: str | None = None) -> Point[T | None]: ...
     @overload
-    def wait_for_signal(self, name: str, type: type[T], *, until: datetime, latest: bool = False, authenticated: bool = False) -> Point[T | None]: ...
+    def wait_for_signal(self, name: str, type: type[T], *, until: datetime, latest: bool = False, authenticated: bool = False, about: str | None = None) -> Point[T | None]: ...
     @overload
-    def wait_for_signal(self, name: str, type: Any = None, *, timeout: timedelta | float | None = None, until: datetime | None = None, latest: bool = False, quorum: int | None = None, authenticated: bool = False, details: bool = False, schema: dict[str, Any] | None = None) -> Point[Any]: ...
+    def wait_for_signal(self, name: str, type: Any = None, *, timeout: timedelta | float | None = None, until: datetime | None = None, latest: bool = False, quorum: int | None = None, authenticated: bool = False, about: str | None = None, details: bool = False, schema: dict[str, Any] | None = None) -> Point[Any]: ...
     def wait_for_signal(
         self,
         name: str,
@@ -438,12 +438,14 @@ class Context:
         latest: bool = False,
         quorum: int | None = None,
         authenticated: bool = False,
+        about: str | None = None,
         details: bool = False,
         schema: dict[str, Any] | None = None,
     ) -> Point[Any]:
         """Waits for a signal: parked, without memory or thread. `None` if it did not come before `timeout` or `until`.
 
-        With a `type`, its JSON Schema guards the sender: a payload that does not fit is refused to them.
+        With a `type`, its JSON Schema guards the sender: a payload that does not fit is refused to them. `about` is one line
+        for the person who answers, which inboxes show.
         """
         codec = _types.codec_for(type if type is not None else Any)
         facts: dict[str, Any] = {"name": name, "latest": latest, "authenticated": authenticated, "details": details}
@@ -453,6 +455,8 @@ class Context:
             facts["until"] = text_of_moment(until)
         if quorum is not None:
             facts["quorum"] = quorum
+        if about is not None:
+            facts["about"] = about
         wanted = schema if schema is not None else codec.schema()
         if wanted is not None:
             facts["schema"] = wanted

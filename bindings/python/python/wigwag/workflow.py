@@ -293,12 +293,14 @@ class Workflow(Generic[In]):
         quorum: int | None = None,
         latest: bool = False,
         authenticated: bool = False,
+        about: str | None = None,
         delay: timedelta | float | None = None,
         when: Callable[[Any], Any] | None = None,
         on_failure: OnFailure = "fail",
     ) -> GraphSignal:
         """Adds a wait for a signal, as a step whose result is the payload. Decorates `on_receive(data, payload)`, which may
-        change the run's data: in place, or by returning the whole of it."""
+        change the run's data: in place, or by returning the whole of it. `about` is one line for the person who answers,
+        which inboxes show."""
         facts = self._common(depends_on, delay, when, on_failure)
         if timeout is not None:
             facts["timeout"] = _seconds(timeout)
@@ -306,6 +308,8 @@ class Workflow(Generic[In]):
         signal: dict[str, Any] = {"name": name, "latest": latest, "authenticated": authenticated}
         if quorum is not None:
             signal["quorum"] = quorum
+        if about is not None:
+            signal["about"] = about
         if (schema := codec.schema()) is not None:
             signal["schema"] = schema
         return self._add(GraphSignal(step or name, name, facts, signal, codec), _caller())

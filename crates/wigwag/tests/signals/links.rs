@@ -261,7 +261,7 @@ async fn a_revoked_link_is_rejected_in_every_process_and_other_links_stay_valid(
         assert!(client.revoke_link("r", &id).on_behalf_of("ada").await.unwrap());
         let key = world.keys("").await.into_iter().find(|key| key.contains(&id)).unwrap();
         let stored = wigwag_store::Store::get(&world.store, &key).await.unwrap().unwrap();
-        let stored: serde_json::Value = serde_json::from_slice(&stored.body).unwrap();
+        let stored: Value = serde_json::from_slice(&stored.body).unwrap();
         assert_eq!(stored["by"], "ada", "{stored}");
         assert!(stored["revoked_at"].is_string(), "{stored}");
         assert!(!client.revoke_link("r", &id).await.unwrap(), "a second revocation changes nothing");
