@@ -130,6 +130,7 @@ fn simulate_world(mut world: World) -> HubOutcome {
         }
     }
     world.calm = true;
+    world.acks.end_observation();
     for client in &mut world.clients {
         client.server = 0;
     }

@@ -122,6 +122,11 @@ impl Acks {
         }
     }
 
+    /// Ends the check of full queues: servers are not observed any more.
+    pub(super) fn end_observation(&mut self) {
+        self.quiet_since.clear();
+    }
+
     /// Checks a rejection for a full queue: the server must have listed it lately.
     fn check_full(&self, frame: &Value, (server, _): Place) -> Option<String> {
         let payload = &frame["payload"];
