@@ -66,7 +66,7 @@ const CAUGHT: [(Mutation, u64); 25] = [
     (Mutation::ReplayAndCopy, 0),
     (Mutation::LateAckIgnored, 9),
     (Mutation::ProgressIgnored, 9),
-    (Mutation::StaleQueueFull, 145),
+    (Mutation::StaleQueueFull, 727),
 ];
 
 #[test]
