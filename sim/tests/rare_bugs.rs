@@ -151,8 +151,8 @@ fn a_worker_that_continues_after_its_lease_is_caught() {
     is_caught(Mutation::ZombieMayFinish, a_suspended_worker_starts_no_step);
 }
 
-/// A sender is suspended before it stores its signal; before that the run ends, and retention removes it. The signal is not
-/// acknowledged.
+/// A sender is suspended before it stores its signal. The run ends then, and retention removes it: the signal must not be
+/// acknowledged, because no run is left to consume it.
 async fn a_signal_to_a_removed_run_is_rejected() -> std::result::Result<(), String> {
     let clock = ManualClock::default();
     let memory = Memory::with_clock(Arc::new(clock.clone()));
