@@ -89,6 +89,12 @@ async fn a_start_and_a_signal_by_commands_reach_a_worker_that_polls_every_ten_mi
     let mut serving = Serving::spawn(on_bucket(folder.path(), &endpoint, &args));
     serving.address();
 
+    // A worker that starts before the server has announced itself finds it only when it lists the servers again.
+    let store = open(STORE, &settings(&endpoint)).unwrap().store;
+    until("the server announces itself", || async {
+        store.list("servers/", "", 10).await.is_ok_and(|page| !page.entries.is_empty())
+    })
+    .await;
     let engine = worker(&endpoint).await;
     let client = engine.client();
     until("the worker follows the server", || async { client.store().traits().notifications == Notifications::Fleet })
