@@ -260,13 +260,36 @@ mod tests {
         files.map(|(_, bytes)| bytes.len()).sum()
     }
 
+    /// Returns the modules that `app.js` imports before it runs, itself included.
+    fn modules_of_the_first_screen() -> Vec<&'static str> {
+        let mut found = vec!["app.js"];
+        let mut at = 0;
+        while let Some(name) = found.get(at).copied() {
+            at += 1;
+            let (_, _, source) = ASSETS.iter().find(|(asset, ..)| *asset == name).unwrap();
+            let source = std::str::from_utf8(source).unwrap();
+            let imports =
+                source.lines().filter(|line| line.starts_with("import ")).filter_map(|line| line.split('"').nth(1));
+            for path in imports {
+                let file = path.trim_start_matches("../").trim_start_matches("./");
+                let (module, ..) = ASSETS.iter().find(|(asset, ..)| *asset == file).unwrap();
+                if !found.contains(module) {
+                    found.push(module);
+                }
+            }
+        }
+        found
+    }
+
     #[test]
     fn the_page_is_within_its_budget() {
         let (js, css) = (served(".js"), served(".css"));
         assert!(js <= 160_000, "want at most 160,000 bytes of JavaScript, got: {js}");
         assert!(css <= 40_000, "want at most 40,000 bytes of style, got: {css}");
+        let first = modules_of_the_first_screen();
         for (name, _, _) in ASSETS.iter().filter(|(name, ..)| name.ends_with(".js")) {
-            assert!(INDEX.contains(&format!("{BASE}/{name}")) || *name == "embed.js", "`{name}` is not preloaded");
+            let is_preloaded = INDEX.contains(&format!("modulepreload\" href=\"{BASE}/{name}"));
+            assert_eq!(is_preloaded, first.contains(name), "`{name}`: want exactly the modules of the first screen");
         }
         // The page itself, and all files but the embedding module; what the API answers comes on top (browser tests).
         assert!(ASSETS.len() <= 25, "{}", ASSETS.len());
