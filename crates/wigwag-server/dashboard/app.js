@@ -5,12 +5,14 @@ import { live } from "./live.js";
 import { globalKeys, restoreTheme, screenKeys, Shell, showKeys, signInBox, switchTheme } from "./shell.js";
 import { clock, switchZone } from "./words.js";
 import * as waiting from "./screens/waiting.js";
+import * as runs from "./screens/runs.js";
+import * as run from "./screens/run.js";
 
 /** @typedef {{shell: Shell, params: string[], query: URLSearchParams, go: (path: string) => void, replace: (path: string) => void, task: boolean, onclose: (end: () => void) => void, isOpen: () => boolean}} Context */
 
-// The first screen needs none of these. They are loaded when they are opened, or after a moment: a server of another version has them no more.
-const runs = () => import("./screens/runs.js"), run = () => import("./screens/run.js"), workflows = () => import("./screens/workflows.js"), system = () => import("./screens/system.js");
-setTimeout(() => { for (const load of [runs, run, workflows, system]) load().catch(() => {}); }, 3000);
+// Rarely the first screen. They are loaded when they are opened, or after a moment: a server of another version has them no more.
+const workflows = () => import("./screens/workflows.js"), system = () => import("./screens/system.js");
+setTimeout(() => { for (const load of [workflows, system]) load().catch(() => {}); }, 3000);
 
 /**
  * A screen that is loaded when it is opened.
@@ -19,12 +21,13 @@ setTimeout(() => { for (const load of [runs, run, workflows, system]) load().cat
  * @returns {(context: Context) => Promise<void>}
  */
 function later(load, name) {
-  return async (context) => { const screen = await load(); if (context.isOpen()) await screen[name](context); };
+  // Without a connection the request fails in a way that names it.
+  return async (context) => { const screen = await load().catch(async (error) => { await get("/v1/health"); throw error; }); if (context.isOpen()) await screen[name](context); };
 }
 
 /** Path, screen, whether it is one of tasks, and the scope that its requests need. @type {[RegExp, (context: Context) => void | Promise<void>, boolean, string][]} */
 const ROUTES = [
-  [/^\/$/, waiting.open, false, "runs:read"], [/^\/runs$/, later(runs, "open"), false, "runs:read"], [/^\/tasks$/, later(runs, "open"), true, "tasks"], [/^\/runs\/([^/]+)$/, later(run, "open"), false, "runs:read"], [/^\/tasks\/([^/]+)$/, later(run, "open"), true, "tasks"],
+  [/^\/$/, waiting.open, false, "runs:read"], [/^\/runs$/, runs.open, false, "runs:read"], [/^\/tasks$/, runs.open, true, "tasks"], [/^\/runs\/([^/]+)$/, run.open, false, "runs:read"], [/^\/tasks\/([^/]+)$/, run.open, true, "tasks"],
   [/^\/workflows$/, later(workflows, "open"), false, "runs:read"], [/^\/workflows\/([^/]+)$/, later(workflows, "openOne"), false, "runs:read"], [/^\/actors$/, later(system, "openActors"), false, ""], [/^\/store$/, later(system, "openStore"), false, "admin"], [/^\/system$/, later(system, "openSystem"), false, "runs:read"],
 ];
 
