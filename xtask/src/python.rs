@@ -12,8 +12,8 @@ use crate::{cargo, step};
 /// Packages that build the wheel, and packages that its tests need.
 const PACKAGES: &str = include_str!("../python.txt");
 
-/// Packages that the tests need with further interpreters, in the newest version that each of them supports: those that
-/// `python.txt` names may need a newer interpreter.
+/// Packages that the tests need with further interpreters, in the newest version that each supports: a version in
+/// `python.txt` may need a newer interpreter.
 const TEST_PACKAGES: [&str; 6] = ["pytest", "pydantic", "msgspec", "fastapi", "httpx", "django"];
 
 /// Minor versions of Python 3 that the package supports.
