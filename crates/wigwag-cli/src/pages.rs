@@ -82,7 +82,7 @@ fn every_command_in_a_sentence_exists() {
             .filter(|span| span.starts_with("wigwag ") && !span.contains(['\n', '…']) && !span.contains("COMMAND"));
         for span in spans {
             calls += 1;
-            // Sentences leave out arguments; what they name has to exist.
+            // Sentences leave out arguments, but the commands and flags that they name have to exist.
             let words = shlex::split(span).unwrap_or_else(|| panic!("{path}: unbalanced quotes: {span}"));
             if let Err(error) = Args::try_parse_from(words) {
                 let is_unknown = [ErrorKind::UnknownArgument, ErrorKind::InvalidSubcommand].contains(&error.kind());

@@ -10,7 +10,8 @@ import * as run from "./screens/run.js";
 
 /** @typedef {{shell: Shell, params: string[], query: URLSearchParams, go: (path: string) => void, replace: (path: string) => void, task: boolean, onclose: (end: () => void) => void, isOpen: () => boolean}} Context */
 
-// Rarely the first screen. They are loaded when they are opened, or after a moment: a server of another version has them no more.
+// These screens are rarely the first. They are loaded when they are opened, or after three seconds, because a server of
+// another version no longer serves them.
 const workflows = () => import("./screens/workflows.js"), system = () => import("./screens/system.js");
 setTimeout(() => { for (const load of [workflows, system]) load().catch(() => {}); }, 3000);
 
@@ -21,7 +22,7 @@ setTimeout(() => { for (const load of [workflows, system]) load().catch(() => {}
  * @returns {(context: Context) => Promise<void>}
  */
 function later(load, name) {
-  // Without a connection the request fails in a way that names it.
+  // Without a connection, the request for the health fails with an error that says so.
   return async (context) => { const screen = await load().catch(async (error) => { await get("/v1/health"); throw error; }); if (context.isOpen()) await screen[name](context); };
 }
 

@@ -178,7 +178,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Head of a signed upload of an object: its body is read, whatever it contains.
+/// Head of a signed upload of an object. The signature does not cover the body, so the server reads the body.
 fn signed_put(path: &str, length: usize) -> String {
     let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
     let (day, names) = (&now[..8], "host;x-amz-content-sha256;x-amz-date");
@@ -312,7 +312,7 @@ async fn longest_hold(kit: &Kit) -> Duration {
     Duration::from_secs_f64(line.expect("the metric of the hub's lock").parse().unwrap())
 }
 
-#[expect(clippy::print_stdout, reason = "the test prints what it has measured")]
+#[expect(clippy::print_stdout, reason = "the test prints its measurements")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_a_hostile_load_the_server_answers_and_its_memory_is_bounded() {
     let auth = Auth::new().token("ada", TOKEN, [Scope::Admin]).unwrap();
@@ -424,7 +424,7 @@ async fn until(socket: &mut Socket, wanted: impl Fn(&Value) -> bool) {
     panic!("{figures}");
 }
 
-#[expect(clippy::print_stdout, reason = "the test prints what it has measured")]
+#[expect(clippy::print_stdout, reason = "the test prints its measurements")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_is_given_back_after_a_crowd() {
     let mut settings = Settings::default();

@@ -141,8 +141,8 @@ impl Notices {
         }
     }
 
-    /// Delivers what was announced to other processes, for at most [`NOTIFY_FLUSH_MAX`]; undelivered notifications are lost
-    /// without an error.
+    /// Delivers the pending notifications to other processes, for at most [`NOTIFY_FLUSH_MAX`]. Later ones are lost without
+    /// an error: other processes find the writes when they poll.
     pub async fn flush(&self, clock: &dyn Clock) {
         let Some(notifier) = self.notifier() else { return };
         tokio::select! {

@@ -423,7 +423,7 @@ async fn a_waiter_in_another_process_is_notified_of_every_kind_of_end() {
             })
             .await;
         assert_eq!(status, expected);
-        assert!(depth < 60, "a look of its own would come after up to 300: {expected:?} after {depth}");
+        assert!(depth < 60, "a poll would come after up to 300: {expected:?} after {depth}");
     }
 }
 

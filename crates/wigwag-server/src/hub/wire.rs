@@ -74,7 +74,7 @@ enum Filled {
     End,
 }
 
-/// Bytes that the library reads at a time: what it has read beyond a message is not counted.
+/// Bytes that the library reads at a time. Bytes that it has read beyond a message are not counted.
 const LIBRARY_BYTES: usize = 8 * 1024;
 
 /// Head of a control frame from a client: two bytes and a mask.

@@ -2,8 +2,8 @@
 //!
 //! What if we die here? Each part is a transaction of its own: it is done or not, and no object is concerned.
 //!
-//! A directory from before pages could be given back keeps its size, and reuses its free pages, until it is rebuilt once
-//! ([`super::Embedded::vacuum`]).
+//! A directory that was created without incremental vacuum keeps its size and reuses its free pages, until it is rebuilt
+//! once ([`super::Embedded::vacuum`]).
 
 use rusqlite::Connection;
 

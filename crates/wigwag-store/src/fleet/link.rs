@@ -42,7 +42,7 @@ pub(super) struct Link {
 }
 
 impl Drop for Link {
-    /// Closes the stream. The poster ends by itself once it has posted what is enqueued.
+    /// Closes the stream. The poster ends by itself once its queue is empty.
     fn drop(&mut self) {
         if let Some(stream) = &self.stream {
             stream.abort();
@@ -194,7 +194,7 @@ struct Post<'a> {
 }
 
 impl Poster {
-    /// Posts what is enqueued, until the link is dropped and the queue is empty.
+    /// Posts the queue, until the link is dropped and the queue is empty.
     async fn run(self, mut queue: mpsc::Receiver<Outgoing>) {
         let mut left: Option<Outgoing> = None;
         loop {
